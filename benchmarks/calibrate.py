@@ -34,8 +34,8 @@ from measurements import (
 import tclint.cost.gpu
 from tclint.cost.gpu import Gpu, load_gpu
 from tclint.cost.gpu.calibration import SIZE_BINS_US
+from tclint.cost.kernels.assess import traffic_times_us
 from tclint.cost.kernels.attention import attention_times
-from tclint.cost.kernels.bandwidth import traffic_times_us
 from tclint.cost.kernels.constants import (
     AttentionConstants,
     ConvolutionConstants,

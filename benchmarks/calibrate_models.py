@@ -27,8 +27,8 @@ from timm_models import ModelRow, Traces, lowered, read_rows
 
 import tclint.cost.gpu
 from tclint.cost.gpu import Gpu, load_gpu
+from tclint.cost.kernels.assess import traffic_times_us
 from tclint.cost.kernels.attention import attention_times
-from tclint.cost.kernels.bandwidth import traffic_times_us
 from tclint.cost.kernels.constants import (
     AttentionConstants,
     ConvolutionConstants,

@@ -165,7 +165,9 @@ def serve(is_tclint: bool, timeout_s: float) -> int:
         importlib.import_module(library)
     if is_tclint:
         importlib.import_module("tclint.tracing.worker.in_process")
-        importlib.import_module("tclint.tracing.worker.warm_up").warm_up()  # as the command's own worker does
+        importlib.import_module(
+            "tclint.tracing.patches.modules"
+        ).wrap_modules()  # as the command's own worker does
     else:
         for tool in TOOLS.values():
             if tool.package != "torch" and _is_installed(tool):

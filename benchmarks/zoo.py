@@ -55,7 +55,7 @@ def main() -> int:
     done = _done(out)
     importlib.import_module("tclint.tracing.worker.in_process")
     importlib.import_module("torch.utils.flop_counter")
-    importlib.import_module("tclint.tracing.worker.warm_up").warm_up()  # as tclint's own worker does
+    importlib.import_module("tclint.tracing.patches.modules").wrap_modules()  # as tclint's own worker does
     chosen = [
         case
         for position, case in enumerate(source.cases())

@@ -18,11 +18,11 @@ from schema_page import schema_page
 
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.budget import BUDGET_KEYS, DEFAULT_BUDGET
+from tclint.config.kinds import Place, Setting
 from tclint.config.settings import SETTINGS, settings_in
-from tclint.config.table import Place, Setting
 from tclint.core.markup import text
 from tclint.core.rule import Rule
-from tclint.engine.projects import RUN_FIELDS
+from tclint.engine.declared_models import RUN_FIELDS
 from tclint.engine.rule_index import FILE, build
 from tclint.engine.rule_registry import all_rules
 from tclint.report.formats.json import schema

@@ -9,7 +9,7 @@ import importlib
 import pkgutil
 from typing import Any
 
-from tclint.core.rule import Rule
+from tclint.core.rule import Rule, rules_of
 
 RULES: tuple[type[Rule], ...]
 
@@ -17,9 +17,9 @@ RULES: tuple[type[Rule], ...]
 def __getattr__(name: str) -> Any:
     if name != "RULES":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Every module of the package is a topic that lists its rules: a new file needs no other line.
+    # Every rule class in a module of the package is a rule: a new file needs no other line.
     modules = pkgutil.walk_packages(__path__, f"{__name__}.")
     topics = sorted(module.name for module in modules if not module.ispkg)
-    found = tuple(rule for topic in topics for rule in importlib.import_module(topic).RULES)
+    found = tuple(rule for topic in topics for rule in rules_of(importlib.import_module(topic)))
     globals()["RULES"] = found
     return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tclint.analysis.graph_context import GraphContext
+from typing import TYPE_CHECKING, Any
+
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Settings
 from tclint.core.finding import (
@@ -33,6 +34,9 @@ from tclint.source.syntax.tables import (
     dotted,
     render,
 )
+
+if TYPE_CHECKING:
+    from tclint.analysis.graph_context import GraphContext
 
 __all__ = [
     "Assignment",
@@ -66,3 +70,12 @@ __all__ = [
     "dotted",
     "render",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "GraphContext":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # It needs NumPy, which rules on sources do without.
+    from tclint.analysis.graph_context import GraphContext
+
+    return GraphContext

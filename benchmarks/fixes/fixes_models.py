@@ -26,7 +26,7 @@ sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "inputs")]
 from inputs_rows import Row, read_rows  # noqa: E402
 
 from tclint.tracing.inputs.specs import parse_input  # noqa: E402
-from tclint.tracing.worker.import_roots import package_of  # noqa: E402
+from tclint.tracing.worker.project_files import package_of  # noqa: E402
 
 SKIPPED = ("gpt3_175b",)
 """GPT-2 at other sizes."""

@@ -22,7 +22,7 @@ from tclint.tracing import trace_callable
 from tclint.tracing.inputs.given import inputs_from_specs
 from tclint.tracing.inputs.specs import parse_input
 from tclint.tracing.patches.environment import without_gpu
-from tclint.tracing.worker.import_roots import import_roots, package_of
+from tclint.tracing.worker.project_files import import_roots, package_of
 
 MAX_BYTES = 1 << 30
 """Models with more weights are not run for real."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
-from tclint.source.source_rule import SourceRule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 
 _APEX = ("apex.amp.", "apex.parallel.", "apex.fp16_utils.")
 _WHY = {
@@ -90,9 +88,6 @@ class ApexAmp(SourceRule):
             fix=Fix(f"Use {'; '.join(_INSTEAD[kind] for kind in kinds)}."),
             identity="apex",
         )
-
-
-RULES = (ApexAmp,)
 
 
 def _kind(name: str) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
-from tclint.source.source_rule import SourceRule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.syntax.tables import Call, Function, Literal, dotted, method_of
 
 _GENERIC = ("torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast")
@@ -125,9 +123,6 @@ class AutocastDeviceMismatch(SourceRule):
             level="error" if level == "error" else "warning",
             identity=f"{function.qualified_name}:{context.excerpt(node_id)}",
         )
-
-
-RULES = (AutocastDeviceMismatch,)
 
 
 def _is_generic(context: SourceContext, function: Function, call: Call) -> bool:

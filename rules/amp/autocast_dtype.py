@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
-from tclint.source.source_rule import SourceRule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 
 
 class AutocastFp32Dtype(SourceRule):
@@ -61,6 +59,3 @@ class AutocastFp32Dtype(SourceRule):
                     identity=f"{function.qualified_name}:{context.excerpt(event.call.node_id)}",
                 )
                 break
-
-
-RULES = (AutocastFp32Dtype,)

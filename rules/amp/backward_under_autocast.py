@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import CallEvent, Finding, Fix, Function, SourceContext, SourceRule, render
 from tclint.source.facts.autocasts import Region
-from tclint.source.names.conditions import Condition, conditions_of, exclusive
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import CallEvent, Function, render
+from tclint.source.names.queries import Condition, conditions_of, exclusive
 
 _CALLS_FOLLOWED = 3
 
@@ -95,9 +92,6 @@ class BackwardUnderAutocast(SourceRule):
                 ),
                 identity=f"{function.qualified_name}:{what}",
             )
-
-
-RULES = (BackwardUnderAutocast,)
 
 
 def _called_under(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.autocasts import Region
 from tclint.source.names.queries import any_word, makers, names_in
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
     Call,
     Choice,
@@ -17,7 +15,7 @@ from tclint.source.syntax.tables import (
     dotted,
     render,
 )
-from tclint.source.training.call_graph import functions_run_by
+from tclint.source.training.across_files import functions_run_by
 
 _BCE_TOKENS = (b"binary_cross_entropy", b"BCELoss")
 
@@ -145,9 +143,6 @@ class BceUnderAutocast(SourceRule):
             ),
             identity=f"{function.qualified_name}:{where.excerpt(call.node_id)}",
         )
-
-
-RULES = (BceUnderAutocast,)
 
 
 def _off_by_default(context: SourceContext, region: Region) -> bool:

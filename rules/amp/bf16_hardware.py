@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.config.settings import Settings
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
-from tclint.source.source_rule import SourceRule
+from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
 
 _CAPABILITY = frozenset(("is_bf16_supported", "get_device_capability", "is_torch_bf16_gpu_available"))
 
@@ -100,9 +97,6 @@ class Bf16OnPreAmpere(SourceRule):
                 identity=f"{called.function.qualified_name}:is_bf16_supported",
             )
             return
-
-
-RULES = (Bf16OnPreAmpere,)
 
 
 def _gpus_without_bf16(settings: Settings) -> tuple[str, ...]:

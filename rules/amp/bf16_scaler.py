@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.autocast_flow import Backward
 from tclint.source.facts.autocasts import Region
-from tclint.source.names.conditions import conditions_of
-from tclint.source.source_rule import SourceRule
+from tclint.source.names.queries import conditions_of
 from tclint.source.syntax.tables import Expression, Function, dotted, method_of, render
 
 _COMPARED = re.compile(r"==|!=|\bin\b|startswith|\bmatch\b")
@@ -111,9 +109,6 @@ class ScalerWithBf16(SourceRule):
                     ),
                     identity=f"{flow.function.qualified_name}:{render(scaled.loss)}",
                 )
-
-
-RULES = (ScalerWithBf16,)
 
 
 def _only_bf16(scaled: Backward) -> Region | None:

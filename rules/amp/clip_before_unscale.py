@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.scaling_view import Op, View
-from tclint.source.source_rule import SourceRule
 from tclint.source.training.scaler_ops import scaled_by, scaler_evidence, unscales_by_hand
 
 
@@ -118,9 +116,6 @@ class ClipBeforeUnscale(SourceRule):
             fix=Fix(f"Call `{step.scaler}.unscale_({step.optimizer})` before clipping."),
             identity=f"{view.function.qualified_name}:{context.excerpt(clip.node_id)}",
         )
-
-
-RULES = (ClipBeforeUnscale,)
 
 
 def _still_counts(view: View, unscale: Op, clip: Op) -> bool:

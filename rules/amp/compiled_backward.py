@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, dotted
+from tclint.plugin import Call, Finding, Fix, SourceContext, SourceRule, dotted
 
 
 class CompileBackwardAutocast(SourceRule):
@@ -92,6 +89,3 @@ class CompileBackwardAutocast(SourceRule):
                 if name in compiled:
                     return name
         return None
-
-
-RULES = (CompileBackwardAutocast,)

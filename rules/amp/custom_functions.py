@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, CallEvent, Function, dotted, method_of, render
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.syntax.tables import Call, Function, dotted, method_of, render
 
 
 class CustomFunctionNoCustomFwd(SourceRule):
@@ -99,15 +97,9 @@ class CustomFunctionNoCustomFwd(SourceRule):
         return found
 
     def _used(self, context: SourceContext, owner: Function) -> tuple[Call, int] | None:
-        for function in context.tables.functions:
-            for event in function.events:
-                if isinstance(event, CallEvent) and dotted(event.call.function).endswith(
-                    f"{owner.name}.apply"
-                ):
-                    region = context.amp.autocasts.effective(function, event.block)
-                    if region is not None:
-                        return event.call, context.location(region.node_id).line
+        for function, event in context.tables.calls:
+            if dotted(event.call.function).endswith(f"{owner.name}.apply"):
+                region = context.amp.autocasts.effective(function, event.block)
+                if region is not None:
+                    return event.call, context.location(region.node_id).line
         return None
-
-
-RULES = (CustomFunctionNoCustomFwd,)

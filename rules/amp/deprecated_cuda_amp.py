@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
 from tclint.core.units import plural
-from tclint.source.context import SourceContext
-from tclint.source.names.conditions import conditions_of, guards_before
-from tclint.source.source_rule import SourceRule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.names.queries import conditions_of, guards_before
 from tclint.source.syntax.tables import (
     Assignment,
     Call,
@@ -171,9 +169,6 @@ class DeprecatedCudaAmp(SourceRule):
                 if item.name == root and item.node_id >= 0:
                     return item.node_id
         return None
-
-
-RULES = (DeprecatedCudaAmp,)
 
 
 def _uses(context: SourceContext, function: Function) -> Iterator[tuple[str, int, int]]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
-from tclint.source.source_rule import SourceRule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.syntax.tables import Assignment, Call, CallEvent, Function, Name, dotted, method_of, render
 
 _BACK_TO_FLOAT32 = frozenset(("float", "double"))
@@ -101,6 +99,3 @@ class Fp32IslandMissingFloat(SourceRule):
                 for target in event.targets:
                     computed[target] = runs_model and not event.unpacked and not event.operator
         return candidate
-
-
-RULES = (Fp32IslandMissingFloat,)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.autocasts import Region
 from tclint.source.facts.casts import ModelCast
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import CallEvent, Function, Literal, Name, dotted, method_of, render
 from tclint.source.training.training_casts import MASTER_WEIGHTS, half_input, trained_casts
 
@@ -174,9 +172,6 @@ class HalfModelWithAutocast(SourceRule):
                     )
 
 
-RULES = (HalfModelWithAutocast,)
-
-
 def _calls_under_autocast(
     context: SourceContext, function: Function
 ) -> Iterator[tuple[CallEvent, str, Region]]:
@@ -199,9 +194,7 @@ def _is_model_in_training(context: SourceContext, function: Function, name: str)
 def _is_put_to_training(context: SourceContext, name: str) -> bool:
     """`self.net.train()`, `self.net.named_parameters()`; a frozen network only sees `eval()`."""
     return any(
-        isinstance(event, CallEvent)
-        and method_of(event.call)[1] in ("train", "parameters", "named_parameters")
+        method_of(event.call)[1] in ("train", "parameters", "named_parameters")
         and dotted(method_of(event.call)[0] or Literal(None)) == name
-        for function in context.tables.functions
-        for event in function.events
+        for _, event in context.tables.calls
     )

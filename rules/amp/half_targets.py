@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.core.finding import Effect, Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path, keyword
 from tclint.source.names.resolve import dtype_of
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, Function, dotted, method_of
 
 _TARGETS = re.compile(r"(?:^|_)(?:targets?|labels?|gts?|boxes|bboxes|gt_boxes|ground_truth)(?:_|$)")
@@ -76,9 +74,6 @@ class HalfTargets(SourceRule):
                 identity=f"{function.qualified_name}:{name}",
             )
             return
-
-
-RULES = (HalfTargets,)
 
 
 def _may_be_float16(context: SourceContext, function: Function, call: Call) -> bool:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
-from tclint.source.names.conditions import mutually_exclusive
-from tclint.source.source_rule import SourceRule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.names.queries import mutually_exclusive
 from tclint.source.training.scaler_ops import scales_itself
 from tclint.source.training.training_casts import MASTER_WEIGHTS, trained_casts
 
@@ -114,6 +112,3 @@ class HalfTrainNoScaler(SourceRule):
                 ),
                 identity=cast.name,
             )
-
-
-RULES = (HalfTrainNoScaler,)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
-from tclint.source.source_rule import SourceRule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.syntax.tables import Literal, method_of
 
 _IN_PLACE = frozenset(("addmm_", "addmv_", "addbmm_", "baddbmm_", "addr_"))
@@ -75,6 +73,3 @@ class InPlaceUnderAutocast(SourceRule):
                     fix=Fix("Use the op that returns a new tensor."),
                     identity=f"{function.qualified_name}:{context.excerpt(event.call.node_id)}",
                 )
-
-
-RULES = (InPlaceUnderAutocast,)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
-from tclint.source.source_rule import SourceRule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 
 
 class LossScaleConfig(SourceRule):
@@ -81,6 +79,3 @@ class LossScaleConfig(SourceRule):
                     level="error" if raises else None,
                     identity=f"{function.qualified_name}:{parameter}",
                 )
-
-
-RULES = (LossScaleConfig,)

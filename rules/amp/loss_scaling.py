@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.autocast_flow import Backward, Flow
 from tclint.source.facts.autocasts import Region
-from tclint.source.names.conditions import mutually_exclusive
-from tclint.source.source_rule import SourceRule
+from tclint.source.names.queries import mutually_exclusive
 from tclint.source.syntax.tables import Argument, dotted, method_of, render
 from tclint.source.training.across_files import flows_across_files
 from tclint.source.training.scaler_ops import scales_itself
@@ -147,9 +145,6 @@ class Fp16AutocastNoScaler(SourceRule):
             ),
             identity=f"{flow.function.qualified_name}:{loss}",
         )
-
-
-RULES = (Fp16AutocastNoScaler,)
 
 
 def _float16_origin(backward: Backward) -> Region | None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Effect, Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path, words
-from tclint.source.source_rule import SourceRule
 from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
 from tclint.source.training.steps import is_repeated
 from tclint.source.training.trained_layers import trained_layers
@@ -106,6 +104,3 @@ class NoMixedPrecision(SourceRule):
             ),
             identity=training.function.qualified_name,
         )
-
-
-RULES = (NoMixedPrecision,)

@@ -6,18 +6,14 @@ from collections.abc import Iterator
 from functools import partial
 
 from tclint.analysis.change import Change
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
-from tclint.analysis.layers import gain_phrase, indices_of, worth_pricing
-from tclint.analysis.op_dims import leaf_ops
+from tclint.analysis.layers import gain_phrase, indices_of, leaf_ops, worth_pricing
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.what_if.layer_edits import cast_by_hand
 from tclint.analysis.widths.padding import mean_gain_percent
 from tclint.config.precisions import PRECISION_FACTS
-from tclint.core.finding import Finding
 from tclint.cost.transforms.casts import own_half_dtype
-from tclint.graph.ops import Op
-from tclint.graph.ops.autocast_lists import autocast_lists
+from tclint.graph.ops.op_tables import autocast_lists
+from tclint.plugin import Finding, GraphContext, GraphRule, Op
 
 
 class ProductOutsideAutocast(GraphRule):
@@ -100,6 +96,3 @@ def _is_left_out(op: Op) -> bool:
 def _is_float32(op: Op) -> bool:
     floating = [spec.dtype for spec in op.inputs if spec.is_floating]
     return bool(floating) and set(floating) == {"float32"}
-
-
-RULES = (ProductOutsideAutocast,)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
-from tclint.source.source_rule import SourceRule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.training.scaler_ops import unscales_by_hand
 
 
@@ -86,6 +84,3 @@ class ScaledGradientInspection(SourceRule):
                     identity=f"{view.function.qualified_name}:{context.excerpt(read.node_id)}",
                 )
                 break
-
-
-RULES = (ScaledGradientInspection,)

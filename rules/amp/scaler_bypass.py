@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.scaling_view import Op, View
 from tclint.source.names.queries import words
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import method_of
 from tclint.source.training.scaler_ops import (
     belongs_to,
@@ -129,9 +127,6 @@ class StepBypassesScaler(SourceRule):
             fix=Fix(advice),
             identity=f"{view.function.qualified_name}:{step.optimizer}",
         )
-
-
-RULES = (StepBypassesScaler,)
 
 
 def _unscaled_and_stepped(context: SourceContext, view: View, step: Op) -> Op | None:

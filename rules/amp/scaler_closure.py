@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Call, Expression, Finding, Fix, SourceContext, SourceRule, dotted
 from tclint.source.facts.scaling_view import View
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, Expression, dotted
 
 
 class ScalerClosure(SourceRule):
@@ -88,6 +85,3 @@ class ScalerClosure(SourceRule):
             parameter.name == dotted(value) and parameter.default is not None
             for parameter in view.function.parameters
         )
-
-
-RULES = (ScalerClosure,)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.scaling_view import Op, View
-from tclint.source.source_rule import SourceRule
-from tclint.source.training.early_updates import EarlyUpdate, early_updates, per_optimizer
-from tclint.source.training.scaler_lifetimes import RecreatedInLoop, recreated_in_loop
+from tclint.source.training.scaler_lifetimes import (
+    EarlyUpdate,
+    RecreatedInLoop,
+    early_updates,
+    per_optimizer,
+    recreated_in_loop,
+)
 
 
 class ScalerLifetime(SourceRule):
@@ -146,6 +149,3 @@ class ScalerLifetime(SourceRule):
             if view.encloses(update, step) and view.loops(update) == view.loops(step):
                 yield update, step, backward
         yield from per_optimizer(view)
-
-
-RULES = (ScalerLifetime,)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tclint.core.finding import Finding, Fix, Location, Related
-from tclint.source.context import SourceContext
-from tclint.source.source_rule import SourceRule
+from tclint.plugin import Finding, Fix, Location, Related, SourceContext, SourceRule
 from tclint.source.syntax.tables import Call, Collection, Function, Literal, dotted, method_of, render
 
 
@@ -78,8 +76,6 @@ class ScalerStateNotSaved(SourceRule):
             identity=context.excerpt(save.node_id),
         )
 
-
-RULES = (ScalerStateNotSaved,)
 
 _HELPER = (b"torch.save", b"load_state_dict")
 

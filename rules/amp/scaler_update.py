@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.scaling_view import Op, View
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Jump
 from tclint.source.training.scaler_ops import scaler_evidence, tail
 
@@ -154,6 +152,3 @@ class StepWithoutUpdate(SourceRule):
             fix=Fix(f"Call `{step.scaler}.update()` once per iteration, after the last optimizer's step."),
             identity=f"{view.function.qualified_name}:{step.scaler}:{step.optimizer}",
         )
-
-
-RULES = (StepWithoutUpdate,)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Call, Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.scaling_view import Op, View
 from tclint.source.names.queries import contains, names_in, words
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call
 
 _KNOWN = words("torch torchvision numpy tqdm PIL matplotlib sklearn pandas wandb cv2")
 """Packages that hide no float16."""
@@ -110,6 +107,3 @@ class ScalerWithoutAutocast(SourceRule):
                 if root not in _KNOWN | project and root not in sys.stdlib_module_names:
                     return False
         return True
-
-
-RULES = (ScalerWithoutAutocast,)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.scaling_view import Op, View
-from tclint.source.source_rule import SourceRule
 from tclint.source.training.scaler_ops import either_apart, reads_of_round, scaler_evidence, tail
 
 
@@ -151,9 +149,6 @@ class UnscaleMisuse(SourceRule):
                 )
                 return backward, message, "Unscale after the last backward pass of the step."
         return None
-
-
-RULES = (UnscaleMisuse,)
 
 
 def _same(one: Op, other: Op) -> bool:

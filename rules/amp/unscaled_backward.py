@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Call, Finding, Fix, SourceContext, SourceRule, dotted, render
 from tclint.source.facts.scaling_view import Op, View
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, dotted, render
 from tclint.source.training.scaler_ops import scaler_evidence, scales_itself
 
 
@@ -123,6 +120,3 @@ class UnscaledBackward(SourceRule):
             fix=Fix(f"Write `{step.scaler}.scale({loss}).backward()`."),
             identity=f"{view.function.qualified_name}:{loss}",
         )
-
-
-RULES = (UnscaledBackward,)

@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from itertools import islice
 
 from tclint.analysis.activations import NOT_FUSABLE
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import indices_of, producers, worth_saying_unpriced
 from tclint.analysis.share_findings import share_finding
-from tclint.core.finding import Effect, Finding
-from tclint.graph.ops import Graph, Op
+from tclint.plugin import Effect, Finding, Graph, GraphContext, GraphRule, Op
 
 _BETWEEN = frozenset({"norm"})
 _FUSED_INTO = frozenset({"conv", "linear", "matmul"})
@@ -84,6 +81,3 @@ def _follows_product(activation: Op, graph: Graph) -> bool:
         if op.kind not in _BETWEEN:
             return False
     return False
-
-
-RULES = (ActivationNotFusable,)

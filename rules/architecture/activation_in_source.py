@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.analysis.activations import NOT_FUSABLE
-from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.layers.layer_order import Layer, LayerOrder
 from tclint.source.names.queries import is_test_path, words
-from tclint.source.source_rule import SourceRule
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _NOT_FUSABLE = frozenset(NOT_FUSABLE.values())
 _PRODUCTS = words("Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d Linear Bilinear")
@@ -80,9 +74,6 @@ class ActivationNotFusableInSource(SourceRule):
                 ),
                 identity=kind,
             )
-
-
-RULES: tuple[type[Rule], ...] = (ActivationNotFusableInSource,)
 
 
 def _products_and_activations(context: SourceContext) -> Iterator[tuple[Layer, Layer]]:

@@ -5,17 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.plugin import Assignment, CallEvent, Finding, Fix, Function, SourceContext, SourceRule
 from tclint.source.layers.written_attention import written_attentions
 from tclint.source.names.queries import is_test_path, names_in
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Assignment, CallEvent, Function
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _HAS_OTHER = re.compile(
     r"scaled_dot_product|flash|xformers|memory_efficient|sdpa|flex_att|attn_impl|attention_impl|onnx|tensorrt"
@@ -97,9 +90,6 @@ class ManualAttentionInSource(SourceRule):
                 ),
                 identity=f"{function.qualified_name}:{number}",
             )
-
-
-RULES: tuple[type[Rule], ...] = (ManualAttentionInSource,)
 
 
 def _has_heads(context: SourceContext, function: Function) -> bool:

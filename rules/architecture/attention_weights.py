@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import contains, has_star, is_test_path, keyword, names_in, unplaced
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
     Assignment,
     Call,
@@ -20,9 +17,6 @@ from tclint.source.syntax.tables import (
     dotted,
     render,
 )
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 class MhaNeedWeights(SourceRule):
@@ -78,9 +72,6 @@ class MhaNeedWeights(SourceRule):
                     fix=Fix("Pass need_weights=False."),
                     identity=f"{function.qualified_name}:{name}",
                 )
-
-
-RULES: tuple[type[Rule], ...] = (MhaNeedWeights,)
 
 
 def _thrown_weights(function: Function, event: object) -> Call | None:

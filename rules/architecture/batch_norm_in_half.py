@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tclint.core.finding import Finding, Fix, Related
-from tclint.core.rule import Rule
+from tclint.plugin import Finding, Fix, Name, Related, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Name
 from tclint.source.training.batch_norms import keeps_norms, norm_of, replaces_norms
 from tclint.source.training.training_casts import trained_casts
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 class BatchNormInHalf(SourceRule):
@@ -85,6 +78,3 @@ class BatchNormInHalf(SourceRule):
                 ),
                 identity=cast.name,
             )
-
-
-RULES: tuple[type[Rule], ...] = (BatchNormInHalf,)

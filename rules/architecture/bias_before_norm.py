@@ -7,10 +7,9 @@ from functools import partial
 
 from tclint.analysis.change import Change
 from tclint.analysis.compile_fixes import annotate_if_compile_fixes
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     consumers,
+    convolutions,
     costliest,
     gain_phrase,
     indices_of,
@@ -18,11 +17,9 @@ from tclint.analysis.layers import (
     related_sites,
     worth_pricing,
 )
-from tclint.analysis.op_dims import convolutions
 from tclint.analysis.user_choices import asks_for_bias
 from tclint.analysis.what_if.layer_edits import without_bias
-from tclint.core.finding import Finding, Fix
-from tclint.graph.ops import Op
+from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Op
 
 _BATCH_NORMS = frozenset({"batch_norm", "cudnn_batch_norm", "native_batch_norm", "sync_batch_norm"})
 
@@ -118,6 +115,3 @@ def _normalises_batch(norm: Op, layer: Op) -> bool:
         return False  # normed over dim 1, which is not the layer's outputs
     # With running statistics only (frozen norms), the mean is a constant and the bias shifts the output.
     return bool(norm.attributes.get("training", True))
-
-
-RULES = (ConvBiasBeforeBn,)

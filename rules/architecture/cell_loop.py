@@ -7,11 +7,9 @@ from functools import partial
 
 from tclint.analysis.cells import Loop, cell_loops, with_joined_steps
 from tclint.analysis.change import Change
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import gain_phrase, indices_of, worth_pricing
 from tclint.analysis.share_findings import share_finding
-from tclint.core.finding import Finding
+from tclint.plugin import Finding, GraphContext, GraphRule
 
 _FEWEST_STEPS = 4
 
@@ -72,6 +70,3 @@ class RnnCellLoop(GraphRule):
             evidence={"steps": len(loop.steps)},
             change=Change(edit=partial(with_joined_steps, loop=loop)),
         )
-
-
-RULES = (RnnCellLoop,)

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.layers.cell_loops import cells_known_beforehand
 from tclint.source.names.queries import is_test_path
-from tclint.source.source_rule import SourceRule
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 class RnnCellLoopInSource(SourceRule):
@@ -73,6 +67,3 @@ class RnnCellLoopInSource(SourceRule):
                 ),
                 identity=f"{step.function.qualified_name}:{step.cell}",
             )
-
-
-RULES: tuple[type[Rule], ...] = (RnnCellLoopInSource,)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.analysis.gradient_order import sending_order
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
-from tclint.core.finding import Effect, Finding, Fix, Location
+from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Location
 
 _WORTH_SAYING = 0.1
 """Of the backward pass, that a gradient waits on average: what is left to hide the exchange behind."""
@@ -86,6 +84,3 @@ class ConstructorOrder(GraphRule):
             ),
             identity="registration order",
         )
-
-
-RULES = (ConstructorOrder,)

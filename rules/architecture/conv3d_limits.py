@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
-from tclint.analysis.layers import by_line, indices_of, worth_pricing
-from tclint.analysis.op_dims import convolutions
+from tclint.analysis.layers import by_line, convolutions, indices_of, worth_pricing
 from tclint.analysis.share_findings import share_finding
 from tclint.config.precisions import PRECISION_FACTS
-from tclint.core.finding import Effect, Finding
-from tclint.graph.ops import Op
 from tclint.graph.ops.spec import itemsize_bytes
+from tclint.plugin import Effect, Finding, GraphContext, GraphRule, Op
 
 _LARGEST_TENSOR_BYTES = 2**31
 _MOST_TAPS = 32
@@ -84,6 +80,3 @@ class Conv3dLimits(GraphRule):
         if largest * itemsize_bytes(dtype) >= _LARGEST_TENSOR_BYTES:
             reasons.append("a tensor of 2 GB or more")
         return reasons
-
-
-RULES = (Conv3dLimits,)

@@ -5,18 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tclint.config.settings import Settings
-from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
 from tclint.source.layers.layer_order import Layer, LayerOrder
 from tclint.source.names.queries import is_test_path, keyword
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Argument, Collection, Literal, dotted, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _BIAS_POSITION = {
     **dict.fromkeys(
@@ -108,9 +101,6 @@ class ConvBiasBeforeBnInSource(SourceRule):
                 ),
                 identity=identity if seen[identity] == 1 else f"{identity}:{seen[identity]}",
             )
-
-
-RULES: tuple[type[Rule], ...] = (ConvBiasBeforeBnInSource,)
 
 
 def _has_bias(context: SourceContext, layer: Layer) -> bool:

@@ -7,16 +7,20 @@ from functools import partial
 from math import prod
 
 from tclint.analysis.change import Change
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
-from tclint.analysis.layers import by_line, gain_phrase, indices_of, limiters, worth_pricing
-from tclint.analysis.op_dims import convolutions, is_depthwise
+from tclint.analysis.layers import (
+    by_line,
+    convolutions,
+    gain_phrase,
+    indices_of,
+    is_depthwise,
+    limiters,
+    worth_pricing,
+)
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.what_if.layer_edits import ungrouped, with_fused_expansion
 from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.analysis.widths.padding import mean_gain_percent
-from tclint.core.finding import Finding
-from tclint.graph.ops import Graph, Op
+from tclint.plugin import Finding, Graph, GraphContext, GraphRule, Op
 
 _EARLY_STRIDE = 4
 """A stage is early while its images are at least a quarter as wide as the model's: there channels are few
@@ -146,6 +150,3 @@ def _is_early(op: Op, image_positions: int) -> bool:
         return False
     reach = prod(shape[2:]) * int(_EARLY_STRIDE ** (len(shape) - 2))
     return reach >= image_positions > 0
-
-
-RULES = (DepthwiseConv,)

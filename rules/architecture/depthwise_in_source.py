@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path, keyword, unpacks_positions
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, CallEvent, Collection, Function, Literal, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
+from tclint.source.syntax.tables import Call, Collection, Function, Literal, render
 
 _CONVOLUTIONS = frozenset({"torch.nn.Conv1d", "torch.nn.Conv2d", "torch.nn.Conv3d"})
 _GROUPS = 6
@@ -66,9 +60,8 @@ class DepthwiseConvInSource(SourceRule):
             return
         found = [
             event.call
-            for function in context.tables.functions
-            for event in function.events
-            if isinstance(event, CallEvent) and _is_depthwise(context, function, event.call)
+            for function, event in context.tables.calls
+            if _is_depthwise(context, function, event.call)
         ]
         if not found:
             return
@@ -85,9 +78,6 @@ class DepthwiseConvInSource(SourceRule):
             ),
             identity="depthwise",
         )
-
-
-RULES: tuple[type[Rule], ...] = (DepthwiseConvInSource,)
 
 
 def _is_depthwise(context: SourceContext, function: Function, call: Call) -> bool:

@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from itertools import islice
 from math import prod
 
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import indices_of, limiters, producers, worth_saying_unpriced
 from tclint.analysis.share_findings import share_finding
-from tclint.core.finding import Effect, Finding
-from tclint.graph.ops import Op
+from tclint.plugin import Effect, Finding, GraphContext, GraphRule, Op
 
 _EARLY_STRIDE = 4
 _MOST_STEPS = 12
@@ -119,6 +116,3 @@ def _excitation(scale: Op, context: GraphContext) -> Op | None:
         return None
     before = islice(producers(context.graph, gate), _MOST_STEPS)
     return next((op for op in before if op.kind in ("pool", "reduction")), None)
-
-
-RULES = (EarlyStageExtras,)

@@ -5,18 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.analysis.widths.alignment import efficient_multiple
-from tclint.config.settings import Settings
-from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
 from tclint.source.names.queries import has_star, is_test_path, keyword
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, CallEvent, Expression, Function, Literal, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
+from tclint.source.syntax.tables import Call, Expression, Function, Literal, render
 
 _GROUP_WIDTHS = (1, 4, 8, 16, 32, 64, 128, 256)
 """cuDNN Developer Guide 8.3, grouped convolutions: C/g = K/g in this set (8.2: 4, 8, 16, 32)."""
@@ -74,33 +67,28 @@ class GroupedConvShapeInSource(SourceRule):
         if is_test_path(context.path):
             return
         seen: Counter[str] = Counter()
-        for function in context.tables.functions:
-            for event in function.events:
-                if not isinstance(event, CallEvent) or has_star(event.call):
-                    continue
-                called = context.resolver.called(function, event.call)
-                if len(called) != 1 or not _CONVOLUTION.fullmatch(called[0]):
-                    continue
-                shape = _shape(context, function, event.call)
-                if shape is None:
-                    continue
-                groups, inputs, outputs = shape
-                identity = f"{function.qualified_name}:{render(event.call)}"
-                seen[identity] += 1
-                yield self.finding(
-                    context.location(event.call.node_id),
-                    f"{groups} groups of {inputs} -> {outputs} channels: cuDNN's Tensor Core kernels want "
-                    f"equal numbers out of {', '.join(map(str, _GROUP_WIDTHS[1:]))}.",
-                    evidence={"groups": groups, "channels_per_group": [inputs, outputs]},
-                    fix=Fix(
-                        "Choose channels and groups so that each group has 8, 16, 32 or 64 channels in and "
-                        "out."
-                    ),
-                    identity=identity if seen[identity] == 1 else f"{identity}:{seen[identity]}",
-                )
-
-
-RULES: tuple[type[Rule], ...] = (GroupedConvShapeInSource,)
+        for function, event in context.tables.calls:
+            if has_star(event.call):
+                continue
+            called = context.resolver.called(function, event.call)
+            if len(called) != 1 or not _CONVOLUTION.fullmatch(called[0]):
+                continue
+            shape = _shape(context, function, event.call)
+            if shape is None:
+                continue
+            groups, inputs, outputs = shape
+            identity = f"{function.qualified_name}:{render(event.call)}"
+            seen[identity] += 1
+            yield self.finding(
+                context.location(event.call.node_id),
+                f"{groups} groups of {inputs} -> {outputs} channels: cuDNN's Tensor Core kernels want "
+                f"equal numbers out of {', '.join(map(str, _GROUP_WIDTHS[1:]))}.",
+                evidence={"groups": groups, "channels_per_group": [inputs, outputs]},
+                fix=Fix(
+                    "Choose channels and groups so that each group has 8, 16, 32 or 64 channels in and out."
+                ),
+                identity=identity if seen[identity] == 1 else f"{identity}:{seen[identity]}",
+            )
 
 
 def _shape(context: SourceContext, function: Function, call: Call) -> tuple[int, int, int] | None:

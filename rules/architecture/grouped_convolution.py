@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     by_line,
+    convolutions,
     costliest,
+    groups_of,
     indices_of,
     layers_take,
     rounded,
@@ -16,10 +16,8 @@ from tclint.analysis.layers import (
     share_percent,
     worth_saying_unpriced,
 )
-from tclint.analysis.op_dims import convolutions, groups_of
 from tclint.analysis.widths.alignment import efficient_multiple
-from tclint.core.finding import Effect, Finding, Fix
-from tclint.graph.ops import Op
+from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Op
 
 _GROUP_WIDTHS = (1, 4, 8, 16, 32, 64, 128, 256)
 """cuDNN Developer Guide 8.3, grouped convolutions: C/g = K/g in this set (8.2: 4, 8, 16, 32)."""
@@ -99,6 +97,3 @@ def _has_grouped_kernel(op: Op) -> bool:
         return True
     inputs, outputs = _group_width(op)
     return inputs == 1 or (inputs == outputs and inputs in _GROUP_WIDTHS)
-
-
-RULES = (GroupedConvShape,)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.latency import batch_is_assumed, latency_bound
 from tclint.analysis.layers import rounded, share_phrase
 from tclint.analysis.widths.resizing import larger_batch
-from tclint.core.finding import Finding, Fix
 from tclint.graph.ops.op import GEMM_KINDS
+from tclint.plugin import Finding, Fix, GraphContext, GraphRule
 
 _LARGER_BATCH = 4
 """Times the present one: enough for kernels of one tile in five to fill the GPU."""
@@ -75,6 +73,3 @@ class LatencyBoundLayers(GraphRule):
             ),
             identity="latency",
         )
-
-
-RULES = (LatencyBoundLayers,)

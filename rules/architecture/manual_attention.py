@@ -8,12 +8,10 @@ from functools import partial
 from tclint.analysis.attention import AttentionBlock, attention_blocks
 from tclint.analysis.causal import causal_mask
 from tclint.analysis.change import Change
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import Line, consumers, gain_phrase, indices_of, worth_pricing
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.what_if.fusions import with_fused_attention
-from tclint.core.finding import Effect, Finding
+from tclint.plugin import Effect, Finding, GraphContext, GraphRule
 
 _LARGEST_HEAD = 256
 """Flash attention takes no larger heads (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp), and what the
@@ -141,6 +139,3 @@ def _is_plain(block: AttentionBlock, context: GraphContext) -> bool:
     axis = softmax.attributes.get("dim", -1)
     scores = block.ops[0].outputs[0].shape
     return isinstance(axis, int) and axis % rank == rank - 1 and softmax.inputs[0].shape[-2:] == scores[-2:]
-
-
-RULES = (ManualAttention,)

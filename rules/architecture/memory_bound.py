@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.analysis.change import Change
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import gain_phrase, indices_of, rounded, sentence, share_percent, share_phrase
 from tclint.analysis.memory_bound import MOVING_KINDS, is_memory_bound
 from tclint.analysis.what_if.scenarios import compiled
-from tclint.core.finding import Effect, Finding, Fix
-from tclint.graph.ops import Op
+from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Op
 
 _LAYERS = {
     "norm": "normalisation",
@@ -101,6 +98,3 @@ def _advice(is_compiled: bool, moving: list[Op]) -> str:
         parts.append("drop pooling or squeeze-and-excite blocks in the early, high-resolution part")
     parts.append("make the products between them wider, or chains of small operators one kernel")
     return sentence(f"{'; '.join(parts)}.")
-
-
-RULES = (MemoryBoundLayers,)

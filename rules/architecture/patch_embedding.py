@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from functools import partial
 
 from tclint.analysis.change import Change
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     by_line,
+    convolutions,
     costliest,
+    cuts_patches,
     gain_phrase,
     indices_of,
     rounded,
@@ -18,10 +18,8 @@ from tclint.analysis.layers import (
     share_phrase,
     worth_pricing,
 )
-from tclint.analysis.op_dims import convolutions, cuts_patches
 from tclint.analysis.what_if.layer_edits import with_linear_patches
-from tclint.core.finding import Finding, Fix
-from tclint.graph.ops import Op
+from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Op
 
 _IMAGE_CHANNELS = 3
 
@@ -100,6 +98,3 @@ class PatchEmbeddingConv(GraphRule):
             ),
             change=Change(edit=partial(with_linear_patches, ops=ops)),
         )
-
-
-RULES = (PatchEmbeddingConv,)

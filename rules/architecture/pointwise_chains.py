@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.analysis.change import Change
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     gain_phrase,
     indices_of,
@@ -17,8 +15,8 @@ from tclint.analysis.layers import (
 )
 from tclint.analysis.memory_bound import is_memory_bound
 from tclint.analysis.what_if.scenarios import compiled
-from tclint.core.finding import Finding, Fix
 from tclint.graph.ops.op import GEMM_KINDS
+from tclint.plugin import Finding, Fix, GraphContext, GraphRule
 
 _WORTH_COMPILING = 10
 """Times the gain that other findings need: compiling costs minutes at every start and for every new shape."""
@@ -80,6 +78,3 @@ class PointwiseChains(GraphRule):
             identity="chains",
             change=Change(scenario=compiled),
         )
-
-
-RULES = (PointwiseChains,)

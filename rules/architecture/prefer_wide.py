@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tclint.analysis.deep_stacks import Stack, as_wide, deep_stacks
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import gain_phrase, indices_of, largest_share_percent, rounded, share_percent
 from tclint.analysis.share_findings import share_finding
-from tclint.core.finding import Effect, Finding
+from tclint.plugin import Effect, Finding, GraphContext, GraphRule
 
 
 class PreferWide(GraphRule):
@@ -81,6 +79,3 @@ class PreferWide(GraphRule):
             others="another layer of such blocks",
             identity=f"stack {stack.name}",
         )
-
-
-RULES = (PreferWide,)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path, keyword, names_in, unplaced
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
     Call,
     CallEvent,
@@ -21,10 +18,7 @@ from tclint.source.syntax.tables import (
     method_of,
     render,
 )
-from tclint.source.training.call_graph import functions_run_by
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
+from tclint.source.training.across_files import functions_run_by
 
 _SIGMOID = ("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit")
 _SOFTMAX = ("torch.softmax", "torch.nn.functional.softmax")
@@ -73,43 +67,40 @@ class ProbabilitiesBeforeLoss(SourceRule):
         if is_test_path(context.path):
             return
         models: set[str] = set()
-        for function in context.tables.functions:
-            for event in function.events:
-                if not isinstance(event, CallEvent) or not event.call.arguments:
+        for function, event in context.tables.calls:
+            if not event.call.arguments:
+                continue
+            loss = _loss_kind(context, function, event.call)
+            if not loss or not context.amp.gradients_on(function, event.block):
+                continue
+            first = keyword(event.call, "input", 0)
+            made = _origin(context, function, first, event) if first is not None else None
+            if made is None:
+                continue
+            where = "the sigmoid"
+            if loss == "bce" and _is_sigmoid(context, function, made):
+                better, what = "binary_cross_entropy_with_logits", "sigmoid"
+            elif loss == "bce" and isinstance(made, Call) and _ends_in(context, function, made):
+                better, what = "binary_cross_entropy_with_logits", "sigmoid"
+                where = f"the forward of `{render(made.function)}` ends in it"
+                if where in models:
                     continue
-                loss = _loss_kind(context, function, event.call)
-                if not loss or not context.amp.gradients_on(function, event.block):
-                    continue
-                first = keyword(event.call, "input", 0)
-                made = _origin(context, function, first, event) if first is not None else None
-                if made is None:
-                    continue
-                where = "the sigmoid"
-                if loss == "bce" and _is_sigmoid(context, function, made):
-                    better, what = "binary_cross_entropy_with_logits", "sigmoid"
-                elif loss == "bce" and isinstance(made, Call) and _ends_in(context, function, made):
-                    better, what = "binary_cross_entropy_with_logits", "sigmoid"
-                    where = f"the forward of `{render(made.function)}` ends in it"
-                    if where in models:
-                        continue
-                    models.add(where)
-                elif loss == "nll" and _is_log_softmax(context, function, made):
-                    better, what, where = "cross_entropy", "log of a softmax", "the log of a softmax"
-                else:
-                    continue
-                yield self.finding(
-                    context.location(event.call.node_id),
-                    f"`{context.excerpt(event.call.node_id)}` takes the {what} of logits: probabilities "
-                    "near 0 "
-                    "and 1 lose their logarithm.",
-                    related=(context.related(made.node_id, where),) if isinstance(made, Call) else (),
-                    evidence={"loss": loss, "instead": better, "function": function.qualified_name},
-                    fix=Fix(f"Use torch.nn.functional.{better} on the logits (or its module)."),
-                    identity=f"{function.qualified_name}:{render(event.call)}",
-                )
+                models.add(where)
+            elif loss == "nll" and _is_log_softmax(context, function, made):
+                better, what, where = "cross_entropy", "log of a softmax", "the log of a softmax"
+            else:
+                continue
+            yield self.finding(
+                context.location(event.call.node_id),
+                f"`{context.excerpt(event.call.node_id)}` takes the {what} of logits: probabilities "
+                "near 0 "
+                "and 1 lose their logarithm.",
+                related=(context.related(made.node_id, where),) if isinstance(made, Call) else (),
+                evidence={"loss": loss, "instead": better, "function": function.qualified_name},
+                fix=Fix(f"Use torch.nn.functional.{better} on the logits (or its module)."),
+                identity=f"{function.qualified_name}:{render(event.call)}",
+            )
 
-
-RULES: tuple[type[Rule], ...] = (ProbabilitiesBeforeLoss,)
 
 _KEEP = ("squeeze", "view", "reshape", "flatten", "unsqueeze", "float", "to", "cuda", "contiguous")
 

@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from functools import partial
 
 from tclint.analysis.change import Change
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import Line, gain_phrase, indices_of, line_of, worth_pricing
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.what_if.fusions import with_joined_linears
 from tclint.analysis.widths.alignment import SMALLEST_WIDTH
-from tclint.core.finding import Finding
-from tclint.graph.ops import Op
+from tclint.plugin import Finding, GraphContext, GraphRule, Op
 
 
 class ProjectionsSeparate(GraphRule):
@@ -114,6 +111,3 @@ def _weight(op: Op) -> str:
     weight = op.input("weight")
     assert weight is not None
     return weight.parameter or ""
-
-
-RULES = (ProjectionsSeparate,)

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tclint.config.settings import Settings
-from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.cost.gpu import Gpu
+from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
 from tclint.source.layers.shared_inputs import Projection, SharedInput, layers_of_one_input
 from tclint.source.names.queries import is_test_path
-from tclint.source.source_rule import SourceRule
-
-if TYPE_CHECKING:
-    from tclint.cost.gpu import Gpu
-    from tclint.source.context import SourceContext
 
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 """Of a value, for precisions whose products read and write it so."""
@@ -118,9 +111,6 @@ class ProjectionsSeparateInSource(SourceRule):
             fix=Fix("Build one linear layer with all the outputs and split its result with chunk or split."),
             identity=f"{shared.function.qualified_name}:{names}",
         )
-
-
-RULES: tuple[type[Rule], ...] = (ProjectionsSeparateInSource,)
 
 
 def _limited_by_memory(layer: Projection, gpu: Gpu, precision: str) -> bool:

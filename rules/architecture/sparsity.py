@@ -6,15 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tclint.analysis.graph_context import GraphContext, gpu_effect
-from tclint.analysis.graph_rule import GraphRule
-from tclint.analysis.layers import by_line, gain_phrase, indices_of, worth_pricing
-from tclint.analysis.op_dims import leaf_ops, width_dims
+from tclint.analysis.layers import by_line, gain_phrase, indices_of, leaf_ops, width_dims, worth_pricing
 from tclint.analysis.share_findings import share_finding
 from tclint.config.precisions import PRECISION_FACTS
-from tclint.core.finding import Effect, Finding
 from tclint.cost.rows import Row
 from tclint.graph.lowering.work import Gemm
 from tclint.graph.ops.spec import itemsize_bytes
+from tclint.plugin import Effect, Finding, GraphRule
 
 _SPARSE_TILES = {"float16": (32, 64), "bfloat16": (32, 64), "float32": (32, 32)}
 """By dtype: rows and columns of a weight, torch.sparse semi-structured tensors on CUTLASS kernels."""
@@ -120,6 +118,3 @@ def _row_gain_us(row: Row) -> float:
     if row.limiter == "latency" or not moved:
         return 0.0
     return row.time_us * (1.0 - _SPARSE_BYTES) * min(weight_bytes / moved, 1.0)
-
-
-RULES = (Sparse24Shape,)

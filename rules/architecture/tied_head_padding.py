@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.config.precisions import PRECISION_FACTS
-from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule, dotted
 from tclint.source.layers.tied_embeddings import only_size, tied_table
 from tclint.source.names.queries import is_test_path, keyword
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Assignment, dotted
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 _PREFERRED_MULTIPLE = 64
 _SMALLEST = 1000
@@ -90,34 +83,30 @@ class LmHeadNoPaddingTie(SourceRule):
         multiple = PRECISION_FACTS[context.settings.precision].multiple
         if multiple is None:
             return
-        for function in context.tables.functions:
-            for event in function.events:
-                if not isinstance(event, Assignment) or event.operator or len(event.targets) != 1:
-                    continue
-                table = tied_table(context, function, event)
-                if table is None:
-                    continue
-                scope, call = table
-                given = keyword(call, "num_embeddings", 0)
-                size = only_size(context, scope, given) if given is not None else None
-                if size is None or size < _SMALLEST or size % multiple == 0:
-                    continue
-                if context.neighbours.mention(_ELSEWHERE):
-                    return
-                padded = -(-size // _PREFERRED_MULTIPLE) * _PREFERRED_MULTIPLE
-                written = f"{event.targets[0]} = {dotted(event.value)}"
-                yield self.finding(
-                    context.location(event.node_id),
-                    f"The head is tied to an embedding of {size} words, not a multiple of {multiple}: "
-                    "rows of the logits are unaligned, which slows the products with the vocabulary.",
-                    related=(context.related(call.node_id, "the embedding that sets the size"),),
-                    evidence={"vocabulary": size, "tie": written, "multiple": multiple},
-                    fix=Fix(
-                        f"Build embedding and head with {padded} words, the next multiple of "
-                        f"{_PREFERRED_MULTIPLE}; the tokenizer never produces the added ids."
-                    ),
-                    identity=f"{function.qualified_name}:{written}",
-                )
-
-
-RULES: tuple[type[Rule], ...] = (LmHeadNoPaddingTie,)
+        for function, event in context.tables.assignments:
+            if event.operator or len(event.targets) != 1:
+                continue
+            table = tied_table(context, function, event)
+            if table is None:
+                continue
+            scope, call = table
+            given = keyword(call, "num_embeddings", 0)
+            size = only_size(context, scope, given) if given is not None else None
+            if size is None or size < _SMALLEST or size % multiple == 0:
+                continue
+            if context.neighbours.mention(_ELSEWHERE):
+                return
+            padded = -(-size // _PREFERRED_MULTIPLE) * _PREFERRED_MULTIPLE
+            written = f"{event.targets[0]} = {dotted(event.value)}"
+            yield self.finding(
+                context.location(event.node_id),
+                f"The head is tied to an embedding of {size} words, not a multiple of {multiple}: "
+                "rows of the logits are unaligned, which slows the products with the vocabulary.",
+                related=(context.related(call.node_id, "the embedding that sets the size"),),
+                evidence={"vocabulary": size, "tie": written, "multiple": multiple},
+                fix=Fix(
+                    f"Build embedding and head with {padded} words, the next multiple of "
+                    f"{_PREFERRED_MULTIPLE}; the tokenizer never produces the added ids."
+                ),
+                identity=f"{function.qualified_name}:{written}",
+            )

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import by_line, indices_of, worth_pricing
 from tclint.analysis.share_findings import share_finding
-from tclint.core.finding import Effect, Finding
+from tclint.plugin import Effect, Finding, GraphContext, GraphRule
 
 _HIGH_RESOLUTION = 256 * 256
 """Positions from which on an image is large: the edge of a quarter of a megapixel."""
@@ -73,6 +71,3 @@ class UpsampleHires(GraphRule):
                 advice="Reduce the channels before upsampling, and upsample as late as the model allows.",
                 evidence={"channels": spec.shape[1], "size": size},
             )
-
-
-RULES = (UpsampleHires,)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.analysis.compile_fixes import PADS, annotate_if_compile_fixes
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.widths.interfaces import interface_findings
 from tclint.analysis.widths.misalignment import misalignment_findings
-from tclint.core.finding import Finding
+from tclint.plugin import Finding, GraphContext, GraphRule
 
 
 class LinearMisaligned(GraphRule):
@@ -103,6 +101,3 @@ class ConvMisaligned(GraphRule):
     def check(self, context: GraphContext) -> Iterator[Finding]:
         yield from misalignment_findings(self, context, frozenset({"conv"}))
         yield from interface_findings(self, context, "conv")
-
-
-RULES = (LinearMisaligned, ConvMisaligned)

@@ -7,8 +7,6 @@ from functools import partial
 
 from tclint.analysis.attention import AttentionBlock, attention_blocks
 from tclint.analysis.change import Change, resize
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     gain_phrase,
     indices_of,
@@ -24,9 +22,8 @@ from tclint.analysis.widths.alignment import SMALLEST_WIDTH, efficient_multiple
 from tclint.analysis.widths.bounds import alignment_gain_percent
 from tclint.analysis.widths.misalignment import misaligned_layers
 from tclint.analysis.widths.padding import mean_gain_percent
-from tclint.core.finding import Effect, Finding, Fix
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
-from tclint.graph.ops import Graph
+from tclint.plugin import Effect, Finding, Fix, Graph, GraphContext, GraphRule
 
 _NARROW_HEAD = 8
 """PyTorch's flash kernels compute heads of 32 at least: three quarters of that work is for nothing."""
@@ -207,6 +204,3 @@ def _candidates(block: AttentionBlock) -> tuple[int, ...]:
     liked = [size for size in (64, 128) if size in fitting]
     others = sorted((s for s in fitting if s not in liked), key=lambda size: abs(size - block.head_dim))
     return (*liked, *others[: 3 - len(liked)])
-
-
-RULES = (HeadDim,)

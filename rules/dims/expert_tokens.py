@@ -5,16 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.latency import batch_is_assumed, latency_bound
-from tclint.analysis.layers import by_line, gain_phrase, indices_of, producers, worth_pricing
-from tclint.analysis.op_dims import leaf_ops
+from tclint.analysis.layers import by_line, gain_phrase, indices_of, leaf_ops, producers, worth_pricing
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.widths.alignment import round_up
-from tclint.core.finding import Effect, Finding
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
-from tclint.graph.ops import Op
+from tclint.plugin import Effect, Finding, GraphContext, GraphRule, Op
 
 _FEW_TOKENS = 128
 _LIKED = 64
@@ -155,6 +151,3 @@ def _expert_key(op: Op, context: GraphContext) -> tuple[object, ...] | None:
         if producer.kind == "linear" and producer.module_path.rpartition(".")[0] != expert:
             return None
     return None
-
-
-RULES = (ExpertTokens,)

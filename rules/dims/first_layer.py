@@ -6,25 +6,24 @@ from collections.abc import Iterator
 from functools import partial
 
 from tclint.analysis.change import Change
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     by_line,
+    convolutions,
     costliest,
+    cuts_patches,
     gain_phrase,
+    groups_of,
     indices_of,
     rounded,
     share_percent,
     share_phrase,
     worth_pricing,
 )
-from tclint.analysis.op_dims import convolutions, cuts_patches, groups_of
 from tclint.analysis.what_if.layer_edits import with_input_channels
 from tclint.analysis.what_if.scenarios import channels_last
 from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.analysis.widths.padding import mean_gain_percent
-from tclint.core.finding import Finding, Fix
-from tclint.graph.ops import Op
+from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Op
 
 
 class FirstLayerC3(GraphRule):
@@ -116,6 +115,3 @@ class FirstLayerC3(GraphRule):
                 edit=partial(with_input_channels, ops=ops, channels=channels), scenario=channels_last
             ),
         )
-
-
-RULES = (FirstLayerC3,)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import indices_of, worth_pricing
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.widths.alignment import efficient_multiple
-from tclint.core.finding import Effect, Finding
 from tclint.graph.lowering.work import Convolution, Gemm, Work
-from tclint.graph.ops import Op
+from tclint.plugin import Effect, Finding, GraphContext, GraphRule, Op
 
 _CUDA = (11, 0)
 _CUDNN = (7, 6, 3)
@@ -94,6 +91,3 @@ def _sizes(work: Work) -> tuple[int, ...]:
     if isinstance(work, Convolution) and work.groups == 1:
         return work.in_channels, work.out_channels
     return ()
-
-
-RULES = (AlignmentRequired,)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
-from tclint.analysis.layers import gain_phrase, indices_of, rounded, share_percent
-from tclint.analysis.op_dims import leaf_ops
+from tclint.analysis.layers import gain_phrase, indices_of, leaf_ops, rounded, share_percent
 from tclint.analysis.widths.alignment import ampere_multiple, largest_power_of_two_in
 from tclint.analysis.widths.bounds import quantization_loss_percent
 from tclint.analysis.widths.resizing import LARGEST_CUT, best_batch
 from tclint.analysis.widths.tile_widths import advisory, chosen_widths, width_findings
-from tclint.core.finding import Finding, Fix
+from tclint.plugin import Finding, Fix, GraphContext, GraphRule
 
 _NARROW = 1024
 """From here on, the part of a width that rounding to 128 bytes concerns is below a sixteenth."""
@@ -156,6 +153,3 @@ def _rounder_batches(batch: int) -> tuple[int, ...]:
         if size >= max(lowest, 1) and rounder and size not in found:
             found.append(size)
     return tuple(found)
-
-
-RULES = (Ampere128Bytes, TileWaveQuantization)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.widths.interfaces import interface_findings
 from tclint.analysis.widths.misalignment import misalignment_findings
-from tclint.core.finding import Finding
+from tclint.plugin import Finding, GraphContext, GraphRule
 
 
 class RnnMisaligned(GraphRule):
@@ -50,6 +48,3 @@ class RnnMisaligned(GraphRule):
     def check(self, context: GraphContext) -> Iterator[Finding]:
         yield from misalignment_findings(self, context, frozenset({"rnn"}))
         yield from interface_findings(self, context, "rnn")
-
-
-RULES = (RnnMisaligned,)

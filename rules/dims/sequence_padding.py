@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
-from tclint.source.names.conditions import conditions_of
-from tclint.source.names.queries import Called, has_star, is_test_path, keyword
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.names.queries import Called, conditions_of, has_star, is_test_path, keyword
 from tclint.source.names.resolve import dtype_of
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, CallEvent, Expression, Literal, Operation, dotted, method_of
+from tclint.source.syntax.tables import Call, Expression, Literal, Operation, dotted, method_of
 
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 _COLLATORS = tuple(
     f"transformers.{name}"
     for name in (
@@ -103,9 +97,6 @@ class SequencePad(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (SequencePad,)
-
-
 def _where_none_is_packed(called: Called) -> bool:
     """In the other branch of `if args.packing`."""
     conditions = conditions_of(called.function, called.block)
@@ -166,8 +157,5 @@ def _fixed_length(context: SourceContext) -> bool:
         if keyword(event.call, "padding") == Literal("max_length"):
             return True
     return "max_length" in identifiers and any(
-        keyword(event.call, "padding") == Literal("max_length")
-        for function in context.tables.functions
-        for event in function.events
-        if isinstance(event, CallEvent)
+        keyword(event.call, "padding") == Literal("max_length") for _, event in context.tables.calls
     )

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.latency import batch_is_assumed, latency_bound
 from tclint.analysis.layers import (
     by_line,
+    convolutions,
+    groups_of,
     indices_of,
     limiters,
+    width_dims,
     worth_pricing,
     worth_saying_unpriced,
 )
-from tclint.analysis.op_dims import convolutions, groups_of, width_dims
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.widths.alignment import SMALLEST_WIDTH, efficient_multiple
 from tclint.analysis.widths.resizing import larger_batch
-from tclint.core.finding import Effect, Finding
-from tclint.graph.ops import Op
+from tclint.plugin import Effect, Finding, GraphContext, GraphRule, Op
 
 _FEWEST_CHANNELS = 32
 _SMALL_PRODUCT = 128
@@ -162,6 +161,3 @@ class SmallConvolution(GraphRule):
     def _rows(self, op: Op) -> int:
         shape = op.outputs[0].shape
         return shape[0] * prod(shape[2:])
-
-
-RULES = (FewChannels, SmallConvolution)

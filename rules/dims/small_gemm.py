@@ -6,27 +6,26 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tclint.analysis.attention import attention_blocks
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.latency import batch_is_assumed, latency_bound
 from tclint.analysis.layers import (
     costliest,
     indices_of,
     layers_take,
+    leaf_ops,
+    operand_positions,
     related_sites,
     rounded,
     sentence,
     share_percent,
+    width_dims,
     worth_pricing,
     worth_saying_unpriced,
 )
-from tclint.analysis.op_dims import leaf_ops, operand_positions, width_dims
 from tclint.analysis.widths.alignment import SMALLEST_WIDTH
 from tclint.analysis.widths.interfaces import is_given
 from tclint.analysis.widths.resizing import larger_batch
-from tclint.core.finding import Effect, Finding, Fix
 from tclint.graph.lowering.work import Gemm
-from tclint.graph.ops import Op
+from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Op
 
 _SMALL = 128
 """Linear/Fully-Connected Layers User's Guide: below about 128 rows or outputs, V100 waits for memory."""
@@ -179,6 +178,3 @@ def _starved_product(op: Op, context: GraphContext) -> Gemm | None:
             if min(work.m, work.n, work.k) < _SMALL:
                 return work
     return None
-
-
-RULES = (SmallGemm,)

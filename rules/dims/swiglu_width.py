@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import contains, names_in, words
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
     Assignment,
     Call,
@@ -25,8 +22,6 @@ from tclint.source.syntax.tables import (
     render,
 )
 
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 _LAYERS = frozenset(
     ("torch.nn.Linear", "torch.nn.LazyLinear", "torch.nn.Conv1d", "torch.nn.Conv2d", "torch.nn.Conv3d")
 )
@@ -130,9 +125,6 @@ class SwigluTwoThirds(SourceRule):
             fix=Fix(fix),
             identity=f"{function.qualified_name}:{identity}",
         )
-
-
-RULES: tuple[type[Rule], ...] = (SwigluTwoThirds,)
 
 
 def _two_thirds(value: Expression) -> Call | None:
@@ -243,10 +235,9 @@ def _class_uses(context: SourceContext, function: Function, call: Call, position
             if not name or _rounded(context, member, name, None):
                 return False
             return any(
-                isinstance(event, CallEvent)
-                and _is_layer(context, member, event.call)
+                _is_layer(context, member, event.call)
                 and any(_is_multiple_of(argument.value, name) for argument in event.call.arguments)
-                for event in member.events
+                for event in member.calls
             )
     return False
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.analysis.attention import attention_blocks
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
-from tclint.analysis.layers import by_line, layers_phrase, related_sites, sentence
-from tclint.analysis.op_dims import leaf_ops, width_dims
+from tclint.analysis.layers import by_line, layers_phrase, leaf_ops, related_sites, sentence, width_dims
 from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.analysis.widths.vocabulary import vocabulary_heads
-from tclint.core.finding import Effect, Finding, Fix
-from tclint.graph.ops import Op
+from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Op
 
 
 class TensorParallelDivisibility(GraphRule):
@@ -94,6 +90,3 @@ class TensorParallelDivisibility(GraphRule):
             fix=Fix(f"Choose heads, widths and vocabulary as multiples of {parts} (widths of {8 * parts})."),
             related=related_sites([op.construct_site for op in ops], location, "split in the same way"),
         )
-
-
-RULES = (TensorParallelDivisibility,)

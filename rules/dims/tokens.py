@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from tclint.analysis.attention import AttentionBlock, attention_blocks
 from tclint.analysis.compile_fixes import PADS, annotate_if_compile_fixes
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     Line,
     gain_phrase,
@@ -21,7 +19,7 @@ from tclint.analysis.widths.alignment import efficient_multiple, is_misaligned
 from tclint.analysis.widths.bounds import alignment_gain_percent
 from tclint.analysis.widths.misalignment import SMALLEST_PADDED_OUTPUT
 from tclint.analysis.widths.padding import Padding, best_padding
-from tclint.core.finding import Finding, Fix
+from tclint.plugin import Finding, Fix, GraphContext, GraphRule
 
 _GROWING = 3
 """Misaligned lengths of one line from which on its keys are taken to grow from call to call."""
@@ -141,6 +139,3 @@ class TokenCountMisaligned(GraphRule):
 def _line(block: AttentionBlock) -> Line:
     site = block.ops[0].call_site
     return (site.path, site.line) if site else ("", 0)
-
-
-RULES = (TokenCountMisaligned,)

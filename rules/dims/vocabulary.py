@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from tclint.analysis.compile_fixes import PADS, annotate_if_compile_fixes
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     gain_phrase,
     indices_of,
@@ -25,8 +23,7 @@ from tclint.analysis.widths.alignment import (
 )
 from tclint.analysis.widths.padding import Padding, best_padding
 from tclint.analysis.widths.vocabulary import VocabularyHead, vocabulary_heads
-from tclint.core.finding import Finding, Fix
-from tclint.graph.ops import Site
+from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Site
 
 
 class VocabMisaligned(GraphRule):
@@ -148,6 +145,3 @@ def _is_of_transformers(head: VocabularyHead) -> bool:
     op = head.op
     sites = (op.construct_library_site, op.construct_site)
     return any(site is not None and "/transformers/models/" in site.path.replace("\\", "/") for site in sites)
-
-
-RULES = (VocabMisaligned,)

@@ -5,22 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tclint.core.finding import Effect, Finding, Fix
-from tclint.core.rule import Rule
+from tclint.plugin import Call, Effect, Finding, Fix, SourceContext, SourceRule
+from tclint.source.facts.autocasts import Region
 from tclint.source.layers.convolutional import Models, compiles
 from tclint.source.layers.layouts import batch_copy
 from tclint.source.layers.library_models import Built
 from tclint.source.names.queries import is_test_path
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call
+from tclint.source.training.across_files import functions_that_train
 from tclint.source.training.models_under_autocast import models_called
-from tclint.source.training.training_loops import functions_that_train
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.autocasts import Region
 
 _WORDS = (
     "channels_last",
@@ -147,9 +140,6 @@ class ChannelsLastMissingInSource(SourceRule):
             ),
             identity=f"layout:{model.name}",
         )
-
-
-RULES: tuple[type[Rule], ...] = (ChannelsLastMissingInSource,)
 
 
 def _always_on(context: SourceContext, region: Region) -> bool:

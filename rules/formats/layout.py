@@ -6,15 +6,19 @@ from collections.abc import Iterator
 
 from tclint.analysis.change import Change
 from tclint.analysis.compile_fixes import annotate_if_compile_fixes
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
-from tclint.analysis.layers import gain_phrase, indices_of, layers_take, rounded, sentence, share_percent
-from tclint.analysis.op_dims import convolutions
+from tclint.analysis.layers import (
+    convolutions,
+    gain_phrase,
+    indices_of,
+    layers_take,
+    rounded,
+    sentence,
+    share_percent,
+)
 from tclint.analysis.what_if.layouts import breaks_in
 from tclint.analysis.what_if.scenarios import channels_last
-from tclint.core.finding import Finding, Fix
 from tclint.cost.transforms.layout import apply_layout
-from tclint.graph.ops import Op
+from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Op
 
 _RANKS = {4: "channels_last", 5: "channels_last_3d"}
 
@@ -109,6 +113,3 @@ def _runs_channels_first(op: Op) -> bool:
         return False
     # torch picks NHWC kernels when the images or the weight are channels_last.
     return not any(spec.memory_format.startswith("channels_last") for spec in (source, weight))
-
-
-RULES = (ChannelsLastMissing,)

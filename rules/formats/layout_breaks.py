@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import by_line, gain_phrase, indices_of, worth_pricing
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.what_if.layouts import layout_breaks, price_of_breaks
-from tclint.core.finding import Finding
-from tclint.graph.ops import Op
+from tclint.plugin import Finding, GraphContext, GraphRule, Op
 
 
 def _lines(context: GraphContext, ops: list[Op]) -> Iterator[list[Op]]:
@@ -120,6 +117,3 @@ class NormWithoutNhwcKernel(GraphRule):
                 evidence={"norms": names},
                 others="another norm without an NHWC kernel",
             )
-
-
-RULES = (LayoutBreakingOp, NormWithoutNhwcKernel)

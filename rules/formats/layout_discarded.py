@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule, render
 from tclint.source.layers.layouts import conversions
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 class ChannelsLastDiscarded(SourceRule):
@@ -67,6 +60,3 @@ class ChannelsLastDiscarded(SourceRule):
                 fix=Fix(f"Assign the result: `{text} = {context.excerpt(found.event.call.node_id)}`."),
                 identity=f"{found.function.qualified_name}:{text}",
             )
-
-
-RULES: tuple[type[Rule], ...] = (ChannelsLastDiscarded,)

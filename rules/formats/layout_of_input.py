@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.facts.program import Training
 from tclint.source.layers.layouts import Conversion, base_of, conversions, mentions
 from tclint.source.names.queries import has_star, is_test_path, root_name
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, CallEvent, Literal, dotted, method_of, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.program import Training
+from tclint.source.syntax.tables import Call, Literal, dotted, method_of, render
 
 
 class ModelChannelsLastInputNot(SourceRule):
@@ -93,16 +87,13 @@ class ModelChannelsLastInputNot(SourceRule):
             return
 
 
-RULES: tuple[type[Rule], ...] = (ModelChannelsLastInputNot,)
-
-
 def _image_copy(context: SourceContext, training: Training) -> Call | None:
     """The copy to the GPU of the loop's first batch variable."""
     function = training.function
     first: Call | None = None
     names = context.program.loop_names(function, training.block)
-    for event in function.events:
-        if not isinstance(event, CallEvent) or training.block not in function.enclosing(event.block):
+    for event in function.calls:
+        if training.block not in function.enclosing(event.block):
             continue
         receiver, method = method_of(event.call)
         if receiver is None or root_name(receiver) not in names or method not in ("cuda", "to"):
@@ -138,8 +129,6 @@ def _feeds(context: SourceContext, training: Training, model: Conversion) -> boo
         if caller.index == model.function.index and dotted(value) in wanted
     }
     return any(
-        isinstance(event, CallEvent)
-        and dotted(event.call.function) in wanted
-        and training.block in function.enclosing(event.block)
-        for event in function.events
+        dotted(event.call.function) in wanted and training.block in function.enclosing(event.block)
+        for event in function.calls
     )

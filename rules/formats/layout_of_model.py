@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.facts.program import Training
 from tclint.source.layers.convolutional import Models
 from tclint.source.layers.layouts import conversions, mentions
 from tclint.source.layers.library_models import Built
 from tclint.source.names.queries import is_test_path
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, CallEvent, Expression, Function, dotted, method_of, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
-    from tclint.source.facts.program import Training
+from tclint.source.syntax.tables import Call, Expression, Function, dotted, method_of, render
 
 
 class InputChannelsLastModelNot(SourceRule):
@@ -94,16 +88,13 @@ class InputChannelsLastModelNot(SourceRule):
             return
 
 
-RULES: tuple[type[Rule], ...] = (InputChannelsLastModelNot,)
-
-
 def _model_made_here(context: SourceContext, training: Training) -> str:
     """The name of a model that the loop calls and that the file makes, or another one that is known."""
     program = context.program
     function = training.function
     models = Models(context)
-    for event in function.events:
-        if not isinstance(event, CallEvent) or training.block not in function.enclosing(event.block):
+    for event in function.calls:
+        if training.block not in function.enclosing(event.block):
             continue
         name = dotted(event.call.function)
         if not name or program.resolver.qualified(function, name):

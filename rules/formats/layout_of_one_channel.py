@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule, render
 from tclint.source.layers.layouts import LAST, conversions, sizes_of
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
 
 
 class ContiguousInsteadOfTo(SourceRule):
@@ -62,6 +55,3 @@ class ContiguousInsteadOfTo(SourceRule):
                 fix=Fix("Write `.to(memory_format=torch.channels_last)`, which rewrites the strides."),
                 identity=f"{found.function.qualified_name}:{render(found.receiver)}",
             )
-
-
-RULES: tuple[type[Rule], ...] = (ContiguousInsteadOfTo,)

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tclint.core.finding import Finding, Fix
-from tclint.core.rule import Rule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.layers.layouts import LAST, LAST_3D, RANK, base_of, conversions, sizes_of
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, CallEvent, Expression, Function, Name, dotted, method_of, render
-
-if TYPE_CHECKING:
-    from tclint.source.context import SourceContext
+from tclint.source.syntax.tables import Call, Expression, Function, Name, dotted, method_of, render
 
 
 class ChannelsLastWrongRank(SourceRule):
@@ -84,9 +78,6 @@ class ChannelsLastWrongRank(SourceRule):
             )
 
 
-RULES: tuple[type[Rule], ...] = (ChannelsLastWrongRank,)
-
-
 def _rank(context: SourceContext, function: Function, expression: Expression) -> int | None:
     sizes = sizes_of(context, function, expression)
     return len(sizes) if sizes is not None else None
@@ -129,9 +120,7 @@ def _foreign(context: SourceContext, owner: Function) -> bool:
     if any("Conv3d" in name for name in layers) and not any("Conv2d" in name for name in layers):
         return False  # what is seen raises already
     for member in context.values.members(owner):
-        for event in member.events:
-            if not isinstance(event, CallEvent):
-                continue
+        for event in member.calls:
             last = method_of(event.call)[1]
             known = context.resolver.called(member, event.call)
             if last[:1].isupper() and not any(name.startswith("torch.") for name in known):

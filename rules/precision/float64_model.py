@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import ON_GPU, is_test_path, keyword
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Name, method_of
 from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
 
@@ -91,6 +89,3 @@ _CLASSIFICATION = (
     "torch.nn.functional.binary_cross_entropy_with_logits",
     "torch.nn.functional.binary_cross_entropy",
 )
-
-
-RULES = (Float64Model,)

@@ -6,16 +6,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tclint.analysis.change import Change, resize
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.graph_rule import GraphRule
-from tclint.analysis.layers import by_line, costliest, gain_phrase, indices_of, related_sites
-from tclint.analysis.op_dims import OpDim, leaf_ops, width_dims
+from tclint.analysis.layers import (
+    OpDim,
+    by_line,
+    costliest,
+    gain_phrase,
+    indices_of,
+    leaf_ops,
+    related_sites,
+    width_dims,
+)
 from tclint.analysis.widths.padding import padded_sizes, sizes_phrase
 from tclint.config.precisions import PRECISION_FACTS, LinearFormat
-from tclint.core.finding import Effect, Finding, Fix
 from tclint.cost.scenario import Scenario
-from tclint.graph.dims.coupled import DimsUnresolved
-from tclint.graph.ops import Op
+from tclint.plugin import DimsUnresolved, Effect, Finding, Fix, GraphContext, GraphRule, Op
 
 _REQUIRED = 16
 """Elements of one byte in the 16 bytes that Tensor Cores load at once."""
@@ -185,6 +189,3 @@ class Int8Dims(GraphRule):
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         yield from _format_findings(self, context, "int8", "want")
-
-
-RULES = (Fp8Dims, Int8Dims)

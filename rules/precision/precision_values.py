@@ -5,9 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
-from tclint.source.source_rule import SourceRule
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.training.precision_switches import CUDNN, MATMUL, SETTER
 
 _MATMUL_PRECISIONS = ("highest", "high", "medium")
@@ -81,9 +79,6 @@ class PrecisionBadValue(SourceRule):
                 fix=Fix(instead),
                 identity=f"{switch.function.qualified_name}:{switch.name}:{bad[0]}",
             )
-
-
-RULES = (PrecisionBadValue,)
 
 
 def _allowed(name: str) -> tuple[str, ...]:

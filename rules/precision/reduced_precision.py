@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path
-from tclint.source.source_rule import SourceRule
 from tclint.source.training.precision_switches import about_determinism, set_again
 
 
@@ -62,6 +60,3 @@ class ReducedPrecisionReduction(SourceRule):
                 fix=Fix("Remove the line if the accuracy of the default suffices."),
                 identity=f"{switch.function.qualified_name}:{switch.name}",
             )
-
-
-RULES = (ReducedPrecisionReduction,)

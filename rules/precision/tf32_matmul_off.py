@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path, words
-from tclint.source.source_rule import SourceRule
 from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
 from tclint.source.training.trained_layers import matmul_layers
 
@@ -101,6 +99,3 @@ class Tf32MatmulOff(SourceRule):
             ),
             identity=f"{training.function.qualified_name}",
         )
-
-
-RULES = (Tf32MatmulOff,)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.switches import Switch
 from tclint.source.names.queries import is_test_path
-from tclint.source.source_rule import SourceRule
 from tclint.source.training.precision_switches import CUDNN, MATMUL, SETTER
 
 
@@ -98,9 +96,6 @@ class Tf32MixedApi(SourceRule):
                 identity=f"{switch.function.qualified_name}:{operator}",
             )
             return
-
-
-RULES = (Tf32MixedApi,)
 
 
 def _tf32_value(switch: Switch) -> str | None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.switches import Switch
 from tclint.source.names.queries import is_test_path
-from tclint.source.source_rule import SourceRule
 from tclint.source.training.precision_switches import (
     CUDNN,
     MATMUL,
@@ -129,9 +127,6 @@ class Tf32LegacyApi(SourceRule):
                 ),
                 identity=f"{switch.function.qualified_name}:{switch.name}",
             )
-
-
-RULES = (Tf32Disabled, Tf32LegacyApi)
 
 
 def _tf32_off(switch: Switch) -> str:

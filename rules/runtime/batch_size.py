@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, Literal, Name, SourceContext, SourceRule
 from tclint.source.layers.configurations import switched_off
 from tclint.source.layers.tied_embeddings import only_size
-from tclint.source.names.conditions import conditions_of
-from tclint.source.names.queries import Called, is_test_path, keyword, unpacks_positions, words
+from tclint.source.names.queries import Called, conditions_of, is_test_path, keyword, unpacks_positions, words
 from tclint.source.names.resolve import Possible, Symbol
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Literal, Name
 from tclint.source.training.loaders import feedings, feeds_evaluation, loaders_of, targets_of
 
 _LOSS_SCALERS = ("lossscal", "scaleloss", "scaledloss", "gradscal", "scalegrad", "nativescaler")
@@ -98,9 +94,6 @@ class BatchMultipleOf8(SourceRule):
                 fix=Fix(f"Use {below} or {above}; multiples of 64 are best on A100 and newer."),
                 identity=f"{loader.function.qualified_name}:{size}",
             )
-
-
-RULES = (BatchMultipleOf8,)
 
 
 def _trains(context: SourceContext, loader: Called) -> bool:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import has_star, is_test_path, keyword, positional
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, Literal, method_of, render
 from tclint.source.training.batch_copies import copies_in_training, to_gpu
 from tclint.source.training.loaders import loaders_of
@@ -104,9 +102,6 @@ class BlockingCopy(SourceRule):
                     fix=Fix("Pass non_blocking=True to the copy."),
                     identity=f"{function.qualified_name}:{render(event.call)}",
                 )
-
-
-RULES = (BlockingCopy,)
 
 
 def _non_blocking(call: Call) -> bool:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.program import Program
 from tclint.source.facts.switches import Switch
 from tclint.source.names.queries import is_test_path, words
-from tclint.source.source_rule import SourceRule
 from tclint.source.training.cudnn_switches import (
     CUDNN_ENABLED,
     SEEDING,
@@ -154,9 +152,6 @@ class DeterministicWithBenchmark(SourceRule):
                     identity=f"{switch.function.qualified_name}:{switch.name}",
                 )
                 break
-
-
-RULES = (CudnnBenchmarkOff, DeterministicWithBenchmark)
 
 
 def _seeds(program: Program, switch: Switch) -> bool:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path, keyword
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Literal, dotted
 from tclint.source.training.cudnn_switches import VARIABLE_SIZE
 from tclint.source.training.trained_layers import convolutions
@@ -123,9 +121,6 @@ class CudnnBenchmarkMissing(SourceRule):
             fix=Fix("Set `torch.backends.cudnn.benchmark = True` once before training."),
             identity=training.function.qualified_name,
         )
-
-
-RULES = (CudnnBenchmarkMissing,)
 
 
 def _sized_elsewhere(context: SourceContext) -> str | None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import Called, any_word, is_test_path
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Function, dotted, method_of, render
 
 _CLASSES = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
@@ -68,9 +66,6 @@ class DataParallel(SourceRule):
                 fix=Fix("Use DistributedDataParallel with one process per GPU, started by torchrun."),
                 identity=f"{called.function.qualified_name}:{render(called.call)}",
             )
-
-
-RULES = (DataParallel,)
 
 
 def _evaluating(function: Function) -> bool:

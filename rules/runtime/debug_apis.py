@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Assignment, Call, Finding, Fix, Function, Literal, SourceContext, SourceRule
 from tclint.source.names.queries import Called, any_word, has_star, is_test_path, keyword, words
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Assignment, Call, Function, Literal
 from tclint.source.training.cudnn_switches import SEEDING
 
 _DEBUGGING = words(
@@ -164,9 +161,6 @@ class DebugApisOn(SourceRule):
                         identity=f"{function.qualified_name}:CUDA_LAUNCH_BLOCKING",
                     )
                     return
-
-
-RULES = (DebugApisOn,)
 
 
 def _for_determinism(context: SourceContext, function: Function) -> bool:

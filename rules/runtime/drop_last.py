@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, Literal, SourceContext, SourceRule
 from tclint.source.names.queries import has_star, is_test_path, keyword
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Literal
 from tclint.source.training.loaders import feeds_evaluation, loaders_of
 
 
@@ -76,6 +73,3 @@ class DropLast(SourceRule):
                 fix=Fix("Pass drop_last=True."),
                 identity=f"{loader.function.qualified_name}:drop_last",
             )
-
-
-RULES = (DropLast,)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import any_word, is_test_path, names_in
 from tclint.source.names.readers import NOTHING
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
     Assignment,
     Attribute,
@@ -134,8 +132,6 @@ class EvalWithoutNoGrad(SourceRule):
                 identity=f"{function.qualified_name}:{name}",
             )
 
-
-RULES = (EvalWithoutNoGrad,)
 
 _MOVES = ("cpu", "cuda", "to", "squeeze", "view", "reshape", "flatten", "float")
 """Methods of tensors between a model's call and `.data`."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Effect, Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import has_star, is_test_path, keyword
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Collection, Expression, Literal, Name
 
 _FUSED = {"torch.optim.Adam": "Adam", "torch.optim.AdamW": "AdamW", "torch.optim.SGD": "SGD"}
@@ -21,8 +19,7 @@ class OptimizerNotFused(SourceRule):
     """Adam, AdamW or SGD without its fused kernel.
 
     What it does
-    Finds `torch.optim.Adam`, `AdamW` and `SGD` without `fused` or `foreach`, or with `foreach=False`, in
-    files that train on a GPU.
+    Finds `torch.optim.Adam`, `AdamW` and `SGD` without `fused` or `foreach` in files that train on a GPU.
 
     Why it costs
     The default launches several kernels per group of parameters, each reading and writing all of them;
@@ -63,30 +60,17 @@ class OptimizerNotFused(SourceRule):
         for called in program.calls(*_FUSED):
             given = {argument.keyword for argument in called.call.arguments}
             first = keyword(called.call, "params", 0)
-            one_by_one = keyword(called.call, "foreach") == Literal(False)
-            if given & _CHOSEN - ({"foreach"} if one_by_one else set()) or _tensors(first):
-                continue
-            if has_star(called.call):
+            if given & _CHOSEN or has_star(called.call) or _tensors(first):
                 continue
             name = _FUSED[called.qualified]
-            shown = "runs several kernels over all parameters"
-            if one_by_one:
-                shown = "with foreach=False runs several kernels per parameter"
             yield self.finding(
                 context.location(called.call.node_id),
-                f"This {name} {shown} per step; fused=True makes it one.",
+                f"This {name} runs several kernels over all parameters per step; fused=True makes it one.",
                 evidence={"optimizer": name, "fused": False},
                 effect=Effect(unknown="how many parameters the optimizer has is not known from the source"),
-                fix=Fix(
-                    "Pass fused=True instead: it takes no more memory than foreach=False."
-                    if one_by_one
-                    else "Pass fused=True."
-                ),
+                fix=Fix("Pass fused=True."),
                 identity=f"{called.function.qualified_name}:{name}",
             )
-
-
-RULES = (OptimizerNotFused,)
 
 
 def _fabric_without_scaler(context: SourceContext) -> bool:

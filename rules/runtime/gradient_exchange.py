@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Expression, Finding, Fix, Function, SourceContext, SourceRule, render
 from tclint.source.facts.program import Training
 from tclint.source.names.queries import is_test_path
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Expression, Function, render
 
 _DDP = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
 
@@ -92,9 +89,6 @@ class DdpAccumulationWithoutNoSync(SourceRule):
                 fix=Fix("Run forward and backward of the other steps under `model.no_sync()`."),
                 identity=f"{function.qualified_name}:no_sync",
             )
-
-
-RULES = (DdpAccumulationWithoutNoSync,)
 
 
 def _interval_guard(function: Function, training: Training) -> Expression | None:

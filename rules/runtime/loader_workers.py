@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import Called, has_star, is_test_path, keyword, words
 from tclint.source.names.readers import NOTHING
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Call, CallEvent, Collection, Literal, Other, dotted, method_of, render
+from tclint.source.syntax.tables import Call, Collection, Literal, Other, dotted, method_of, render
 from tclint.source.training.batch_copies import copies_to_gpu
 from tclint.source.training.loaders import dataset_made_by, feeds_evaluation, loaders_of
 
@@ -78,9 +76,6 @@ class NumWorkersZero(SourceRule):
             )
 
 
-RULES = (NumWorkersZero,)
-
-
 def _collates(context: SourceContext, loader: Called) -> str:
     """The `collate_fn` that tokenizes, or a library's collator that pads; '' where none is seen to."""
     given = keyword(loader.call, "collate_fn", 6)
@@ -108,9 +103,7 @@ def _reads_files(context: SourceContext, loader: Called) -> str:
             if maker.kind != "class" or any("Iterable" in render(base) for base in maker.bases):
                 continue
             for member in where.values.members(maker):
-                if member.name == "__getitem__" and any(
-                    isinstance(event, CallEvent) and method_of(event.call)[1] in _OPENS
-                    for event in member.events
-                ):
+                opened = (method_of(event.call)[1] in _OPENS for event in member.calls)
+                if member.name == "__getitem__" and any(opened):
                     return maker.name
     return ""

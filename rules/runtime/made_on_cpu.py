@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import has_star, is_test_path, keyword, names_in
 from tclint.source.names.resolve import Symbol
-from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import Call, Function, Name, dotted, method_of, render
 from tclint.source.training.steps import is_repeated
 
@@ -111,9 +109,6 @@ class CpuCreateThenCuda(SourceRule):
                     ),
                     identity=f"{function.qualified_name}:{render(event.call)}",
                 )
-
-
-RULES = (CpuCreateThenCuda,)
 
 
 def _often(context: SourceContext, function: Function, block: int) -> bool:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import Called, has_star, is_test_path, keyword
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Literal, method_of, render
+from tclint.source.syntax.tables import method_of, render
 from tclint.source.training.batch_copies import copies_in_training
 from tclint.source.training.loaders import dataset_made_by, loaders_of, placed_by, targets_of
 
@@ -18,8 +16,8 @@ class PinMemoryMissing(SourceRule):
     """Batches copied to the GPU from memory that is not pinned.
 
     What it does
-    Finds a `DataLoader` without `pin_memory`, or with False, the default, whose batches a training loop
-    copies to the GPU: in the same function, or in one of the project that gets the loader, wrapped or not.
+    Finds a `DataLoader` without `pin_memory` whose batches a training loop copies to the GPU: in the same
+    function, or in one of the project that gets the loader, wrapped or not.
 
     Why it costs
     The GPU can only copy from page-locked memory. From other memory the driver first copies through a
@@ -37,7 +35,7 @@ class PinMemoryMissing(SourceRule):
 
     When it does not apply
     Programs on the CPU, data that lies on the GPU already, loaders that a framework makes, options through
-    `**kwargs` that other code chooses, and `pin_memory=False` beside a comment on pinning.
+    `**kwargs` that other code chooses, and `pin_memory=False` written on purpose.
     """
 
     code = "RUN007"
@@ -56,10 +54,9 @@ class PinMemoryMissing(SourceRule):
         if is_test_path(context.path) or not context.on_gpu:
             return
         for loader in loaders_of(context):
-            given = keyword(loader.call, "pin_memory", 7)
-            if has_star(loader.call) or given not in (None, Literal(False)):
+            if has_star(loader.call) or keyword(loader.call, "pin_memory", 7) is not None:
                 continue
-            if _in_memory(context, loader) or _reason_given(context, loader):
+            if _in_memory(context, loader):
                 continue
             placed = [placed_by(loader.function, name) for name in targets_of(loader)]
             where, copies = context, [call for call in placed if call is not None and program.trainings]
@@ -68,27 +65,16 @@ class PinMemoryMissing(SourceRule):
             if not copies:
                 continue
             copy = copies[0]
-            shown = "no pin_memory" if given is None else "pin_memory=False"
             file = f" of {os.path.basename(where.path)}" if where is not context else ""
             yield self.finding(
                 context.location(loader.call.node_id),
-                f"This DataLoader has {shown}: `{where.excerpt(copy.node_id)}` on line "
+                f"This DataLoader has no pin_memory: `{where.excerpt(copy.node_id)}` on line "
                 f"{where.location(copy.node_id).line}{file} copies through a staging buffer.",
                 related=(where.related(copy.node_id, "its batches are copied to the GPU here"),),
                 evidence={"pin_memory": False, "function": loader.function.qualified_name},
                 fix=Fix("Pass pin_memory=True, and non_blocking=True to the copies."),
                 identity=":".join((loader.function.qualified_name, *targets_of(loader))),
             )
-
-
-RULES = (PinMemoryMissing,)
-
-
-def _reason_given(context: SourceContext, loader: Called) -> bool:
-    """A comment at the call speaks of pinning."""
-    place = context.location(loader.call.node_id)
-    lines = context.lines()[max(place.line - 2, 0) : place.end_line]
-    return any("pin" in line.partition("#")[2] for line in lines)
 
 
 def _in_memory(context: SourceContext, loader: Called) -> bool:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Effect, Finding, Fix, Location, Related
-from tclint.source.context import SourceContext
+from tclint.plugin import Effect, Finding, Fix, Location, Related, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path
-from tclint.source.source_rule import SourceRule
 from tclint.source.training.step_waits import Wait, waits_of
 from tclint.source.training.steps import Step, steps_of
 
@@ -88,9 +86,6 @@ class SyncInLoop(SourceRule):
             fix=Fix("Keep detached tensors and read them at an interval, outside the step."),
             identity=f"{step.function.qualified_name}:{shown}",
         )
-
-
-RULES = (SyncInLoop,)
 
 
 def _moves_to_device(context: SourceContext) -> bool:

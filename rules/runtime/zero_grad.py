@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.finding import Finding, Fix
-from tclint.source.context import SourceContext
+from tclint.plugin import Finding, Fix, Literal, SourceContext, SourceRule, render
 from tclint.source.names.queries import is_test_path, keyword
-from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import Literal, render
 
 _GRAPHS = frozenset(("CUDAGraph", "make_graphed_callables", "graph_pool_handle"))
 """Names in files that capture graphs, whose gradients stay where they are."""
@@ -64,6 +61,3 @@ class ZeroGradMemset(SourceRule):
                 fix=Fix("Remove set_to_none=False."),
                 identity=f"{function.qualified_name}:{render(event.call.function)}",
             )
-
-
-RULES = (ZeroGradMemset,)

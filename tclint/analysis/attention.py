@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tclint.analysis.layers import consumers
-from tclint.analysis.op_dims import operand_positions
+from tclint.analysis.layers import consumers, operand_positions
 from tclint.graph.ops import Graph, Op
 
 _PASSED_THROUGH = frozenset({"elementwise", "view", "copy", "softmax"})

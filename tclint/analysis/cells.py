@@ -7,8 +7,7 @@ from itertools import pairwise
 
 from tclint.analysis.layers import producers
 from tclint.analysis.what_if.layer_edits import emptied, with_ops
-from tclint.graph.ops import Graph, Op
-from tclint.graph.ops.spec import contiguous_strides
+from tclint.graph.ops import Graph, Op, contiguous_strides
 
 _LAYERS = {"lstm_cell": "lstm", "gru_cell": "gru", "rnn_tanh_cell": "rnn_tanh", "rnn_relu_cell": "rnn_relu"}
 

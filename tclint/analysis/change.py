@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tclint.cost.scenario import Scenario
+from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Graph
-
-if TYPE_CHECKING:
-    from tclint.graph.dims.coupled import DimGroup
 
 Edit = Callable[[Graph], Graph | None]
 """Replaces ops of a graph of the same op indices; None where it does not fit that graph."""

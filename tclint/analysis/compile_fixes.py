@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from tclint.analysis.graph_context import GraphContext
 from tclint.core.finding import Effect, Finding
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
 
 Check = Callable[["GraphContext"], Iterator[Finding]]
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING
 
-from tclint.analysis.op_dims import leaf_ops, width_dims
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import leaf_ops, width_dims
 from tclint.core.finding import Effect
-from tclint.graph.dims.coupled import DimsUnresolved
+from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
 from tclint.graph.ops import Graph, Op
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
-    from tclint.graph.dims.coupled import DimGroup
 
 FEWEST_BLOCKS = 4
 _NUMBER = re.compile(r"(?:^|\.)(\d+)(?=\.|$)")

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tclint.analysis.graph_context import GraphContext
+from tclint.cost.scenario import Scenario
 from tclint.graph.ops.graph import Parameter
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
-    from tclint.cost.scenario import Scenario
 
 FIRST_BUCKET_BYTES = 1 << 20
 BUCKET_BYTES = 25 << 20

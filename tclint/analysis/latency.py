@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.layers import module_pattern
 from tclint.cost.rows import Row
 from tclint.graph.lowering.work import Convolution, Gemm
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
 
 LATENCY_BOUND_PERCENT = 20.0
 """Share of the step from which on a model is called latency-bound. Networks on the batches they are trained

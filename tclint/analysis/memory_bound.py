@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.layers import indices_of
 from tclint.analysis.what_if.scenarios import compiled
 from tclint.graph.ops.op import GEMM_KINDS
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
 
 MOVING_KINDS = ("norm", "pool", "softmax", "elementwise", "reduction")
 """Kinds of ops that do a few operations per byte."""

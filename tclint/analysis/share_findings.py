@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tclint.analysis.change import Change
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     costliest,
     indices_of,
@@ -15,12 +18,7 @@ from tclint.analysis.layers import (
     share_percent,
 )
 from tclint.core.finding import Effect, Finding, Fix, Level, Location
-
-if TYPE_CHECKING:
-    from tclint.analysis.change import Change
-    from tclint.analysis.graph_context import GraphContext
-    from tclint.analysis.graph_rule import GraphRule
-    from tclint.graph.ops import Op
+from tclint.graph.ops import Op
 
 
 def share_finding(

@@ -16,8 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tclint.checkpoints.entries import copy_entries
-from tclint.checkpoints.names import planned_tensors
+from tclint.checkpoints.entries import copy_entries, planned_tensors
 from tclint.core.errors import UsageError
 from tclint.core.text import printable
 from tclint.graph.weights.plan import AxisPlan, TensorPlan, WeightPlan

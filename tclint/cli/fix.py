@@ -17,10 +17,9 @@ from tclint.cli.options import config_options, debug_option, read_settings, sett
 from tclint.cli.stdin import read_stdin, stdin_filename_option
 from tclint.core.errors import UsageError
 from tclint.core.files import check_writable
-from tclint.core.progress import ProgressLine
 from tclint.core.rule import UNREADABLE_CODE
 from tclint.core.target import is_model_target
-from tclint.core.terminal import write_stdout_bytes
+from tclint.core.terminal import ProgressLine, write_stdout_bytes
 from tclint.core.text import printable
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from tclint.cli.command_group import say
 from tclint.cli.models import user_cache
 from tclint.core.errors import UsageError
 from tclint.core.files import check_writable, write_atomically
-from tclint.core.progress import ProgressLine
-from tclint.core.terminal import write_stdout
+from tclint.core.terminal import ProgressLine, write_stdout
 
 if TYPE_CHECKING:
     from tclint.config.settings import Settings

@@ -26,8 +26,7 @@ from tclint.cli.options import (
 from tclint.cli.reports import show
 from tclint.config.settings import SETTINGS
 from tclint.core.errors import UsageError
-from tclint.core.progress import ProgressLine
-from tclint.core.terminal import write_stdout
+from tclint.core.terminal import ProgressLine, write_stdout
 from tclint.report.render import check_format
 
 

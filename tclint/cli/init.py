@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from tclint.cli.command_group import say
+from tclint.cli.init_config import Plan
 from tclint.cli.options import debug_option, parse_flag, setting_flags
 from tclint.config.pyproject import find_config
 from tclint.config.settings import DEFAULT_GPUS, SETTINGS_BY_KEY
-from tclint.core.progress import ProgressLine
-from tclint.core.terminal import write_stdout
-
-if TYPE_CHECKING:
-    from tclint.cli.init_config import Plan
+from tclint.core.terminal import ProgressLine, write_stdout
 
 
 @click.command()

@@ -41,8 +41,7 @@ from tclint.cli.options import (
 from tclint.config.pyproject import FILE_NAME
 from tclint.core.errors import UsageError
 from tclint.core.files import write_atomically
-from tclint.core.progress import ProgressLine
-from tclint.core.terminal import report_width, wants_colour, wants_links, write_stdout
+from tclint.core.terminal import ProgressLine, report_width, wants_colour, wants_links, write_stdout
 from tclint.core.version import __version__
 from tclint.report.render import FOR_PEOPLE, Style, check_format, render
 

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from tclint.cli import completion
+from tclint.config.kinds import Setting, sentence
 from tclint.config.pyproject import find_config, load_config, with_flags
 from tclint.config.settings import PRECISIONS, SETTINGS, SETTINGS_BY_KEY, Precision, Settings
-from tclint.config.table import Setting, sentence
 from tclint.core.errors import UsageError, closest
 from tclint.core.files import check_writable
 from tclint.report.render import FORMATS, check_format
@@ -142,7 +142,7 @@ def read_settings(
     given = parse_flags(flags)
     settings = with_flags(settings, given)
     if targets and config is None and not isolated:
-        from tclint.engine.projects import with_nested
+        from tclint.engine.declared_models import with_nested
 
         settings = with_nested(settings, file, targets, lambda nested: with_flags(load_config(nested), given))
     return settings, file

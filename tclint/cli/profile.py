@@ -16,8 +16,7 @@ from tclint.cli.command_group import say
 from tclint.cli.options import config_options, debug_option, read_settings, setting_flags, together
 from tclint.core.errors import UsageError, closest
 from tclint.core.files import check_writable, write_atomically
-from tclint.core.progress import ProgressLine
-from tclint.core.terminal import report_width, write_stdout
+from tclint.core.terminal import ProgressLine, report_width, write_stdout
 
 if TYPE_CHECKING:
     from tclint.profile.beside import Beside

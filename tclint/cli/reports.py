@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -26,10 +26,8 @@ from tclint.config.settings import FAIL_ON
 from tclint.core.errors import UsageError, closest
 from tclint.core.files import check_writable, write_atomically
 from tclint.core.terminal import report_width, wants_colour, wants_links, write_stdout
+from tclint.engine.report import Report
 from tclint.report.render import Style, check_format, render
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Report
 
 
 @click.command()

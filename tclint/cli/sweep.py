@@ -20,9 +20,8 @@ from tclint.cli.options import (
 )
 from tclint.core.errors import UsageError, closest
 from tclint.core.files import write_atomically, write_bytes_atomically
-from tclint.core.progress import ProgressLine
 from tclint.core.target import is_model_target
-from tclint.core.terminal import write_stdout
+from tclint.core.terminal import ProgressLine, write_stdout
 
 _FORMATS = ("text", "csv", "json", "html")
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from tclint.config.budget import Budget, parse_budget
 from tclint.config.declared_models import parse_models
-from tclint.config.kinds import PATTERNS, Kind
+from tclint.config.kinds import PATTERNS, Kind, sentence
 from tclint.config.settings import SETTINGS, SETTINGS_BY_KEY, DeclaredModel, Override, Settings, settings_in
-from tclint.config.table import sentence
 from tclint.core.errors import UsageError, closest
 from tclint.core.text import printable
 from tclint.core.toml import parse_toml

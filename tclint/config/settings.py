@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from tclint.config import kinds
 from tclint.config.budget import DEFAULT_BUDGET, Budget
-from tclint.config.kinds import one_of, some_of
-from tclint.config.table import Place, Setting, declared_by, setting
+from tclint.config.kinds import Place, Setting, declared_by, one_of, setting, some_of
 from tclint.core.errors import UsageError
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any, ClassVar
 
 from tclint.core.finding import Confidence, Effect, Finding, Fix, Level, Location, Related
@@ -94,6 +95,12 @@ class Rule:
         if heading is not None:
             found[heading] = "\n".join(lines).strip("\n")
         return found
+
+
+def rules_of(module: ModuleType) -> tuple[type[Rule], ...]:
+    """The rule classes that a module defines, in their order."""
+    classes = (value for value in vars(module).values() if isinstance(value, type))
+    return tuple(one for one in classes if issubclass(one, Rule) and one.__module__ == module.__name__)
 
 
 CRASH_CODE = "TCL001"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tclint.config.settings import ParallelName
-from tclint.graph.ops.graph import Graph
-from tclint.graph.ops.spec import itemsize_bytes
+from tclint.graph.ops import Graph, itemsize_bytes
 
 _ROUNDS = {"none": 0, "ddp": 2, "fsdp": 3}
 """How often all parameters pass a GPU: a ring all-reduce is a reduce-scatter and an all-gather (Patarasuk

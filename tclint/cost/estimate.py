@@ -26,8 +26,7 @@ from tclint.cost.transforms.compiled import (
 from tclint.cost.transforms.layout import apply_layout
 from tclint.cost.transforms.low_precision import converted_layers, in_format, recipe, without_weight_casts
 from tclint.graph.lowering.work import Gap, Gemm, Kernel, Traffic, Work
-from tclint.graph.ops.graph import Graph
-from tclint.graph.ops.op import Op
+from tclint.graph.ops import Graph, Op
 
 __all__ = ["Estimate", "Memory", "Price", "Row", "estimate"]
 

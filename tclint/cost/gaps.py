@@ -13,8 +13,7 @@ from math import log2, prod
 from tclint.graph.lowering.kernels import NoFormulaError
 from tclint.graph.lowering.step import forward_flops, lower_op
 from tclint.graph.lowering.work import Gap, Traffic
-from tclint.graph.ops.graph import Graph
-from tclint.graph.ops.op import Op
+from tclint.graph.ops import Graph, Op
 
 
 def with_flops(gaps: Iterable[Gap], graph: Graph) -> tuple[Gap, ...]:

@@ -10,8 +10,7 @@ from tclint.config.settings import OptimizerName, Precision
 from tclint.core.toml import packaged_toml
 from tclint.cost.rows import ACCUMULATE
 from tclint.graph.lowering.work import Kernel, Traffic
-from tclint.graph.ops.graph import Graph
-from tclint.graph.ops.spec import itemsize_bytes
+from tclint.graph.ops import Graph, itemsize_bytes
 
 UNSCALE_PASSES: tuple[tuple[str, float, float], ...] = (("unscale gradients and look for infinities", 1, 1),)
 """What GradScaler adds to a step under fp16."""

@@ -12,7 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tclint.config.settings import Settings, settings_in
 from tclint.core.errors import UsageError
@@ -20,10 +20,8 @@ from tclint.core.files import write_atomically
 from tclint.core.finding import Finding
 from tclint.core.rule import CRASH_CODE, NEVER_ACCEPTED
 from tclint.core.text import printable
+from tclint.engine.report import Report
 from tclint.engine.same_findings import each_target
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Report
 
 DEFAULT_FILE = "tclint-baseline.json"
 _VERSION = 1

@@ -19,11 +19,10 @@ from tclint.core.finding import LEVEL_ORDER, Finding, Location
 from tclint.core.rule import Rule
 from tclint.core.target import is_model_target, targets_of
 from tclint.engine.baseline import Baseline
-from tclint.engine.input_sets import mark_worst_case, worst_of_sets
 from tclint.engine.report import Entry, EntryError, Interrupted, Metrics, Report
 from tclint.engine.rule_registry import Selection
 from tclint.engine.run_cost import RunCost
-from tclint.engine.same_findings import joined
+from tclint.engine.same_findings import joined, mark_worst_case, worst_of_sets
 from tclint.engine.spans import Spans
 from tclint.engine.suppressions import apply_suppressions
 from tclint.source.source_rule import SourceRule

@@ -7,24 +7,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import prod
-from typing import TYPE_CHECKING
 
-from tclint.analysis.op_dims import OpDim, width_dims
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import OpDim, width_dims
 from tclint.analysis.widths.alignment import is_misaligned, largest_power_of_two_in
 from tclint.analysis.widths.padding import Padding, best_padding
 from tclint.config.precisions import precision_title
+from tclint.config.settings import Settings
 from tclint.core.errors import TargetError, UsageError
 from tclint.core.target import is_model_target
 from tclint.cost.estimate import Estimate, Row, estimate
-from tclint.graph.dims.coupled import DimsUnresolved
+from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
 from tclint.graph.lowering.work import Convolution, Gemm
-from tclint.graph.ops.op import GEMM_KINDS
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
-    from tclint.config.settings import Settings
-    from tclint.graph.dims.coupled import DimGroup
-    from tclint.graph.ops import Graph, Op
+from tclint.graph.ops import GEMM_KINDS, Graph, Op
 
 SUGGESTIONS = 6
 OPTIMIZER = -1
@@ -93,7 +88,7 @@ def explain_target(
         TargetError: it could not be built or traced.
     """
     from tclint.analysis.graph_context import GraphContext
-    from tclint.analysis.what_if.fitting_batch import with_fitting_batch
+    from tclint.analysis.what_if.scenarios import with_fitting_batch
     from tclint.tracing import trace_targets
 
     settings = settings.in_phase()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tclint.analysis.widths.alignment import efficient_multiple
+from tclint.config.settings import Precision
+from tclint.cost.estimate import Estimate
 from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic, Work
-
-if TYPE_CHECKING:
-    from tclint.config.settings import Precision
-    from tclint.cost.estimate import Estimate
-    from tclint.graph.ops import Graph, TensorSpec
+from tclint.graph.ops import Graph, TensorSpec
 
 _PRECISIONS: dict[str, Precision] = {"float16": "fp16", "bfloat16": "bf16"}
 

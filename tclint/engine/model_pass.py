@@ -32,7 +32,7 @@ def check_graph(
     """The entry of a traced model, its findings, and the context that priced them."""
     from tclint.analysis.graph_context import GraphContext
     from tclint.analysis.what_if.comparisons import WhatIf, batch_limits
-    from tclint.analysis.what_if.fitting_batch import with_fitting_batch
+    from tclint.analysis.what_if.scenarios import with_fitting_batch
     from tclint.engine.model_facts import aligned_flops_percent, graph_hash
     from tclint.graph.lowering.step import forward_flops
 

@@ -11,12 +11,10 @@ import subprocess
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tclint.core.version import __version__
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Report
+from tclint.engine.report import Report
 
 GIT_TIMEOUT_S = 5.0
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from tclint.analysis.graph_rule import GraphRule
-from tclint.core.rule import Rule
+from tclint.core.rule import Rule, rules_of
 from tclint.source.source_rule import SourceRule
 
 PACKAGE = "tclint_rules"
@@ -56,7 +56,7 @@ def _modules(folder: str) -> list[str]:
 
 def _rules_of(module: str, known: Mapping[str, Any]) -> Iterator[type[Rule]]:
     if module not in known:
-        yield from importlib.import_module(f"{PACKAGE}.{module}").RULES
+        yield from rules_of(importlib.import_module(f"{PACKAGE}.{module}"))
         return
     for fields in known[module]:
         yield _stand_in(module, fields)
@@ -103,6 +103,6 @@ def build() -> str:
     folder = os.path.dirname(str(package.__file__))
     index = {}
     for module in _modules(folder):
-        rules = importlib.import_module(f"{PACKAGE}.{module}").RULES
+        rules = rules_of(importlib.import_module(f"{PACKAGE}.{module}"))
         index[module] = [fields_of(rule) for rule in rules]
     return json.dumps(index, indent=1, sort_keys=True) + "\n"

@@ -1,11 +1,72 @@
-"""What several targets show alike is one finding: `net.py:Net` and `net.py:build`, which returns one."""
+"""What several targets, or several sets of inputs, show alike is one finding."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tclint.core.finding import Finding, Location
+from tclint.engine.report import Entry
+
+
+def mark_worst_case(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries, in their order, with `is_worst_case` set on the least ready set of each target.
+
+    Readiness is that on the first GPU; among equals, the longest step is the worst.
+    """
+    worst: dict[str, tuple[float, float, int]] = {}
+    for index, entry in enumerate(entries):
+        if not entry.input_set or not entry.metrics:
+            continue
+        metrics = next(iter(entry.metrics.values()))
+        key = (metrics.readiness_percent, -metrics.step_time_us, index)
+        base = base_target(entry)
+        worst[base] = min(worst.get(base, key), key)
+    marked = {index for _, _, index in worst.values()}
+    return [
+        replace(entry, is_worst_case=True) if index in marked else entry
+        for index, entry in enumerate(entries)
+    ]
+
+
+def worst_of_sets(
+    findings: Sequence[Finding], entries: Sequence[Entry], besides: Sequence[Finding] = ()
+) -> list[Finding]:
+    """The findings without those of which another set of inputs of the same model shows a larger gain.
+
+    Args:
+        besides: findings that are listed elsewhere and make the same ones here superfluous.
+    """
+    bases: Mapping[str | None, str] = {
+        entry.target: base_target(entry) for entry in entries if entry.input_set
+    }
+
+    def key_of(finding: Finding) -> object:
+        base = bases.get(finding.target)
+        if base is None:
+            return id(finding)
+        identity = finding.identity or finding.location.module_path
+        return base, finding.code, finding.location, identity
+
+    elsewhere = {key_of(finding) for finding in besides}
+    kept: dict[object, Finding] = {}
+    for finding in findings:
+        key = key_of(finding)
+        if key in elsewhere:
+            continue
+        other = kept.get(key)
+        if other is None or _gain_us(finding) > _gain_us(other):
+            kept[key] = finding
+    return list(kept.values())
+
+
+def base_target(entry: Entry) -> str:
+    """What was typed."""
+    return entry.target.removesuffix(f" [{entry.input_set}]") if entry.input_set else entry.target
+
+
+def _gain_us(finding: Finding) -> float:
+    return finding.effect.best_gain_us or 0.0
 
 
 def joined(findings: Sequence[Finding]) -> list[Finding]:

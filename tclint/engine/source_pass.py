@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding, Location
@@ -18,13 +18,11 @@ from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME, apply_rule
 from tclint.source.names.frameworks import extended, names
 from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
+from tclint.source.syntax.cache import TablesCache
 from tclint.source.syntax.discovery import Skipped, discover
 from tclint.source.syntax.notebooks import Notebook, is_notebook, read_notebook
 from tclint.source.syntax.parse import NotPython, as_utf8, decode, what_is_broken
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable
-
-if TYPE_CHECKING:
-    from tclint.source.syntax.cache import TablesCache
 
 _RECURSION_LIMIT = 6_000
 """A sum of a thousand terms nests a thousand levels, at up to five frames each."""

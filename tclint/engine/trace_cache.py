@@ -18,15 +18,37 @@ import sysconfig
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tclint.config.settings import Settings, settings_in
 from tclint.core.errors import UsageError
 from tclint.core.files import write_bytes_atomically
+from tclint.engine.check import Progress
 from tclint.graph.ops import Graph
 from tclint.source.syntax.cache import private_folder
 from tclint.tracing import TraceResult, trace_targets
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What `check` takes as its cache: the traces of the one target that it is asked for."""
+
+    results: Sequence[TraceResult]
+
+    def trace(
+        self,
+        targets: Sequence[str],
+        settings: Settings,
+        own: Mapping[str, Settings] | None = None,
+        on_progress: Progress | None = None,
+    ) -> Iterator[TraceResult]:
+        """As `tclint.tracing.trace_targets`."""
+        del settings, own, on_progress
+        assert {result.target for result in self.results} <= set(targets)
+        yield from self.results
+
 
 FOLDER = ".tclint_cache"
 _SCHEMA = 2

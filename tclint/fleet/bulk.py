@@ -6,19 +6,16 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tclint.config.settings import Settings
 from tclint.engine.check import check
 from tclint.engine.report import EntryError, Report
 from tclint.engine.report_cache import ReportCache
-from tclint.engine.traced import Traced
+from tclint.engine.trace_cache import Traced
+from tclint.fleet.cluster import Place
 from tclint.fleet.results import lines_of
 from tclint.fleet.targets import Task, file_of_module
 from tclint.tracing import trace_runs
-
-if TYPE_CHECKING:
-    from tclint.fleet.cluster import Place
 
 Progress = Callable[[str], None]
 

@@ -10,20 +10,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tclint.config.settings import Precision, Settings
 from tclint.core.errors import TargetError
 from tclint.cost.estimate import Estimate, estimate
 from tclint.cost.scenario import Scenario
 from tclint.engine.model_pass import as_priced
+from tclint.fleet.cluster import Place
 from tclint.fleet.formulas import Formula, Point
 from tclint.fleet.shapes import Shapes
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph
-
-if TYPE_CHECKING:
-    from tclint.fleet.cluster import Place
 
 CHUNK = 50
 """Points that a process is handed at once."""

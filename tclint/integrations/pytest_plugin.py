@@ -6,12 +6,11 @@ pytest imports this for every run where tclint is installed, so it imports nothi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from tclint.engine.report import Report
+from tclint.engine.report import Report
 
 MARKER = "tclint"
 LISTED_FINDINGS = 5

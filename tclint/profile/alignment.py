@@ -6,15 +6,12 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING
 
+from tclint.graph.ops import Op
 from tclint.profile.kernel_names import kernel_name
 from tclint.profile.sizes import product_sizes, tensor_shapes
 from tclint.profile.summary import COMMUNICATION
 from tclint.profile.trace import Kernel, Operator, Trace
-
-if TYPE_CHECKING:
-    from tclint.graph.ops import Op
 
 _SAME = {
     "addmm": "product",
@@ -54,8 +51,6 @@ class OpTime:
 
     forward_us: float = 0.0
     backward_us: float = 0.0
-    tensor_core_us: float = 0.0
-    """Of both, in kernels known to use Tensor Cores."""
 
     @property
     def time_us(self) -> float:
@@ -88,10 +83,6 @@ class Alignment:
     def matched_percent(self) -> float:
         """Of the time."""
         return 100.0 * self.matched_us / self.time_us if self.time_us else 0.0
-
-    @property
-    def matched_calls_percent(self) -> float:
-        return 100.0 * self.matched_calls / self.calls if self.calls else 0.0
 
 
 @dataclass(eq=False, slots=True)
@@ -156,9 +147,6 @@ def align(trace: Trace, ops: Sequence[Op]) -> Alignment:
 def _add(measured: OpTime, call: _Call, steps: int) -> None:
     measured.forward_us += sum(kernel.time_us for kernel in call.forward) / steps
     measured.backward_us += sum(kernel.time_us for kernel in call.backward) / steps
-    for kernel in (*call.forward, *call.backward):
-        if kernel_name(kernel.name).tensor_cores == "yes":
-            measured.tensor_core_us += kernel.time_us / steps
 
 
 def _steps(trace: Trace) -> list[list[_Call]]:

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tclint.config.precisions import precision_title
 from tclint.config.settings import Precision, Settings
 from tclint.core.errors import TargetError, UsageError
+from tclint.core.finding import Finding
 from tclint.core.target import is_model_target
 from tclint.core.text import printable
 from tclint.core.units import percent_text, time_text
+from tclint.cost.estimate import Estimate
+from tclint.cost.gpu import Gpu
+from tclint.engine.check import Traces
+from tclint.engine.report import Report
+from tclint.graph.ops import Op
 from tclint.profile.alignment import Alignment, align
 from tclint.profile.kernel_names import MATRIX_KINDS, kernel_name
 from tclint.profile.predicted import float32_precision
 from tclint.profile.profile import RankProfile
 from tclint.profile.sizes import dtype_of
 from tclint.profile.trace import Trace
-
-if TYPE_CHECKING:
-    from tclint.core.finding import Finding
-    from tclint.cost.estimate import Estimate
-    from tclint.cost.gpu import Gpu
-    from tclint.engine.check import Traces
-    from tclint.engine.report import Report
-    from tclint.graph.ops import Op
 
 _DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
 POOR_MATCH_PERCENT = 50.0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tclint.core.finding import Finding
 from tclint.core.markup import code, prose, text
 from tclint.core.markup import table as markdown_table
 from tclint.core.table import table
@@ -15,9 +16,6 @@ from tclint.cost.gpu.factors import factors_note
 from tclint.profile.beside import POOR_MATCH_PERCENT, Beside, OpRow
 from tclint.profile.json import trace_dict
 from tclint.profile.ranks import BESIDE_HEADER, beside_rows
-
-if TYPE_CHECKING:
-    from tclint.core.finding import Finding
 
 SHOWN_OPS = 15
 HEADER = ("op", "measured", "predicted", "error")

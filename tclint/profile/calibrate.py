@@ -7,18 +7,15 @@ import os
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tclint.core.files import write_atomically
 from tclint.core.units import plural
 from tclint.core.version import __version__
 from tclint.cost.gpu import Factor, Gpu
 from tclint.cost.gpu.factors import factors_text, read_factors
+from tclint.profile.beside import Beside
 from tclint.profile.predicted import compared
 from tclint.profile.profile import RankProfile
-
-if TYPE_CHECKING:
-    from tclint.profile.beside import Beside
 
 LEAST_US = 8.0
 """Shorter times are within the resolution of older traces, a microsecond, and are mostly starting."""

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tclint.config.settings import Precision
 from tclint.cost.gpu import Gpu
+from tclint.cost.rows import Price
 from tclint.graph.lowering.work import Gemm, Work
 from tclint.profile.kernel_names import kernel_name
 from tclint.profile.tensor_cores import Judge
 from tclint.profile.trace import Kernel, Operator, Trace
 from tclint.profile.works import work_of
-
-if TYPE_CHECKING:
-    from tclint.cost.rows import Price
 
 _AUTOCAST: dict[str, Precision] = {"float16": "fp16", "bfloat16": "bf16"}
 

@@ -91,7 +91,6 @@ def read_trace(path: str) -> Trace:
         rank=rank if isinstance(rank, int) else None,
         event_count=found.count,
         has_shapes=any(operator.dims for operator in operators),
-        has_strides=any(operator.strides for operator in operators),
         has_modules=any(operator.module for operator in operators),
     )
 

@@ -81,8 +81,7 @@ def record(recording: Recording) -> None:
 
 def main() -> None:
     """Run the pickled Recording on stdin; where it fails, the last line of stderr says why."""
-    from tclint.tracing.worker.downloads import refuse_downloads
-    from tclint.tracing.worker.isolation import refuse_network
+    from tclint.tracing.worker.isolation import refuse_downloads, refuse_network
 
     recording = pickle.load(sys.stdin.buffer)
     if not recording.settings.network:
@@ -194,7 +193,7 @@ def _step(recording: Recording) -> Callable[[], None]:
 def _built(recording: Recording) -> tuple[LoadedTarget, Any]:
     from tclint.tracing.patches.stored_weights import random_weights
     from tclint.tracing.values.sites import SiteFinder
-    from tclint.tracing.worker.import_roots import import_roots
+    from tclint.tracing.worker.project_files import import_roots
     from tclint.tracing.worker.target_arguments import parse_arguments
     from tclint.tracing.worker.targets import load_target, parse_target, user_errors
 
@@ -208,7 +207,7 @@ def _built(recording: Recording) -> tuple[LoadedTarget, Any]:
 
 def _inputs(recording: Recording, loaded: LoadedTarget, model: nn.Module, returned: Any) -> CallInputs:
     """Given ones, else those that stand in the target, else the traced model's."""
-    from tclint.tracing.inputs.forward_arguments import parameters_of
+    from tclint.tracing.inputs.forward import parameters_of
     from tclint.tracing.inputs.given import (
         given_inputs,
         input_sets,

@@ -111,7 +111,6 @@ class Trace:
     rank: int | None = None
     event_count: int = 0
     has_shapes: bool = False
-    has_strides: bool = False
     has_modules: bool = False
 
     @property

@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError, UsageError
@@ -15,10 +14,8 @@ from tclint.core.text import listed
 from tclint.profile.beside import Beside, MeasuredFix, beside
 from tclint.profile.profile import RankProfile, read_profile
 from tclint.profile.recording import NOT_RUN, STEPS, WARM_UP_STEPS, Recording, record
-
-if TYPE_CHECKING:
-    from tclint.tracing import TraceResult
-    from tclint.tracing.worker.torch_probe import Torch
+from tclint.tracing import TraceResult
+from tclint.tracing.worker.torch_probe import Torch
 
 Progress = Callable[[str], None]
 _MADE_HERE = ("layout", "precision", "compiled")
@@ -106,7 +103,7 @@ def _gpus(torch: Torch | None) -> tuple[str, ...]:
 
 
 def _beside(profile: RankProfile, target: str, settings: Settings, trace: TraceResult) -> Beside:
-    from tclint.engine.traced import Traced
+    from tclint.engine.trace_cache import Traced
 
     (found,) = beside([profile], target, settings, ("gpus", "mode", "precision"), traces=Traced([trace]))
     how = (

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tclint.core.table import table
 from tclint.core.text import printable
 from tclint.core.units import bytes_text, flops_text, percent_text, significant, time_text, uncertainty_text
+from tclint.cost.estimate import Row
+from tclint.cost.gpu import Gpu
 from tclint.cost.gpu.factors import factors_note
 from tclint.engine.check import relative_path
 from tclint.engine.explain_cost import (
@@ -22,10 +24,6 @@ from tclint.engine.explain_cost import (
 )
 from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic
 from tclint.report.formats.json import rounded
-
-if TYPE_CHECKING:
-    from tclint.cost.estimate import Row
-    from tclint.cost.gpu import Gpu
 
 Cell = Callable[["Row"], str]
 

@@ -8,14 +8,11 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import Location
 from tclint.core.text import columns, printable
+from tclint.engine.report import Report
 from tclint.source.syntax.parse import NotPython, as_utf8
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Report
 
 TAB_COLUMNS = 4
 MAX_FILE_BYTES = 8 * 2**20

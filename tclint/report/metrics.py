@@ -6,15 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tclint.config.settings import REPORTED_PRECISIONS
 from tclint.core.finding import LEVEL_ORDER
 from tclint.core.target import is_model_target
 from tclint.core.toml import packaged_toml
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Entry, Metrics, Report
+from tclint.engine.report import Entry, Metrics, Report
 
 Unit = Literal["us", "percent", "FLOP", "bytes", "ratio", "count"]
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tclint.core.table import table
 from tclint.core.units import percent_text, time_text, uncertainty_text
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Metrics, Report
+from tclint.engine.report import Metrics, Report
 
 FEW_MODELS = 3
 """As many are told one by one; more become a table."""

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tclint.core.errors import UsageError, closest
 from tclint.core.terminal import WIDTH
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Report
+from tclint.engine.report import Report
 
 FORMATS: dict[str, str] = {
     "text": "tclint.report.formats.text",

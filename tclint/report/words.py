@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import LEVEL_ORDER, Effect, Finding, GpuEffect, Location
 from tclint.core.text import listed
 from tclint.core.units import hours_text, percent_text, plural, time_text, uncertainty_text
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Report
+from tclint.engine.report import Report
 
 
 def place_text(location: Location) -> str:

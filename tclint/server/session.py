@@ -25,7 +25,7 @@ from pygls.uris import to_fs_path
 from tclint.core.errors import TclintError
 from tclint.core.finding import Finding
 from tclint.core.version import __version__
-from tclint.engine.projects import file_of
+from tclint.engine.declared_models import file_of
 from tclint.server import answers
 from tclint.server.models import Traced, TraceTarget, look_up, priced, targets_in, trace
 from tclint.server.sources import Linted, SettingsOf, lint

@@ -133,8 +133,7 @@ def test_a_torch_file_with_its_optimizer(plan_file: Path, tmp_path: Path) -> Non
 
 
 def test_optimizer_groups_of_decayed_and_other_parameters(plan: WeightPlan) -> None:
-    from tclint.checkpoints.optimizer import pad_optimizer
-    from tclint.checkpoints.torch_file import padded
+    from tclint.checkpoints.torch_file import pad_optimizer, padded
 
     net, _ = trained()
     parts = [[p for p in net.parameters() if (p.dim() > 1) is decayed] for decayed in (True, False)]

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from tclint.core.errors import UsageError
 from tclint.core.files import check_writable, write_atomically
-from tclint.core.progress import ProgressLine
-from tclint.core.terminal import hyperlink, report_width, wants_colour, wants_links
+from tclint.core.terminal import ProgressLine, hyperlink, report_width, wants_colour, wants_links
 from tclint.core.text import columns, printable
 
 

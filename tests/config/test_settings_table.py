@@ -16,10 +16,9 @@ from tclint.cli.main import check
 from tclint.cli.options import read_settings
 from tclint.config import kinds
 from tclint.config.declared_models import parse_models
-from tclint.config.kinds import Kind
+from tclint.config.kinds import Kind, Setting
 from tclint.config.pyproject import load_config
 from tclint.config.settings import SETTINGS, SETTINGS_BY_KEY, Settings
-from tclint.config.table import Setting
 from tclint.core.errors import UsageError
 from tclint.cost.scenario import Scenario
 from tclint.engine.baseline import scenario_of

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import resources
-from typing import Any
 
 import pytest
 
 from tclint.core.errors import UsageError
-from tclint.cost.gpu import Gpu, GpuDataError, all_gpus, load_gpu
-from tclint.cost.gpu.loader import index_gpus
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tclint.core.toml import parse_toml
+from tclint.cost.gpu import all_gpus, load_gpu
 
 IDS = (
     *("v100-sxm2-16gb", "v100-sxm2-32gb", "v100-pcie-32gb", "t4"),
@@ -23,11 +16,6 @@ IDS = (
     *("a10", "a40", "l4", "l40s", "rtx-3090", "rtx-4090"),
     *("h100-sxm5-80gb", "h200-sxm-141gb", "b200-sxm-180gb"),
 )
-
-
-def document(**changes: Any) -> dict[str, Any]:
-    text = resources.files("tclint.cost.gpu").joinpath("a40.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text) | {"inherit": []} | changes
 
 
 @pytest.mark.parametrize("gpu_id", IDS)
@@ -114,30 +102,12 @@ def test_formats_follow_the_compute_capability() -> None:
         assert gpu.supports("fp8") == (gpu.compute_capability >= (8, 9)), gpu.id
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"sm_cuont": 84}, "'sm_cuont'"),
-        ({"compute_capability": [8]}, "ValueError"),
-        ({"calibration": {"gemm": {"half": {"n": 3}}}}, "'held_out'"),
-        ({"inherit": ["a41"]}, "'a41'"),
-        ({"id": "a41"}, "named after its GPU's id"),
-    ],
-)
-def test_mistakes_in_a_file_are_named(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(GpuDataError, match=message) as caught:
-        index_gpus({"a40.toml": document(**changes)})
-    assert "a40.toml" in str(caught.value)
-
-
-def test_a_missing_field_is_named() -> None:
-    data = document()
-    del data["dram_gb_per_s"]
-    with pytest.raises(GpuDataError, match="'dram_gb_per_s'"):
-        Gpu.from_toml(data, "a40.toml")
-
-
-def test_two_gpus_cannot_share_a_name() -> None:
-    other = document(id="a41", aliases=["a40"])
-    with pytest.raises(GpuDataError, match="already names"):
-        index_gpus({"a40.toml": document(), "a41.toml": other})
+def test_every_name_is_of_one_gpu_and_every_file_named_after_its_own() -> None:
+    names: dict[str, str] = {}
+    for file in resources.files("tclint.cost.gpu").iterdir():
+        if file.name.endswith(".toml"):
+            data = parse_toml(file.read_text(encoding="utf-8"))
+            assert file.name == f"{data['id']}.toml"
+            for name in (data["id"], *data.get("aliases", ())):
+                assert names.setdefault(name, data["id"]) == data["id"], name
+    assert all(load_gpu(name).id == gpu_id for name, gpu_id in names.items())

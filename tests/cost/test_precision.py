@@ -14,7 +14,7 @@ from tclint.cost.scenario import Scenario
 from tclint.cost.transforms.casts import apply_precision
 from tclint.graph.lowering.work import Traffic
 from tclint.graph.ops import Graph
-from tclint.graph.ops.autocast_lists import autocast_lists
+from tclint.graph.ops.op_tables import autocast_lists
 
 torch = pytest.importorskip("torch")
 

@@ -9,8 +9,7 @@ import libcst as cst
 import pytest
 
 from tclint.core.finding import Edit, Finding, Location
-from tclint.edits.arguments import append_argument, append_item, prepend_argument, remove_argument
-from tclint.edits.codemod import Codemod
+from tclint.edits.codemod import Codemod, append_argument, append_item, prepend_argument, remove_argument
 from tclint.edits.program import Program, Statement, find_all
 from tclint.edits.registry import edits_of
 from tclint.edits.texts import apply_edits, edits_between

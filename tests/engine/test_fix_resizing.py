@@ -13,7 +13,7 @@ from tclint.edits.sizes.written import Written
 from tclint.engine.fixes.bench import Made
 from tclint.engine.fixes.resizing import Resizing
 from tclint.engine.fixes.search import Found
-from tclint.graph.dims.group import DimGroup
+from tclint.graph.dims.index import DimGroup
 
 MODEL = """\
 WIDTH = 500

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from test_graph_json import ops
 
 from tclint.graph.lowering.step import forward_flops, lower
-from tclint.graph.ops import Graph, Op
+from tclint.graph.ops import OP_KINDS, Graph, Op
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -45,6 +45,11 @@ def gaps_of(name: str, kind: str) -> list[str]:
 def test_every_operator_that_the_tracer_knows_has_a_formula_or_is_listed() -> None:
     unknown = {name for name, kind in NAMES if kind != "view_or_copy" and gaps_of(name, kind)}
     assert unknown - COMPOSITES == WITHOUT_FORMULA
+
+
+def test_every_operator_is_of_one_kind() -> None:
+    assert {kind for _, kind in NAMES} <= {*OP_KINDS, "view_or_copy"}
+    assert len({name for name, _ in NAMES}) == len(NAMES)
 
 
 @settings(max_examples=100, deadline=None)

@@ -21,8 +21,7 @@ from tclint.core.finding import Edit, Fix, Location, Related
 from tclint.core.rule import CRASH_CODE, CRASH_NAME
 from tclint.engine.report import Report
 from tclint.report.formats.sarif import MAX_RESULTS, MAX_RUNS
-from tclint.report.line_hash import line_hashes
-from tclint.report.paths import relative_uri
+from tclint.report.paths import line_hashes, relative_uri
 from tclint.report.render import render
 
 SCHEMA_URL = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -15,8 +15,7 @@ import tclint
 from tclint.analysis.attention import attention_blocks
 from tclint.analysis.gradient_order import sending_order
 from tclint.analysis.latency import LATENCY_BOUND_PERCENT, latency_bound
-from tclint.analysis.layers import layers_phrase, module_pattern
-from tclint.analysis.op_dims import is_depthwise, width_dims
+from tclint.analysis.layers import is_depthwise, layers_phrase, module_pattern, width_dims
 from tclint.analysis.what_if.layer_edits import (
     ungrouped,
     with_fused_expansion,

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
-from tclint.core.rule import CRASH_CODE
+from tclint.core.rule import CRASH_CODE, rules_of
 from tclint.engine.source_pass import lint
 from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 from tclint_rules.amp import backward_under_autocast, loss_scaling
 
-RULES = (*loss_scaling.RULES, *backward_under_autocast.RULES)
+RULES = (*rules_of(loss_scaling), *rules_of(backward_under_autocast))
 LOOP = """\
 import torch
 
@@ -180,8 +180,9 @@ def test_pass_imports_no_torch_and_libcst_only_when_it_parses(tmp_path: Path) ->
 import sys
 import tclint.engine.source_pass
 from tclint.config.settings import Settings
-from tclint_rules.amp.loss_scaling import RULES
-rules = [rule() for rule in RULES]
+from tclint.core.rule import rules_of
+from tclint_rules.amp import loss_scaling
+rules = [rule() for rule in rules_of(loss_scaling)]
 assert not {{"torch", "libcst"}} & set(sys.modules), "import"
 assert not tclint.engine.source_pass.lint([{str(tmp_path / "plain.py")!r}], rules, Settings()).findings
 assert "libcst" not in sys.modules, "prefilter"

@@ -10,7 +10,7 @@ import pytest
 
 from tclint.config.settings import Settings
 from tclint.tracing import trace_targets
-from tclint.tracing.worker.downloads import downloader
+from tclint.tracing.worker.isolation import downloader
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import tclint
 from tclint.core.errors import TargetError
-from tclint.tracing.worker.torch_errors import in_plain_words
+from tclint.tracing.worker.hints import in_plain_words
 
 
 class Rotary(nn.Module):

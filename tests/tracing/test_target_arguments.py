@@ -161,6 +161,12 @@ def test_expressions_are_evaluated(text: str, value: Any) -> None:
     assert _built("Plain", f"width={text}").width == value
 
 
+@pytest.mark.usefixtures("folder")
+def test_an_expression_may_give_an_array() -> None:
+    array = _built("Plain", "width=__import__('numpy').array([6041, 3953])").width
+    assert array.tolist() == [6041, 3953]
+
+
 @pytest.mark.parametrize(
     "text", ["relu", "resnet.v1", "a+b", "model.yaml", "nn", "min-max", "[min, max]", "a,b", "gpt-2"]
 )

@@ -9,19 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tclint.analysis.change import Change, Edit
+from tclint.analysis.graph_context import GraphContext
 from tclint.core.finding import Finding
 from tclint.cost.estimate import Estimate, estimate
-from tclint.graph.dims.coupled import DimsUnresolved
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
-    from tclint.cost.scenario import Scenario
-    from tclint.graph.dims.coupled import DimGroup
-    from tclint.graph.ops import Graph
-
+from tclint.cost.scenario import Scenario
+from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
+from tclint.graph.ops import Graph
 
 _EVALUATIONS_PER_FIX = 4
 """How often a fix is priced at most, on average: each time takes as long as pricing the model."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from tclint.analysis.graph_context import GraphContext
 from tclint.config.precisions import PRECISION_FACTS, why_impossible
 from tclint.config.settings import COMPARISONS, PRECISIONS, ComparisonKind, Precision
 from tclint.cost.estimate import Estimate, estimate
@@ -21,10 +21,7 @@ from tclint.cost.scenario import Layout, Scenario
 from tclint.cost.transforms.casts import running
 from tclint.graph.dims.coupled import CoupledDims, DimGroup, DimsUnresolved
 from tclint.graph.lowering.work import Convolution, Gemm
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
-    from tclint.graph.ops import Graph
+from tclint.graph.ops import Graph
 
 BATCH_FACTORS = (0.25, 0.5, 1, 2, 4, 8, 16)
 """Batches to compare, relative to the traced one."""

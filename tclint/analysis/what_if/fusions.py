@@ -8,11 +8,9 @@ from math import prod
 
 from tclint.analysis.attention import AttentionBlock
 from tclint.analysis.causal import causal_mask
-from tclint.analysis.layers import consumers
-from tclint.analysis.op_dims import operand_positions
+from tclint.analysis.layers import consumers, operand_positions
 from tclint.analysis.what_if.layer_edits import emptied, resized, with_ops
-from tclint.graph.ops import Graph, Op, TensorSpec
-from tclint.graph.ops.spec import contiguous_strides
+from tclint.graph.ops import Graph, Op, TensorSpec, contiguous_strides
 
 
 def with_joined_linears(graph: Graph, layers: Iterable[Sequence[int]]) -> Graph:

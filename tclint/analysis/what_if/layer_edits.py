@@ -12,8 +12,7 @@ from dataclasses import replace
 from math import prod
 
 from tclint.analysis.layers import consumers
-from tclint.graph.ops import Graph, Op, TensorSpec
-from tclint.graph.ops.spec import channels_last_strides, contiguous_strides
+from tclint.graph.ops import Graph, Op, TensorSpec, channels_last_strides, contiguous_strides
 
 
 def with_ops(graph: Graph, changed: Mapping[int, Op]) -> Graph:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.layers import consumers
 from tclint.analysis.what_if.layer_edits import emptied, with_ops
 from tclint.analysis.what_if.scenarios import channels_last
 from tclint.core.finding import Effect
 from tclint.cost.transforms.layout import apply_layout
 from tclint.graph.ops import Graph, Op
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
 
 _MOST_STEPS = 200
 """Ops followed from a break to the next convolution."""

@@ -1,10 +1,41 @@
-"""What-ifs of the circumstances: the same graph under another scenario."""
+"""What-ifs of the circumstances: the same graph under another scenario, or with a batch that fits."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.latency import batch_is_assumed
+from tclint.analysis.what_if.comparisons import WhatIf, batch_limits
 from tclint.cost.scenario import Scenario
+from tclint.graph.dims.coupled import DimsUnresolved
+from tclint.graph.ops import Assumption
+
+
+def with_fitting_batch(context: GraphContext) -> tuple[GraphContext, tuple[Assumption, ...]]:
+    """The same model at the largest power of two that the smallest GPU holds, and a sentence about it.
+
+    The context itself where its batch was stated or fits, where not even one sample does, and where the
+    batch is unknown or cannot be resized.
+    """
+    if not batch_is_assumed(context):
+        return context, ()
+    limits = {scenario.gpu: batch_limits(context, scenario) for scenario in context.scenarios}
+    largest = {gpu: limit.largest for gpu, limit in limits.items() if limit.largest}
+    smallest = min(largest, key=lambda gpu: largest[gpu], default=None)
+    if smallest is None:
+        return context, ()
+    present = limits[smallest].batch
+    if present is None or largest[smallest] >= present:
+        return context, ()
+    batch = 1 << (largest[smallest].bit_length() - 1)
+    try:
+        graph = WhatIf(context).at_batch(batch)
+    except DimsUnresolved:
+        return context, ()
+    said = f"batch: {batch}, because {present} does not fit into the memory of one {smallest}"
+    fitting = GraphContext(graph, context.settings, context.target)
+    return fitting, (Assumption(f"{said}; --batch sets another"),)
 
 
 def channels_last(scenario: Scenario) -> Scenario:

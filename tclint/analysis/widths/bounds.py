@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.widths.alignment import round_up
 from tclint.cost.kernels.pricing import price_works
 from tclint.graph.lowering.work import Convolution, Gemm, Work
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
 
 
 def alignment_gain_percent(

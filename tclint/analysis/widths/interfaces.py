@@ -9,33 +9,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tclint.analysis.change import Change
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
+    OpDim,
     by_line,
     costliest,
     gain_phrase,
+    groups_of,
     indices_of,
     layers_take,
+    leaf_ops,
     related_sites,
     rounded,
     share_percent,
+    width_dims,
     worth_pricing,
 )
-from tclint.analysis.op_dims import OpDim, groups_of, leaf_ops, width_dims
 from tclint.analysis.what_if.layer_edits import resized, with_input_channels, with_ops
 from tclint.analysis.widths.alignment import efficient_multiple, is_misaligned, padding_multiples, round_up
 from tclint.analysis.widths.bounds import alignment_gain_percent
 from tclint.analysis.widths.padding import mean_gain_percent
-from tclint.core.finding import Finding, Fix
+from tclint.core.finding import Effect, Finding, Fix
+from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Graph, Op, TensorSpec
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
-    from tclint.analysis.graph_rule import GraphRule
-    from tclint.core.finding import Effect
-    from tclint.graph.dims.coupled import DimGroup
 
 _ROLES = {"linear": "in_features", "conv": "in_channels", "rnn": "input_size"}
 _NOUNS = {"linear": "linear layer", "conv": "convolution", "rnn": "recurrent layer"}

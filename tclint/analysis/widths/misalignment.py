@@ -4,34 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tclint.analysis.attention import attention_blocks
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
     Line,
+    OpDim,
     costliest,
     gain_phrase,
+    groups_of,
     indices_of,
     layers_take,
+    leaf_ops,
     line_of,
     related_sites,
     rounded,
     share_percent,
+    width_dims,
     worth_pricing,
 )
-from tclint.analysis.op_dims import OpDim, groups_of, leaf_ops, width_dims
 from tclint.analysis.widths.alignment import efficient_multiple, is_misaligned, tensor_core_name
 from tclint.analysis.widths.bounds import alignment_gain_percent
 from tclint.analysis.widths.interfaces import is_given
 from tclint.analysis.widths.padding import Padding, best_padding
 from tclint.analysis.widths.vocabulary import vocabulary_heads
 from tclint.core.finding import Finding, Fix
+from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Op
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
-    from tclint.analysis.graph_rule import GraphRule
-    from tclint.graph.dims.coupled import DimGroup
 
 SMALLEST_PADDED_OUTPUT = 64
 """Fewer outputs of the model are actions, classes or coordinates: an interface that nobody pads."""

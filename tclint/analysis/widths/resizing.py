@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tclint.analysis.change import Change, resize
+from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.layers import gain_phrase
 from tclint.analysis.widths.padding import mean_gain_percent
 from tclint.core.finding import Effect
-from tclint.graph.dims.coupled import DimsUnresolved
+from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
 from tclint.graph.lowering.step import forward_flops
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
-    from tclint.graph.dims.coupled import DimGroup
-
 
 LARGEST_CUT = 1 / 8
 """How much of a width or a batch may be given up for a faster one."""

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from tclint.analysis.attention import attention_blocks
+from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.layers import (
+    OpDim,
     by_line,
     costliest,
     gain_phrase,
+    groups_of,
     indices_of,
     layers_take,
+    leaf_ops,
     related_sites,
     rounded,
     sentence,
     share_percent,
+    width_dims,
 )
-from tclint.analysis.op_dims import OpDim, groups_of, leaf_ops, width_dims
 from tclint.analysis.widths.alignment import is_misaligned
 from tclint.analysis.widths.bounds import quantization_loss_percent
 from tclint.analysis.widths.padding import of_the_same_width
 from tclint.analysis.widths.resizing import LARGEST_CUT, Resizing, best_resizing, surplus_percent
 from tclint.core.finding import Finding, Fix
+from tclint.core.rule import Rule
+from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Op
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
-    from tclint.core.rule import Rule
-    from tclint.graph.dims.coupled import DimGroup
 
 
 def chosen_widths(context: GraphContext) -> list[OpDim]:

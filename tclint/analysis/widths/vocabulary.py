@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from tclint.analysis.op_dims import leaf_ops, operand_positions
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import leaf_ops, operand_positions
+from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Op
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
-    from tclint.graph.dims.coupled import DimGroup
 
 SMALLEST_VOCABULARY = 1000
 """Below this an embedding is a table of categories, and the head a classifier."""

@@ -2,7 +2,7 @@
 
 from tclint.cost.gpu.calibration import Calibration
 from tclint.cost.gpu.factors import Factor
-from tclint.cost.gpu.gpu import Gpu, GpuDataError
+from tclint.cost.gpu.gpu import Gpu
 from tclint.cost.gpu.loader import all_gpus, load_gpu
 
-__all__ = ["Calibration", "Factor", "Gpu", "GpuDataError", "all_gpus", "load_gpu"]
+__all__ = ["Calibration", "Factor", "Gpu", "all_gpus", "load_gpu"]

@@ -52,12 +52,7 @@ class Calibration:
 
     @classmethod
     def from_toml(cls, kind: str, precision_class: str, table: Mapping[str, Any]) -> Calibration:
-        """Read one `[calibration.KIND.CLASS]` table.
-
-        Raises:
-            KeyError: a field is missing.
-            TypeError, ValueError: a field has the wrong type.
-        """
+        """Read one `[calibration.KIND.CLASS]` table."""
         held_out = table["held_out"]
         return cls(
             kind=kind,

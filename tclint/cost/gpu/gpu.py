@@ -6,16 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tclint.core.errors import TclintError
 from tclint.cost.gpu.calibration import Calibration
 from tclint.cost.gpu.factors import Factor
 
 CALIBRATION_CLASS: Mapping[str, str] = {"fp16": "half", "bf16": "half", "tf32": "tf32"}
 """Which calibration a precision class uses; fp16 and bf16 run at one rate and share theirs."""
-
-
-class GpuDataError(TclintError):
-    """A GPU's TOML file is incomplete or inconsistent."""
 
 
 @dataclass(frozen=True)
@@ -79,22 +74,15 @@ class Gpu:
         return 1000.0 * self.peak_tflops[precision] / self.dram_gb_per_s
 
     @classmethod
-    def from_toml(cls, data: Mapping[str, Any], where: str) -> Gpu:
-        """Read one GPU's document; `[calibration]` holds this GPU's own constants.
-
-        Raises:
-            GpuDataError: a field is missing, unknown or of the wrong type; the message names `where`.
-        """
+    def from_toml(cls, data: Mapping[str, Any]) -> Gpu:
+        """Read one GPU's document; `[calibration]` holds this GPU's own constants."""
         values = {name: value for name, value in data.items() if name not in ("calibration", "inherit")}
-        try:
-            major, minor = data["compute_capability"]
-            values["compute_capability"] = (major, minor)
-            values["aliases"] = tuple(data.get("aliases", ()))
-            values["calibrations"] = {
-                (kind, precision_class): Calibration.from_toml(kind, precision_class, table)
-                for kind, classes in data.get("calibration", {}).items()
-                for precision_class, table in classes.items()
-            }
-            return cls(**values)
-        except (KeyError, TypeError, ValueError) as error:
-            raise GpuDataError(f"{where}: {type(error).__name__} {error}.") from None
+        major, minor = data["compute_capability"]
+        values["compute_capability"] = (major, minor)
+        values["aliases"] = tuple(data.get("aliases", ()))
+        values["calibrations"] = {
+            (kind, precision_class): Calibration.from_toml(kind, precision_class, table)
+            for kind, classes in data.get("calibration", {}).items()
+            for precision_class, table in classes.items()
+        }
+        return cls(**values)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import resources
-from typing import Any
 
 from tclint.core.errors import UsageError, closest
 from tclint.core.toml import parse_toml
 from tclint.cost.gpu.factors import load_factors
-from tclint.cost.gpu.gpu import Gpu, GpuDataError
+from tclint.cost.gpu.gpu import Gpu
 
 
 def load_gpu(name: str, calibration: str = "") -> Gpu:
@@ -48,42 +46,20 @@ def _normalise(name: str) -> str:
 
 @cache
 def _index() -> tuple[dict[str, Gpu], dict[str, str]]:
-    documents: dict[str, Mapping[str, Any]] = {}
-    for file in resources.files("tclint.cost.gpu").iterdir():
-        if file.name.endswith(".toml"):
-            try:
-                documents[file.name] = parse_toml(file.read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise GpuDataError(f"{file.name}: not valid TOML: {error}.") from None
-    return index_gpus(documents)
-
-
-def index_gpus(documents: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Gpu], dict[str, str]]:
-    """GPUs by id, and ids by every name, from parsed documents keyed by file name.
+    """GPUs by id, and ids by every name.
 
     A document's `inherit` names GPUs whose own calibrations fill in what it lacks, the first one first.
-
-    Raises:
-        GpuDataError: a document is wrong, two GPUs share a name, or `inherit` names no GPU.
     """
-    own = {}
-    names: dict[str, str] = {}
-    for file_name, data in sorted(documents.items()):
-        gpu = Gpu.from_toml(data, file_name)
-        if file_name != f"{gpu.id}.toml":
-            raise GpuDataError(f"{file_name}: a file is named after its GPU's id, here {gpu.id}.toml.")
-        own[gpu.id] = gpu
-        for name in (gpu.id, *gpu.aliases):
-            if names.setdefault(_normalise(name), gpu.id) != gpu.id:
-                raise GpuDataError(f"{file_name}: {name!r} already names {names[_normalise(name)]}.")
+    files = [file for file in resources.files(__package__).iterdir() if file.name.endswith(".toml")]
+    documents = [parse_toml(file.read_text(encoding="utf-8")) for file in files]
+    own = {data["id"]: Gpu.from_toml(data) for data in documents}
     complete = {}
-    for file_name, data in documents.items():
+    for data in documents:
         gpu = own[data["id"]]
         calibrations = dict(gpu.calibrations)
         for donor_id in data.get("inherit", ()):
-            if donor_id not in own:
-                raise GpuDataError(f"{file_name}: inherit names {donor_id!r}, which is no known GPU.")
             for key, calibration in own[donor_id].calibrations.items():
                 calibrations.setdefault(key, calibration.inherited(donor_id))
         complete[gpu.id] = replace(gpu, calibrations=calibrations)
+    names = {_normalise(name): gpu.id for gpu in own.values() for name in (gpu.id, *gpu.aliases)}
     return complete, names

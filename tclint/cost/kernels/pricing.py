@@ -11,9 +11,14 @@ import numpy as np
 
 from tclint.config.settings import Precision
 from tclint.cost.gpu import Calibration, Factor, Gpu
-from tclint.cost.kernels.assess import limiter, matrix_prices, uncertainty_percent
+from tclint.cost.kernels.assess import (
+    latency_us,
+    limiter,
+    matrix_prices,
+    traffic_times_us,
+    uncertainty_percent,
+)
 from tclint.cost.kernels.attention import attention_times
-from tclint.cost.kernels.bandwidth import latency_us, traffic_times_us
 from tclint.cost.kernels.constants import (
     AttentionConstants,
     ConstantsT,

@@ -18,10 +18,8 @@ from tclint.graph.lowering.attention import unfused_reason
 from tclint.graph.lowering.gradients import composites, gradient_needs
 from tclint.graph.lowering.kernels import collapsible
 from tclint.graph.lowering.memory_bound import norm_shape
-from tclint.graph.ops.graph import Graph
-from tclint.graph.ops.op import Op
+from tclint.graph.ops import Graph, Op, contiguous_strides, itemsize_bytes
 from tclint.graph.ops.op_tables import DERIVATIVES, NOT_DIFFERENTIABLE, operators
-from tclint.graph.ops.spec import contiguous_strides, itemsize_bytes
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,7 @@ from tclint.cost.memory.saved_tensors import (
 from tclint.cost.memory.storages import INPUT, PARAMETER, WEIGHT_COPY, Storage, StorageKey, Storages
 from tclint.cost.optimizer import optimizers
 from tclint.cost.rows import Memory
-from tclint.graph.ops.graph import Graph
-from tclint.graph.ops.op import Op
-from tclint.graph.ops.spec import itemsize_bytes
+from tclint.graph.ops import Graph, Op, itemsize_bytes
 
 RESERVED_BYTES = 2**30
 """Assumed for the CUDA context, library workspaces and the allocator's rounding."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tclint.graph.ops.graph import Graph
-from tclint.graph.ops.op import Op
-from tclint.graph.ops.spec import TensorSpec, itemsize_bytes
+from tclint.graph.ops import Graph, Op, TensorSpec, itemsize_bytes
 
 StorageKey = tuple[Any, ...]
 

@@ -9,10 +9,8 @@ from tclint.config.precisions import PRECISION_FACTS, LinearFormat
 from tclint.config.settings import Mode, Precision
 from tclint.cost.gpu import Gpu
 from tclint.cost.math_units import NEEDED_CAPABILITY
-from tclint.graph.ops.autocast_lists import Policy, autocast_lists
-from tclint.graph.ops.graph import Graph
-from tclint.graph.ops.op import Cast, Op
-from tclint.graph.ops.spec import FLOATING_DTYPES, TensorSpec
+from tclint.graph.ops import FLOATING_DTYPES, Cast, Graph, Op, TensorSpec
+from tclint.graph.ops.op_tables import Policy, autocast_lists
 
 HALF_DTYPES = frozenset({"float16", "bfloat16"})
 

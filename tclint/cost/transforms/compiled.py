@@ -21,9 +21,7 @@ from dataclasses import dataclass, replace
 
 from tclint.config.settings import Mode
 from tclint.graph.lowering.work import Gemm, Kernel, Traffic
-from tclint.graph.ops.graph import Graph
-from tclint.graph.ops.op import Cast, Op
-from tclint.graph.ops.spec import TensorSpec, itemsize_bytes
+from tclint.graph.ops import Cast, Graph, Op, TensorSpec, itemsize_bytes
 
 RECOMPUTE = "recompute"
 """Role of what a checkpointed region runs again (tclint.graph.lowering.step)."""

@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tclint.cost.scenario import Layout
-from tclint.graph.ops.graph import Graph
-from tclint.graph.ops.op import Op
+from tclint.graph.ops import Graph, Op, TensorSpec, channels_last_strides, contiguous_strides, numel
 from tclint.graph.ops.op_tables import operators
-from tclint.graph.ops.spec import TensorSpec, channels_last_strides, contiguous_strides, numel
 
 IMAGE_RANKS = (4, 5)
 

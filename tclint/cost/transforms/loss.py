@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tclint.graph.ops.graph import Graph
-from tclint.graph.ops.op import Op
-from tclint.graph.ops.spec import TensorSpec
+from tclint.graph.ops import Graph, Op, TensorSpec
 
 _BETWEEN = frozenset({"view", "copy", "elementwise"})
 """Kinds of ops that may stand between the layer that makes the logits and the model's output."""

@@ -17,9 +17,7 @@ from tclint.config.precisions import LinearFormat
 from tclint.config.settings import Mode
 from tclint.core.toml import packaged_toml
 from tclint.graph.lowering.work import Gemm, Kernel, Phase, Traffic, TrafficClass
-from tclint.graph.ops.graph import Graph
-from tclint.graph.ops.op import Op
-from tclint.graph.ops.spec import TensorSpec, itemsize_bytes
+from tclint.graph.ops import Graph, Op, TensorSpec, itemsize_bytes
 
 
 class _Pass(NamedTuple):

@@ -1,8 +1,7 @@
 """Codemods by topic; importing this package registers all of them."""
 
 from tclint.edits.codemod import CODEMODS
-from tclint.edits.codemods import (
-    accumulation,
+from tclint.edits.codemods import (  # noqa: F401  each registers its own
     attention,
     autocast,
     biases,
@@ -10,30 +9,10 @@ from tclint.edits.codemods import (
     checkpoints,
     deprecated_amp,
     layout,
-    lifetime,
     losses,
-    norms,
     scaler,
     scaling,
     switches,
-    widths,
 )
 
-__all__ = [
-    "CODEMODS",
-    "accumulation",
-    "attention",
-    "autocast",
-    "biases",
-    "calls",
-    "checkpoints",
-    "deprecated_amp",
-    "layout",
-    "lifetime",
-    "losses",
-    "norms",
-    "scaler",
-    "scaling",
-    "switches",
-    "widths",
-]
+__all__ = ["CODEMODS"]

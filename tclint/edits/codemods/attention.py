@@ -6,9 +6,8 @@ import libcst as cst
 import libcst.matchers as m
 from libcst.codemod.visitors import GatherImportsVisitor
 
-from tclint.edits.arguments import positional
 from tclint.edits.causal import hides_later_tokens, is_minus_infinity
-from tclint.edits.codemod import Codemod, fixes
+from tclint.edits.codemod import Codemod, fixes, positional
 from tclint.edits.program import Statement, find_all, index_of
 from tclint.source.syntax.expressions import dotted_name
 

@@ -6,8 +6,7 @@ import libcst as cst
 import libcst.matchers as m
 from libcst.codemod.visitors import RemoveImportsVisitor
 
-from tclint.edits.arguments import remove_argument
-from tclint.edits.codemod import Codemod, fixes
+from tclint.edits.codemod import Codemod, fixes, remove_argument
 from tclint.edits.program import SCOPES, Statement, find_all, index_of, statements_of
 from tclint.edits.statements import has_comment
 

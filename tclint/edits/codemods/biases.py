@@ -1,4 +1,4 @@
-"""Fix of biases that a batch norm takes away again."""
+"""Fixes of layers: biases that a norm takes away, norms that a cast takes along, sizes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,78 @@ import re
 import libcst as cst
 import libcst.matchers as m
 
-from tclint.edits.arguments import append_argument, keyword
-from tclint.edits.codemod import Codemod, fixes
+from tclint.edits.codemod import Codemod, append_argument, fixes, keyword
 from tclint.edits.program import find_all, names_in
 from tclint.source.syntax.expressions import dotted_name
+
+_NAMES = ("module", "layer", "part")
+
+
+@fixes("ARC019")
+class NormsInFloat(Codemod):
+    """Put the batch norms back to float32 behind the cast of the model."""
+
+    advice = "Put the batch norms back to float32 after the cast."
+
+    def plan(self) -> None:
+        call = self.find(cst.Call)
+        torch, model = self.program.torch, str(self.finding.evidence.get("model", ""))
+        statement = self.program.statement(call) if call is not None else None
+        if torch is None or not model or statement is None or self.program.own_line(statement) is None:
+            return
+        if call is None or not _leaves_cast(statement, call, model):
+            return
+        taken = names_in(self.program.module)
+        name = next((name for name in _NAMES if name not in taken), None)
+        if name is not None:
+            step = self.program.module.default_indent
+            code = (
+                f"for {name} in {model}.modules():\n"
+                f"{step}if isinstance({name}, {torch}.nn.modules.batchnorm._BatchNorm):\n"
+                f"{step}{step}{name}.float()"
+            )
+            self.insert_after(statement, code)
+
+
+def _leaves_cast(statement: cst.CSTNode, call: cst.Call, model: str) -> bool:
+    """The model is what the statement casts: `model.half()`, or `model = ....half()`."""
+    match statement:
+        case cst.Expr(value=value):
+            return (
+                value is call
+                and isinstance(call.func, cst.Attribute)
+                and dotted_name(call.func.value) == model
+            )
+        case cst.Assign(targets=[cst.AssignTarget(target=target)], value=value):
+            pass
+        case cst.AnnAssign(target=target, value=value):
+            pass
+        case _:
+            return False
+    if dotted_name(target) != model:
+        return False
+    # `DDP(Net().half()).cuda()` is a module that holds the model.
+    while isinstance(value, cst.Call):
+        if value is call:
+            return True
+        value = value.func.value if isinstance(value.func, cst.Attribute) else None
+    return False
+
+
+_MULTIPLE = 256
+
+
+@fixes("DIM014")
+class RoundWidth(Codemod):
+    """`int(8 * dim / 3)` becomes `256 * ((int(8 * dim / 3) + 255) // 256)`."""
+
+    def plan(self) -> None:
+        statement = self.program.statement_at(self.finding.location)
+        value = statement.value if isinstance(statement, cst.Assign | cst.AnnAssign) else None
+        if value is not None and m.matches(value, m.Call(func=m.Name("int"))):
+            width = self.program.code(value)
+            self.rewrite(value, f"{_MULTIPLE} * (({width} + {_MULTIPLE - 1}) // {_MULTIPLE})")
+
 
 _PUBLISHED = re.compile(
     r"load_url|from_url|pretrained|hf_hub|model_urls|weightsenum|register_model|download|load_model|load_weights"

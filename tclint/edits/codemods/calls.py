@@ -7,8 +7,15 @@ from typing import ClassVar
 import libcst as cst
 import libcst.matchers as m
 
-from tclint.edits.arguments import append_argument, has_stars, is_false, keyword, remove_argument
-from tclint.edits.codemod import Codemod, fixes
+from tclint.edits.codemod import (
+    Codemod,
+    append_argument,
+    fixes,
+    has_stars,
+    is_false,
+    keyword,
+    remove_argument,
+)
 from tclint.source.syntax.expressions import dotted_name
 
 
@@ -59,10 +66,7 @@ class FusedOptimizer(_WithArgument):
 
     def plan(self) -> None:
         call = self.find(cst.Call)
-        foreach = keyword(call, "foreach") if call is not None else None
-        if call is not None and foreach is not None:  # False; the two exclude each other
-            self.change(call, lambda call: append_argument(remove_argument(call, foreach), "fused=True"))
-        else:
+        if call is not None and keyword(call, "foreach") is None:
             super().plan()
 
 

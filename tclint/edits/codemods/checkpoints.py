@@ -7,8 +7,7 @@ from collections.abc import Callable
 import libcst as cst
 import libcst.matchers as m
 
-from tclint.edits.arguments import append_argument, append_item
-from tclint.edits.codemod import Codemod, fixes
+from tclint.edits.codemod import Codemod, append_argument, append_item, fixes
 from tclint.edits.program import find_all
 from tclint.source.syntax.expressions import dotted_name
 

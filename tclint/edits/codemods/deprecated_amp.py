@@ -9,8 +9,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from tclint.core.finding import Finding
-from tclint.edits.arguments import append_argument, positional, prepend_argument
-from tclint.edits.codemod import Codemod, fixes
+from tclint.edits.codemod import Codemod, append_argument, fixes, positional, prepend_argument
 from tclint.edits.program import Program, find_all
 from tclint.source.names.requirements import oldest
 from tclint.source.syntax.expressions import dotted_name

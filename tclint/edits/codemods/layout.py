@@ -6,8 +6,7 @@ import libcst as cst
 import libcst.matchers as m
 from libcst.metadata import ScopeProvider
 
-from tclint.edits.arguments import append_argument, keyword
-from tclint.edits.codemod import Codemod, fixes
+from tclint.edits.codemod import Codemod, append_argument, fixes, keyword
 from tclint.edits.program import find_all
 from tclint.source.syntax.expressions import dotted_name
 

@@ -8,8 +8,7 @@ import libcst as cst
 import libcst.matchers as m
 from libcst.codemod.visitors import AddImportsVisitor, RemoveImportsVisitor
 
-from tclint.edits.arguments import has_stars, keyword, positional
-from tclint.edits.codemod import Codemod, fixes
+from tclint.edits.codemod import Codemod, fixes, has_stars, keyword, positional
 from tclint.edits.program import names_in
 from tclint.edits.statements import has_comment
 from tclint.source.syntax.expressions import dotted_name

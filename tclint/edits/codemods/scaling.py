@@ -7,8 +7,7 @@ from typing import NamedTuple
 import libcst as cst
 import libcst.matchers as m
 
-from tclint.edits.arguments import append_argument, keyword
-from tclint.edits.codemod import Codemod, fixes
+from tclint.edits.codemod import Codemod, append_argument, fixes, keyword
 from tclint.edits.program import CONSTANT, LOOPS, Statement, find_all, index_of, names_in
 from tclint.source.syntax.expressions import dotted_name
 

@@ -16,7 +16,7 @@ from tclint.engine.model_pass import as_priced
 from tclint.graph.ops import Graph
 from tclint.tracing import TraceResult
 from tclint.tracing.worker.client import Tracer
-from tclint.tracing.worker.import_roots import PROJECT_MARKS
+from tclint.tracing.worker.project_files import PROJECT_MARKS
 
 _BESIDE = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".txt")
 """Files of a folder that a target may look for without opening them."""

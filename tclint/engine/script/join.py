@@ -17,8 +17,7 @@ from tclint.engine.script.frameworks import MARKERS
 from tclint.engine.script.models import Model, Reached
 from tclint.engine.script.reading import Evidence
 from tclint.engine.script.settings import statements
-from tclint.graph.ops.graph import Assumption
-from tclint.graph.ops.spec import Site
+from tclint.graph.ops import Assumption, Site
 from tclint.source.context import SourceContext
 from tclint.source.syntax.discovery import discover
 from tclint.source.syntax.parse import NotPython, as_utf8, decode, parse

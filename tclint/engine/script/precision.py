@@ -8,8 +8,6 @@ from tclint.config.settings import Precision
 from tclint.engine.script.reading import (
     Evidence,
     argument_of,
-    assignments,
-    calls,
     certain,
     consensus,
     holds_on_gpu,
@@ -19,8 +17,8 @@ from tclint.engine.script.reading import (
     with_default,
 )
 from tclint.source.context import SourceContext
-from tclint.source.names.conditions import Condition
 from tclint.source.names.frameworks import names
+from tclint.source.names.queries import Condition
 from tclint.source.names.resolve import dtype_of
 from tclint.source.syntax.tables import method_of
 
@@ -41,7 +39,7 @@ def precision_of_autocast(context: SourceContext) -> Evidence | None:
             ):
                 continue
             where, call = next(
-                ((f, e.call) for f, e in calls(context) if e.call.node_id == autocast.node_id),
+                ((f, e.call) for f, e in context.tables.calls if e.call.node_id == autocast.node_id),
                 (function, None),
             )
             words = default = ""
@@ -108,7 +106,7 @@ def precision_without_autocast(context: SourceContext, off: Evidence | None = No
     ]
     if any(word in identifier.lower() for identifier in tables.identifiers for word in others):
         return None
-    backward = next((e for _, e in calls(context) if method_of(e.call)[1] == "backward"), None)
+    backward = next((e for _, e in context.tables.calls if method_of(e.call)[1] == "backward"), None)
     if backward is None:
         return None
     switches = tf32_switches(context)
@@ -131,14 +129,14 @@ def tf32_switches(context: SourceContext) -> tuple[Precision, str, int | None] |
     """What float32 is under the script's TF32 switches, and the last of them; None where it is not known."""
     switches: dict[str, bool] = {}
     words, node_id = "", None
-    for function, event in calls(context):
+    for function, event in context.tables.calls:
         if "torch.set_float32_matmul_precision" in context.resolver.called(function, event.call):
             level = certain(context, function, argument_of(event.call, "precision", 0))
             if level not in _MATMUL_PRECISIONS or not runs_always(function, event.block, context):
                 return None
             switches[_TF32_SWITCHES[0]] = _MATMUL_PRECISIONS[str(level)]
             words, node_id = f"float32 matrix products in {level!r} precision", event.call.node_id
-    for function, assignment in assignments(context):
+    for function, assignment in context.tables.assignments:
         symbols = {name for t in assignment.targets for name in context.resolver.qualified(function, t)}
         for switch in symbols & set(_TF32_SWITCHES):
             on = certain(context, function, assignment.value)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tclint.source.context import SourceContext
 from tclint.source.syntax.tables import (
-    Assignment,
     Call,
-    CallEvent,
     Choice,
     Collection,
     Expression,
@@ -43,13 +40,6 @@ def stated_at(context: SourceContext, setting: str, value: object, node_id: int,
 def consensus(found: list[Evidence]) -> Evidence | None:
     """The first of statements that agree; None where they do not, or there are none."""
     return found[0] if len({stated.value for stated in found}) == 1 else None
-
-
-def calls(context: SourceContext) -> Iterator[tuple[Function, CallEvent]]:
-    for function in context.tables.functions:
-        for event in function.events:
-            if isinstance(event, CallEvent):
-                yield function, event
 
 
 def runs_always(function: Function, block: int, context: SourceContext) -> bool:
@@ -209,10 +199,3 @@ def holds_on_gpu(context: SourceContext, function: Function, expression: Express
         if found and complete:
             return all(holds_on_gpu(context, scope, item.value, depth - 1) for scope, item in found)
     return certain(context, function, expression) is True
-
-
-def assignments(context: SourceContext) -> Iterator[tuple[Function, Assignment]]:
-    for function in context.tables.functions:
-        for event in function.events:
-            if isinstance(event, Assignment):
-                yield function, event

@@ -13,10 +13,9 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from tclint.graph.dims.call import Axes
-from tclint.graph.dims.group import DimGroup, DimsUnresolved, describe
-from tclint.graph.dims.index import AtomIndex
+from tclint.graph.dims.index import AtomIndex, DimGroup, DimsUnresolved, describe
 from tclint.graph.dims.propagate import propagate
-from tclint.graph.dims.rebuild import Rebuild
+from tclint.graph.dims.resize import Rebuild
 from tclint.graph.dims.size import Size
 from tclint.graph.dims.solver import Inconsistent
 from tclint.graph.ops.graph import Graph

@@ -14,9 +14,7 @@ from tclint.graph.dims import views as dims_views
 from tclint.graph.dims.call import RULES, Axes, Call, Piece, Unmodelled
 from tclint.graph.dims.size import ONE, Size
 from tclint.graph.dims.solver import Inconsistent, Solver
-from tclint.graph.ops.graph import Graph
-from tclint.graph.ops.op import Op
-from tclint.graph.ops.spec import TensorSpec
+from tclint.graph.ops import Graph, Op, TensorSpec
 
 # Importing the topic modules is what fills the table of rules.
 _TOPICS = (dims_layers, dims_pointwise, dims_spatial, dims_views)

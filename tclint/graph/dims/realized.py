@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.graph.dims.coupled import CoupledDims
-from tclint.graph.dims.group import DimGroup, DimsUnresolved
+from tclint.graph.dims.index import DimGroup, DimsUnresolved
 from tclint.graph.ops.graph import Graph
 from tclint.graph.ops.op import Op
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from tclint.graph.ops.graph import Graph
-from tclint.graph.ops.op import Op
+from tclint.graph.ops import Graph, Op, TensorSpec
 from tclint.graph.ops.op_tables import DERIVATIVES, NOT_DIFFERENTIABLE
-from tclint.graph.ops.spec import TensorSpec
 
 
 def composites(graph: Graph) -> frozenset[int]:

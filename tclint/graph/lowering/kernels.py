@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tclint.graph.lowering.work import Gemm, Kernel, Traffic, TrafficClass, Work
-from tclint.graph.ops.op import Op
-from tclint.graph.ops.spec import TensorSpec, itemsize_bytes
+from tclint.graph.ops import Op, TensorSpec, itemsize_bytes
 
 
 class NoFormulaError(Exception):

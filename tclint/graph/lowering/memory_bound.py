@@ -10,9 +10,8 @@ from __future__ import annotations
 from math import prod
 
 from tclint.graph.lowering.kernels import Lowering, Rule, dense_bytes, distinct_bytes
-from tclint.graph.ops.op import Op
+from tclint.graph.ops import Op, TensorSpec, itemsize_bytes
 from tclint.graph.ops.op_tables import DERIVATIVES, Derivative, operators
-from tclint.graph.ops.spec import TensorSpec, itemsize_bytes
 
 _SCALE = Derivative("none")
 _INPUT = Derivative("input")

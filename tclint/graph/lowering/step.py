@@ -21,10 +21,8 @@ from tclint.graph.lowering import state_space as lower_scan
 from tclint.graph.lowering.gradients import composites, gradient_needs, recomputed
 from tclint.graph.lowering.kernels import Lowering, NoFormulaError, Rule, dense_bytes
 from tclint.graph.lowering.work import Gap, Kernel, Traffic
-from tclint.graph.ops.graph import Graph
-from tclint.graph.ops.op import Cast, Op
+from tclint.graph.ops import Cast, Graph, Op, TensorSpec, itemsize_bytes
 from tclint.graph.ops.op_tables import operators
-from tclint.graph.ops.spec import TensorSpec, itemsize_bytes
 
 _RULES: Mapping[str, Rule] = {
     **lower_memory.RULES,

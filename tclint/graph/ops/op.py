@@ -111,15 +111,6 @@ class Op:
                 return spec
         return None
 
-    def input_list(self, name: str) -> tuple[TensorSpec, ...]:
-        """The tensors of a list argument ('tensors', 'hx', 'params')."""
-        prefix = name + "["
-        return tuple(
-            spec
-            for spec, input_name in zip(self.inputs, self.input_names, strict=False)
-            if input_name.startswith(prefix)
-        )
-
     def to_json(self) -> dict[str, Any]:
         """JSON values by the fields' names, without the index and without what is as by default."""
         data: dict[str, Any] = {}

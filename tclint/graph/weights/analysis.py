@@ -6,18 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tclint.graph.dims.call import Axes
-from tclint.graph.dims.group import describe
-from tclint.graph.dims.index import AtomIndex
+from tclint.graph.dims.index import AtomIndex, describe
 from tclint.graph.dims.solver import Inconsistent
-from tclint.graph.ops.graph import Graph, Parameter
-from tclint.graph.ops.op import Op
-from tclint.graph.ops.spec import TensorSpec
+from tclint.graph.ops import Graph, Op, Parameter, TensorSpec
 from tclint.graph.weights import indexing, pointwise, products, reductions, views
-from tclint.graph.weights.axis import Axis, Fill, Pad, Run, Scattered, Values
-from tclint.graph.weights.layouts import Layouts
+from tclint.graph.weights.axis import Axis, Fill, Layouts, Pad, Run, Scattered, Values
 from tclint.graph.weights.plan import Edit
-from tclint.graph.weights.scalars import formulas
 from tclint.graph.weights.step import RULES, Inexact, Moved, Padded, Step, values_of
+from tclint.graph.weights.values import formulas
 
 # Importing the topic modules is what fills the table of rules.
 _TOPICS = (indexing, pointwise, products, reductions, views)

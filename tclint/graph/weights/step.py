@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tclint.graph.dims.call import Call, Unmodelled
-from tclint.graph.ops.op import Op
-from tclint.graph.ops.spec import TensorSpec
+from tclint.graph.ops import Op, TensorSpec
 from tclint.graph.weights.axis import Axis, Fill, Pad, Run, Scattered, Values, joined
 from tclint.graph.weights.plan import Edit
 
@@ -38,9 +37,6 @@ class Padded:
     def groups(self) -> frozenset[int]:
         """The dims of its added entries."""
         return frozenset().union(*(axis.groups for axis in self.axes))
-
-    def padded_axes(self) -> list[int]:
-        return [position for position, axis in enumerate(self.axes) if axis.is_padded]
 
 
 def values_of(number: float) -> Values:

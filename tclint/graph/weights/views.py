@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tclint.graph.dims.views import slice_bounds
 from tclint.graph.weights.axis import Axis, Fill, Scattered, concatenated, product, split
@@ -396,8 +395,3 @@ def _meshgrid(step: Step) -> Sequence[Padded]:
     if step.groups:
         raise step.inexact("a grid of a dim that grows")
     return [step.result([Axis.kept(size) for size in out.shape]) for out in step.old.outputs]
-
-
-def without_origins(tensor: Padded) -> Padded:
-    """The tensor as one that no weight's layout follows."""
-    return replace(tensor, axes=tuple(axis.without_origin() for axis in tensor.axes))

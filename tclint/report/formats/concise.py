@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tclint.core.finding import Finding
 from tclint.core.text import printable
 from tclint.core.units import percent_text
+from tclint.engine.report import Report
 from tclint.report.words import best_effect, models_text, place_text
-
-if TYPE_CHECKING:
-    from tclint.core.finding import Finding
-    from tclint.engine.report import Report
 
 
 def render(report: Report) -> str:

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import LEVEL_ORDER, Finding, Level, Location
 from tclint.core.text import printable
 from tclint.core.units import plural
+from tclint.engine.report import Report
 from tclint.report.paths import RepositoryPaths
 from tclint.report.words import counts_text, finding_text, models_text
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Report
 
 ANNOTATIONS_PER_LEVEL = 10
 """What GitHub shows of one level per step; it drops the rest without a word."""

@@ -9,16 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tclint.core.finding import Finding, Level
 from tclint.core.text import printable
+from tclint.engine.report import EntryError, Report
 from tclint.report.formats.json import clean
 from tclint.report.paths import RepositoryPaths
 from tclint.report.words import finding_text, models_text
-
-if TYPE_CHECKING:
-    from tclint.engine.report import EntryError, Report
 
 SEVERITIES: dict[Level, str] = {"error": "critical", "warning": "major", "info": "info"}
 FAILED = "tclint-failed"

@@ -9,17 +9,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tclint.config.kinds import Setting
 from tclint.config.settings import Settings, settings_in
-from tclint.config.table import Setting
 from tclint.core.finding import Effect, Finding, Fix, Level
 from tclint.engine.check import relative_path
 from tclint.engine.provenance import provenance, tool
+from tclint.engine.report import Entry, Metrics, Report
 from tclint.report.metrics import metric_rows
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Entry, Metrics, Report
 
 SCHEMA_VERSION = "1.0"
 

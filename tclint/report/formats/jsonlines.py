@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tclint.engine.report import Report
 from tclint.report.formats.json import clean, to_dict
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Report
 
 LISTS: dict[str, str] = {
     "entries": "entry",

@@ -7,14 +7,11 @@ that could not be linted an error; other findings pass, with their text as outpu
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import LEVEL_ORDER, Finding
 from tclint.core.text import printable
+from tclint.engine.report import Report
 from tclint.report.words import finding_text, models_text, place_text
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Report
 
 
 def render(report: Report) -> str:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.errors import UsageError
 from tclint.core.finding import Finding
 from tclint.core.markup import code, prose, row, shortened, table, text
 from tclint.core.text import printable
 from tclint.core.units import flops_text, percent_text, plural, significant, time_text
+from tclint.engine.report import Entry, Report
 from tclint.report.step_text import gap_text
 from tclint.report.words import counts_text, doubts, gain_text, models_text, not_listed
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Entry, Report
 
 SUMMARY_BYTES = 2**20
 """What GitHub takes of one step (Workflow commands, 'Step isolation and limits'); above, it takes nothing."""

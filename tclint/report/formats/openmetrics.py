@@ -6,10 +6,10 @@ Names end in their unit; label values escape backslash, double quote and line fe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tclint.core.text import printable
 from tclint.engine.provenance import provenance, tool
+from tclint.engine.report import Report
 from tclint.report.formats.json import SCHEMA_VERSION
 from tclint.report.metrics import (
     ENTRY_METRICS,
@@ -19,9 +19,6 @@ from tclint.report.metrics import (
     MetricRow,
     metric_rows,
 )
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Report
 
 _BASE_UNITS: dict[str, tuple[str, float]] = {
     "us": ("seconds", 1e-6),

@@ -10,22 +10,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tclint.core.errors import TclintError
 from tclint.core.finding import Confidence, Finding, Fix, Level, Location
 from tclint.core.markup import shortened
 from tclint.core.text import printable
 from tclint.engine.provenance import git_state, tool
+from tclint.engine.report import Entry, EntryError, Report
 from tclint.report.excerpt import SourceLines
 from tclint.report.formats.json import clean
-from tclint.report.line_hash import line_hashes
-from tclint.report.paths import RepositoryPaths, file_uri, relative_uri
+from tclint.report.paths import RepositoryPaths, file_uri, line_hashes, relative_uri
 from tclint.report.rule_text import RuleText, rule_texts
 from tclint.report.words import effect_text
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Entry, EntryError, Report
 
 SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
 

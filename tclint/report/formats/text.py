@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import click
 
@@ -19,15 +18,13 @@ from tclint.core.terminal import hyperlink
 from tclint.core.text import columns, printable, wrapped
 from tclint.core.units import count, flops_text, percent_text, plural, time_text, uncertainty_text
 from tclint.engine.check import relative_path
+from tclint.engine.report import Entry, Report
 from tclint.report.excerpt import SourceLines, excerpt
 from tclint.report.formats.json import LEVELS, statistics
 from tclint.report.overview import FEW_MODELS, overview
 from tclint.report.render import Style
 from tclint.report.step_text import comparison_table, entry_lines, gap_text
 from tclint.report.words import best_effect, doubts, models_text, place_text, savings_text
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Entry, Report
 
 LISTED_AT_MOST = 5
 """Assumptions, gaps and skipped files beyond this are counted; -v lists them."""

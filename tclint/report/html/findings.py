@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tclint.core.finding import Edit, Effect, Finding, Fix, Location
 from tclint.core.markup import shortened
 from tclint.core.units import hours_text, percent_text, time_text, uncertainty_text
+from tclint.engine.report import Entry
 from tclint.report.excerpt import TAB_COLUMNS, SourceLines, marked
 from tclint.report.html.profile import Texts
 from tclint.report.words import models_text
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Entry
 
 CONTEXT_LINES = 2
 MESSAGE_CHARACTERS = 2_000

@@ -16,18 +16,16 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tclint.core.units import plural
 from tclint.engine.provenance import tool
+from tclint.engine.report import Report
 from tclint.report.excerpt import SourceLines
 from tclint.report.html import summary as html_summary
 from tclint.report.html.findings import findings_json
 from tclint.report.html.markup import text
 from tclint.report.html.profile import LIMITERS, Limits, Profile, Texts, profiles
-
-if TYPE_CHECKING:
-    from tclint.engine.report import Report
 
 SIZE_LIMIT_BYTES = 5_000_000
 """Of the whole page: what mail and code hosts still show."""

@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tclint.config.precisions import PRECISION_FACTS
-from tclint.config.settings import REPORTED_PRECISIONS, Precision
+from tclint.config.settings import REPORTED_PRECISIONS, Precision, Settings
 from tclint.core.text import printable
 from tclint.core.units import percent_text, time_text, uncertainty_text
+from tclint.cost.rows import Estimate, Row
 from tclint.engine.check import relative_path
+from tclint.engine.report import Entry
 from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic, Work
-
-if TYPE_CHECKING:
-    from tclint.config.settings import Settings
-    from tclint.cost.rows import Estimate, Row
-    from tclint.engine.report import Entry
-    from tclint.graph.ops import Graph, Op
+from tclint.graph.ops import Graph, Op
 
 LIMITERS = ("math", "memory", "latency")
 """The page knows them by their position here."""

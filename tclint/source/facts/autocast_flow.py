@@ -13,8 +13,14 @@ from typing import NamedTuple
 
 from tclint.source.facts.amp import Amp
 from tclint.source.facts.autocasts import Region
-from tclint.source.names.conditions import conditions_of, exclusive, left_between, mutually_exclusive
-from tclint.source.names.queries import bound, makers
+from tclint.source.names.queries import (
+    bound,
+    conditions_of,
+    exclusive,
+    left_between,
+    makers,
+    mutually_exclusive,
+)
 from tclint.source.syntax.tables import (
     Assignment,
     Attribute,

@@ -6,9 +6,15 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from tclint.source.names.conditions import Condition, conditions_of, exclusive, simple_conditions
 from tclint.source.names.frameworks import names
-from tclint.source.names.queries import bound, has_star
+from tclint.source.names.queries import (
+    Condition,
+    bound,
+    conditions_of,
+    exclusive,
+    has_star,
+    simple_conditions,
+)
 from tclint.source.names.resolve import Possible, Resolver, Symbol, dtype_of
 from tclint.source.syntax.tables import (
     Call,

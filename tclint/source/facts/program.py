@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from tclint.source.facts.amp import Amp
 from tclint.source.facts.switches import SWITCH_CALLS, Switch, find_switches
-from tclint.source.names.conditions import mutually_exclusive
 from tclint.source.names.frameworks import names
-from tclint.source.names.queries import Called, root_name
+from tclint.source.names.queries import Called, mutually_exclusive, root_name
 from tclint.source.names.resolve import Resolver
 from tclint.source.syntax.tables import (
     Assignment,

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple, Protocol
 
 from tclint.source.facts.amp import Amp
 from tclint.source.facts.scaling_view import Kind, Op, Place, View
-from tclint.source.names.conditions import mutually_exclusive
 from tclint.source.names.frameworks import names
 from tclint.source.names.project import Project
-from tclint.source.names.queries import bound
+from tclint.source.names.queries import bound, mutually_exclusive
 from tclint.source.syntax.tables import (
     Argument,
     Assignment,

@@ -8,7 +8,7 @@ from typing import Literal as Choices
 from typing import NamedTuple
 
 from tclint.source.facts.amp import Amp
-from tclint.source.names.conditions import (
+from tclint.source.names.queries import (
     Condition,
     conditions_of,
     exclusive,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from tclint.source.context import SourceContext
-from tclint.source.names.conditions import Condition
-from tclint.source.names.queries import has_star, positional
+from tclint.source.names.queries import Condition, has_star, positional
 from tclint.source.names.resolve import Symbol
 from tclint.source.syntax.tables import Call, Expression, Function, Name, dotted
 

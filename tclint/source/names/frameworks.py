@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from tclint.core.errors import UsageError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tclint.core.toml import packaged_toml, parse_toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +94,11 @@ def _read(path: str) -> str:
 
 @cache
 def _load(extensions: tuple[tuple[str, str], ...]) -> Names:
-    text = resources.files("tclint.source.names").joinpath("frameworks.toml").read_text("utf-8")
-    data: dict[str, Any] = tomllib.loads(text)
+    data = packaged_toml("tclint.source.names", "frameworks.toml")
     for path, text in extensions:
         try:
-            added = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+            added = parse_toml(text)
+        except ValueError as error:
             raise UsageError(f"{path} is not valid TOML: {error}.") from error
         _merge(data, added, path, "")
     try:

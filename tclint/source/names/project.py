@@ -9,14 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from tclint.config.settings import Settings
+from tclint.source.syntax.parse import Parsed
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
-
-if TYPE_CHECKING:
-    from tclint.source.syntax.parse import Parsed
-    from tclint.source.syntax.tables import Function, Tables
+from tclint.source.syntax.tables import Function, Tables
 
 _LEVELS = 6
 """Folders to go up from a file for the root of its imports."""

@@ -10,10 +10,9 @@ from tclint.source.facts.autocasts import Autocast, Region
 from tclint.source.layers.configurations import switched_off
 from tclint.source.layers.convolutional import Models
 from tclint.source.layers.library_models import Built
-from tclint.source.names.conditions import conditions_of
-from tclint.source.names.queries import keyword
+from tclint.source.names.queries import conditions_of, keyword
 from tclint.source.syntax.tables import Call, Function, dotted
-from tclint.source.training.training_loops import functions_that_train
+from tclint.source.training.across_files import functions_that_train
 
 _NOT_TRAINED = re.compile(r"loss|crit|lpips|vgg|percep|teacher|ema\b|_ema|inception|metric")
 """In names, in lower case, of networks that run beside the one that is trained."""

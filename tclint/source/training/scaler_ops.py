@@ -7,7 +7,7 @@ import re
 from tclint.source.context import SourceContext
 from tclint.source.facts.manual_loss_scaling import unscales_gradients
 from tclint.source.facts.scaling_view import Op, View
-from tclint.source.names.conditions import Condition
+from tclint.source.names.queries import Condition
 from tclint.source.syntax.tables import Call, Expression, Function, Literal, dotted, method_of, render
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*")

@@ -27,7 +27,7 @@ from tclint.source.syntax.tables import (
     parts_within,
     render,
 )
-from tclint.source.training.call_graph import functions_run_by
+from tclint.source.training.across_files import functions_run_by
 from tclint.source.training.device_values import TO_HOST, DeviceValues, Place
 from tclint.source.training.steps import Step, loss_names, returned_losses
 

@@ -60,10 +60,8 @@ def _of_callers(context: SourceContext, cast: ModelCast) -> Iterator[tuple[int, 
     and then trains it."""
     function = context.tables.functions[cast.function]
     if not any(
-        isinstance(event, CallEvent)
-        and method_of(event.call)[1] == "backward"
-        and event.call.node_id > cast.node_id
-        for event in function.events
+        method_of(event.call)[1] == "backward" and event.call.node_id > cast.node_id
+        for event in function.calls
     ):
         return
     for caller, value in context.resolver.passed(function, cast.name):

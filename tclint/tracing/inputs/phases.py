@@ -12,7 +12,7 @@ from torch import nn
 
 from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption
-from tclint.tracing.inputs.forward_arguments import parameters_of, required_arguments
+from tclint.tracing.inputs.forward import parameters_of, required_arguments
 from tclint.tracing.inputs.given import CallInputs, InferenceFailed, described
 from tclint.tracing.inputs.guesses.inference import guesses_for, infer_inputs
 from tclint.tracing.inputs.guesses.layer_inputs import BATCH

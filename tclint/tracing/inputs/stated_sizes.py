@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from tclint.tracing.values.constructor_arguments import CONFIGURATIONS, arguments_of
+from tclint.tracing.values.layers import CONFIGURATIONS, arguments_of
 
 SEQUENCE_LENGTH = 128
 """Where a model states no other."""

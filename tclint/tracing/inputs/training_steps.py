@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from tclint.graph.ops import Assumption
-from tclint.tracing.inputs.forward_source import function_of
+from tclint.tracing.inputs.forward import function_of
 from tclint.tracing.inputs.given import CallInputs, described
 from tclint.tracing.session.trace import record
 from tclint.tracing.values.sites import SiteFinder

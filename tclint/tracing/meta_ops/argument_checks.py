@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from tclint.tracing.meta_ops.index_checks import INDEX_CHECKS
-from tclint.tracing.meta_ops.refusals import listed, may_mix, type_name
+from tclint.tracing.meta_ops.index_checks import INDEX_CHECKS, listed, may_mix, type_name
 
 
 def check_arguments(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:

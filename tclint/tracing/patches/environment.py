@@ -3,16 +3,128 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import importlib.machinery
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from tclint.tracing.patches.attention import flex_attention_on_meta, without_attention_fast_path
+import torch
+
 from tclint.tracing.patches.autocast import autocast_without_gpu
 from tclint.tracing.patches.compilers import without_compilation, without_scripting
 from tclint.tracing.patches.custom_functions import patched_apply, visible_checkpoints
-from tclint.tracing.patches.derivatives import derivatives_need_autograd
+from tclint.tracing.patches.distributed import MODULES, plain_wrappers
 from tclint.tracing.patches.gpu import without_cuda
-from tclint.tracing.patches.late_imports import single_process
+from tclint.tracing.patches.higher_order import SCANS, generic_scans
+from tclint.tracing.patches.patch import nothing, patch, patched
+from tclint.tracing.patches.stored_weights import LIBRARIES, library_loaders
 from tclint.tracing.patches.weights import lazy_parameters
+
+
+@patch(
+    replaces="`torch.backends.mha.set_fastpath_enabled`",
+    why="nn.MultiheadAttention and nn.TransformerEncoderLayer would run in inference as one fused operator",
+)
+def without_attention_fast_path() -> Iterator[None]:
+    mha: Any = getattr(torch.backends, "mha", None)
+    if mha is None or not hasattr(mha, "set_fastpath_enabled"):
+        yield
+        return
+    before = mha.get_fastpath_enabled()
+    mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        mha.set_fastpath_enabled(before)
+
+
+@patch(
+    replaces="`torch.nn.attention.flex_attention._validate_device`",
+    why="it refuses tensors on meta",
+)
+def flex_attention_on_meta() -> Iterator[None]:
+    flex = sys.modules.get("torch.nn.attention.flex_attention")
+    with patched([(flex, "_validate_device", nothing)]):
+        yield
+
+
+@patch(
+    replaces="`grad_increment_nesting` and `jvp_increment_nesting` of `torch._functorch.eager_transforms`",
+    why="in inference mode older versions (2.6) take the derivatives of torch.func for zero; an error makes "
+    "the trace start again with autograd",
+)
+def derivatives_need_autograd() -> Iterator[None]:
+    transforms = sys.modules.get("torch._functorch.eager_transforms")
+    names = ("grad_increment_nesting", "jvp_increment_nesting")
+    found = [name for name in names if hasattr(transforms, name)]
+    with patched([(transforms, name, _or_refuse(getattr(transforms, name))) for name in found]):
+        yield
+
+
+def _or_refuse(enter: Callable[..., Any]) -> Callable[..., Any]:
+    def enter_or_refuse(*args: Any, **kwargs: Any) -> Any:
+        if torch.is_inference_mode_enabled():
+            raise RuntimeError("torch.func needs autograd")  # and gets it in the next attempt
+        return enter(*args, **kwargs)
+
+    return enter_or_refuse
+
+
+_LATE_MODULES = frozenset({*MODULES, SCANS, *LIBRARIES})
+
+
+@patch(
+    replaces="`DistributedDataParallel`, `FullyShardedDataParallel` (`__init__`, `forward`), `fully_shard`, "
+    "`init_device_mesh`, `parallelize_module`, `associative_scan`, and of `torch.distributed` "
+    "`init_process_group`, `get_rank`, `get_world_size`, `barrier`; `load_file` of safetensors, "
+    "`load_pretrained` of timm, `PreTrainedModel.from_pretrained` of transformers",
+    why="they need other processes, a GPU or stored weights; a finder in `sys.meta_path` patches what is "
+    "imported later",
+)
+def single_process() -> Iterator[None]:
+    done = _replacements()
+    with patched(done), contextlib.ExitStack() as undo:
+        finder = _PatchingFinder(done, undo)
+        sys.meta_path.insert(0, finder)
+        undo.callback(sys.meta_path.remove, finder)
+        yield
+
+
+def _replacements() -> list[tuple[Any, str, Any]]:
+    """Of what is imported already."""
+    return [*plain_wrappers(), *generic_scans(), *library_loaders()]
+
+
+class _PatchingFinder:
+    """Patches modules that are imported while it stands in sys.meta_path.
+
+    Args:
+        done: the replacements of those that were imported before.
+        undo: takes back the others.
+    """
+
+    def __init__(self, done: list[tuple[Any, str, Any]], undo: contextlib.ExitStack) -> None:
+        self._done = done
+        self._undo = undo
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in _LATE_MODULES:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        loader = spec.loader if spec is not None else None
+        if spec is None or loader is None:
+            return None
+        run = loader.exec_module
+
+        def run_and_patch(module: Any) -> None:
+            run(module)
+            known = {(id(owner), attribute) for owner, attribute, _ in self._done}
+            new = [item for item in _replacements() if (id(item[0]), item[1]) not in known]
+            self._done.extend(new)
+            self._undo.enter_context(patched(new))
+
+        loader.exec_module = run_and_patch  # type: ignore[method-assign]
+        return spec
 
 
 @contextlib.contextmanager

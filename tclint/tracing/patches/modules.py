@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Interpreter, Node
 
 from tclint.tracing.patches.patch import patch
-from tclint.tracing.record.call_recorder import ModuleFrame
-from tclint.tracing.record.graph_modules import run_graph_module
+from tclint.tracing.record.call_recorder import CallRecorder, ModuleFrame
 from tclint.tracing.record.recorder import Recorder
-from tclint.tracing.values.constructor_arguments import remember_arguments
+from tclint.tracing.values.layers import remember_arguments
 from tclint.tracing.values.sites import NOWHERE, SiteFinder, SitePair
+
+
+def run_graph_module(
+    recorder: CallRecorder, module: GraphModule, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """What the module returns; its operators are recorded with the modules and lines of its nodes."""
+    if kwargs:
+        bound = inspect.signature(module.forward).bind(*args, **kwargs)
+        bound.apply_defaults()
+        args = (*bound.args, *bound.kwargs.values())
+    return _Carrying(recorder, module).run(*args)
+
+
+class _Carrying(Interpreter):
+    def __init__(self, recorder: CallRecorder, module: GraphModule) -> None:
+        super().__init__(module)
+        self._recorder = recorder
+
+    def run_node(self, n: Node) -> Any:
+        before = self._recorder.carried
+        self._recorder.carried = n, len(self._recorder.modules)
+        try:
+            return super().run_node(n)
+        finally:
+            self._recorder.carried = before
+
 
 _SITE_ATTRIBUTE = "_tclint_site"
 

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from tclint.graph.ops import Cast
-from tclint.graph.ops.autocast_lists import autocast_lists
+from tclint.graph.ops.op_tables import autocast_lists
 from tclint.tracing.meta_ops.meta_kernels import empty_meta
-from tclint.tracing.values.dtypes import dtype_name
+from tclint.tracing.values.formats import dtype_name
 from tclint.tracing.values.origin import origin_for_reading, set_origin
 
 _CASTABLE = (torch.float32, torch.float16, torch.bfloat16)

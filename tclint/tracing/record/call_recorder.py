@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import Node
 
-from tclint.graph.ops import Cast
-from tclint.graph.ops.op import Checkpoint
+from tclint.graph.ops import Cast, Checkpoint
 from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.record.fx_writer import Arguments, Call, FxWriter, TensorName
 from tclint.tracing.record.kinds import VIEW_OR_COPY

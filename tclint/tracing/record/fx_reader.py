@@ -15,7 +15,7 @@ from tclint.graph.ops import Graph, Op, TensorSpec
 from tclint.tracing.record.fx_writer import Call, TensorName
 from tclint.tracing.record.kinds import VIEW_OR_COPY, kind_of
 from tclint.tracing.values.aliasing import shares_memory
-from tclint.tracing.values.dtypes import DTYPE_NAMES
+from tclint.tracing.values.formats import DTYPE_NAMES
 from tclint.tracing.values.operators import facts_of, json_value, required_facts
 from tclint.tracing.values.sites import NOWHERE, SiteFinder
 

@@ -12,8 +12,7 @@ import torch
 from torch.fx import Graph as FxGraph
 from torch.fx import Node
 
-from tclint.graph.ops import Cast
-from tclint.graph.ops.op import Checkpoint
+from tclint.graph.ops import Cast, Checkpoint
 from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.values.constants import uniform_value
 from tclint.tracing.values.operators import OperatorFacts

@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from typing import Any
 
+from tclint.core.toml import packaged_toml
 from tclint.graph.ops import OpKind
-from tclint.graph.ops.op import OP_KINDS
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-
-def _read_table() -> tuple[dict[str, OpKind], frozenset[str]]:
-    text = (Path(__file__).parent / "op_kinds.toml").read_text(encoding="utf-8")
-    kinds: dict[str, OpKind] = {}
-    sometimes: frozenset[str] = frozenset()
-    for kind, names in tomllib.loads(text).items():
-        if kind == "view_or_copy":
-            sometimes = frozenset(names)
-            continue
-        if kind not in OP_KINDS:
-            raise ValueError(f"op_kinds.toml: {kind!r} is not an op kind")
-        for name in names:
-            if name in kinds:
-                raise ValueError(f"op_kinds.toml: {name!r} stands under {kinds[name]!r} and {kind!r}")
-            kinds[name] = kind
-    return kinds, sometimes
-
 
 # Read on import, which a worker does once for all models.
-KINDS, VIEW_OR_COPY = _read_table()
+_TABLES: dict[Any, list[str]] = packaged_toml("tclint.tracing.record", "op_kinds.toml")
+VIEW_OR_COPY = frozenset(_TABLES.pop("view_or_copy"))
+KINDS: dict[str, OpKind] = {name: kind for kind, names in _TABLES.items() for name in names}
 
 
 def kind_of(name: str, *, aliases_input: bool) -> OpKind:

@@ -15,9 +15,9 @@ from tclint.tracing.patches.modules import construct_site_of, remembered_constru
 from tclint.tracing.patches.stored_weights import AbsentWeights, random_weights, taken_notes
 from tclint.tracing.patches.weights import without_initialisation
 from tclint.tracing.record.recorder import Recorder
-from tclint.tracing.session.weight_names import is_lazy, named_tensors
+from tclint.tracing.session.weights import is_lazy, named_tensors
 from tclint.tracing.values.assumptions import MAX_ATTEMPTS, Instruction
-from tclint.tracing.values.dtypes import dtype_name
+from tclint.tracing.values.formats import dtype_name
 from tclint.tracing.values.sites import SiteFinder
 
 

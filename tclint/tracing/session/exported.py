@@ -13,8 +13,8 @@ from tclint.graph.ops import Graph, Parameter
 from tclint.tracing.patches.compilers import remember_compiled
 from tclint.tracing.record.fx_reader import graph_from_fx
 from tclint.tracing.record.fx_writer import TensorName
-from tclint.tracing.values.dtypes import dtype_name
-from tclint.tracing.values.module_class import is_module
+from tclint.tracing.values.formats import dtype_name
+from tclint.tracing.values.layers import is_module
 from tclint.tracing.values.sites import SiteFinder
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from tclint.tracing.session.weight_names import is_lazy
-from tclint.tracing.values.module_class import is_module
+from tclint.tracing.session.weights import is_lazy
+from tclint.tracing.values.layers import is_module
 
 _MAX_OBJECTS = 200_000
 """A model that refers to a whole data set or trainer is followed this far."""

@@ -34,7 +34,7 @@ from tclint.tracing.session.weights import weights_on_meta
 from tclint.tracing.values.assumptions import MAX_ATTEMPTS, Instruction
 from tclint.tracing.values.cache import Cache, filled
 from tclint.tracing.values.constants import MAX_REAL_INPUT
-from tclint.tracing.values.module_class import class_name
+from tclint.tracing.values.layers import class_name
 from tclint.tracing.values.origin import Origin, set_origin
 from tclint.tracing.values.sites import SiteFinder
 

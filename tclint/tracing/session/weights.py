@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -13,8 +13,45 @@ from torch import nn
 
 from tclint.tracing.patches.modules import named_modules
 from tclint.tracing.record.placeholder_weights import buffer_copy, meta_parameter
-from tclint.tracing.session.weight_names import is_lazy, named_tensors
 from tclint.tracing.values.origin import Origin, clear_origin, named_weights, origin_of, set_origin
+
+_is_uninitialised: Callable[[Any], bool] = getattr(nn.parameter, "is_lazy", lambda _tensor: False)
+
+
+def is_lazy(tensor: Any) -> bool:
+    """Whether the tensor gets its shape only from the first forward."""
+    return _is_uninitialised(tensor)
+
+
+Named = tuple[str, nn.Module | None, torch.Tensor]
+"""A parameter's or buffer's qualified name, its module where that is known, and the tensor."""
+
+
+def named_tensors(model: nn.Module) -> tuple[Iterable[Named], Iterable[Named]]:
+    """The model's parameters, and its buffers, by each of their names, in torch's order."""
+    kind = type(model)
+    parameters = _in_slots(model, "_parameters")
+    buffers = _in_slots(model, "_buffers")
+    # Wrappers that shard a model answer with the names that its user gave.
+    if kind.named_parameters is not nn.Module.named_parameters:
+        parameters = _with_owners(model, model.named_parameters(remove_duplicate=False))
+    if kind.named_buffers is not nn.Module.named_buffers:
+        buffers = _with_owners(model, model.named_buffers(remove_duplicate=False))
+    return parameters, buffers
+
+
+def _in_slots(model: nn.Module, slots: str) -> Iterator[Named]:
+    for prefix, module in named_modules(model):
+        for name, tensor in getattr(module, slots).items():
+            if tensor is not None:
+                yield f"{prefix}.{name}" if prefix else name, module, tensor
+
+
+def _with_owners(model: nn.Module, named: Iterable[tuple[str, torch.Tensor]]) -> Iterator[Named]:
+    owners = dict(named_modules(model))
+    for name, tensor in named:
+        yield name, owners.get(name.rpartition(".")[0]), tensor
+
 
 _Slots = dict[str, Any]
 

@@ -13,9 +13,9 @@ import torch
 
 from tclint.graph.ops import Assumption, Site
 from tclint.tracing.values.branch_policy import Guard, extremum_at, guard_at
-from tclint.tracing.values.called_layers import calls_a_layer
 from tclint.tracing.values.constants import RANDOM_FACTORIES
 from tclint.tracing.values.contents import likely_values
+from tclint.tracing.values.layers import calls_a_layer
 from tclint.tracing.values.makers import call_of, maker_of, operator_name
 from tclint.tracing.values.origin import origin_of
 from tclint.tracing.values.sites import SiteFinder

@@ -15,7 +15,7 @@ from functools import lru_cache
 from types import FrameType
 from typing import NamedTuple
 
-from tclint.tracing.values.called_layers import callees
+from tclint.tracing.values.layers import callees
 
 
 class Guard(NamedTuple):

@@ -1,10 +1,25 @@
-"""Which memory format torch's kernels read from a tensor's strides (c10/core/MemoryFormat.h)."""
+"""How torch names dtypes, and which memory format its kernels read from strides (c10/core/MemoryFormat.h)."""
 
 from __future__ import annotations
 
 import torch
 
 from tclint.graph.ops.spec import channels_last_strides, contiguous_strides
+
+
+class _Names(dict[torch.dtype, str]):
+    def __missing__(self, dtype: torch.dtype) -> str:
+        name = self[dtype] = str(dtype).removeprefix("torch.")
+        return name
+
+
+DTYPE_NAMES: dict[torch.dtype, str] = _Names()
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """'float16' for torch.float16."""
+    return DTYPE_NAMES[dtype]
+
 
 _ORDERS = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
 

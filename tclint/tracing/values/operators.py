@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tclint.tracing.values.constants import FACTORIES
-from tclint.tracing.values.dtypes import dtype_name
+from tclint.tracing.values.formats import dtype_name
 
 # In-place operators that change the tensor's own shape or strides: their meta kernel has to run.
 _RESHAPES_IN_PLACE = frozenset(

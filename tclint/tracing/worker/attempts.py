@@ -4,19 +4,180 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+import re
+import shlex
 from typing import Any
 
 from torch import nn
 
 from tclint.core.errors import TargetError
-from tclint.graph.ops import Assumption, Graph, Site
+from tclint.graph.lowering.step import forward_flops
+from tclint.graph.ops import Assumption, Graph, Site, TensorSpec
+from tclint.tracing.inputs.forward import parameters_of
 from tclint.tracing.inputs.given import ADVICE, CallInputs
-from tclint.tracing.inputs.repair.plausibility import absurdity, options_for, unknown_inputs
+from tclint.tracing.inputs.guesses.named_inputs import may_be_images
 from tclint.tracing.inputs.repair.search import InputSearch
+from tclint.tracing.inputs.specs import SYNTAX, InputSpec
 from tclint.tracing.inputs.training_steps import batch_inputs, training_step_as_forward, trains_in_steps
+from tclint.tracing.record.call_recorder import TooManyOps
 from tclint.tracing.session.trace import trace_model
 from tclint.tracing.values.sites import SiteFinder
-from tclint.tracing.worker.failures import forward_error
+from tclint.tracing.worker.hints import in_plain_words
+from tclint.tracing.worker.targets import describe, is_out_of_memory, traceback_of, where_in_user_code
+
+MOST_FLOPS = 1e15
+"""Of one example's forward; a clip of video takes 3e14 (Wan 2.1, 14 billion parameters, 81 frames)."""
+_MOST_CHANNELS = 4
+"""Of pictures, and of the latents that diffusion models make of them."""
+_SMALLEST_SIDE = 5
+_LONGEST_RATIO = 3.2
+"""Of a picture's sides; lines of text are 32x100."""
+
+
+def absurdity(graph: Graph) -> str | None:
+    """Why the inputs of a trace are hardly those that the model is used with; None where they may be.
+
+    Args:
+        graph: traced on inputs that were changed until the forward ran.
+    """
+    for spec in graph.inputs:
+        if (reason := _as_picture(spec)) is not None:
+            return reason
+    batch = max(next((spec.shape[0] for spec in graph.inputs if spec.shape), 1), 1)
+    flops = forward_flops(graph) / batch
+    return f"one example would take {flops:.0e} FLOPs" if flops > MOST_FLOPS else None
+
+
+def _as_picture(spec: TensorSpec) -> str | None:
+    shape = spec.shape
+    if len(shape) < 4 or not spec.dtype.startswith(("float", "bfloat")):
+        return None
+    name = spec.input_name or ""
+    sides = shape[2:]
+    if shape[1] > _MOST_CHANNELS or not may_be_images(name) or math.prod(sides) == 1:
+        return None
+    size = "x".join(str(side) for side in sides)
+    if min(sides[-2:]) < _SMALLEST_SIDE:
+        return f"{name} of {size} is too small for a picture"
+    if max(sides[-2:]) > _LONGEST_RATIO * min(sides[-2:]) and shape[1] == 3:
+        return f"{name} of {size} is too long for a picture"
+    return None
+
+
+def options_for(graph: Graph) -> str:
+    """The options that give the inputs of a trace; '' where one of them has no name."""
+    specs = [InputSpec(spec.shape, spec.dtype, spec.input_name) for spec in graph.inputs]
+    if not all(spec.name is not None and spec.name[:1].isidentifier() for spec in specs):
+        return ""
+    return " ".join(f"--input {shlex.quote(str(spec))}" for spec in specs)  # shells expand brackets
+
+
+def unknown_inputs(graph: Graph, reason: str, name: str, option: str) -> str:
+    """The sentence for a model whose forward ran on nothing but absurd inputs."""
+    shown = options_for(graph)
+    what = f" ({shown})" if shown else ""
+    advice = (
+        f"give one {option} per tensor ({SYNTAX})" if option.startswith("--") else f"give them with {option}"
+    )
+    return (
+        f"The inputs of {name} are unknown: the only ones that its forward accepted{what} are implausible, "
+        f"because {reason}; {advice}."
+    )
+
+
+# Words of torch's and Python's messages about inputs that do not fit a model.
+_SHAPE_PROBLEM = re.compile(
+    r"shape|size|dim|channel|expected|mat1|broadcast|unpack|argument|divisible|dtype|index",
+    re.IGNORECASE,
+)
+
+_TARGETS = re.compile(r"(gt_?\w*|\w*targets?|\w*labels?|ground_truth\w*|y_true|annotations)")
+# Errors of attributes whose owner came from the inputs, not from a class of the model's.
+_OF_VALUES = re.compile(r"'(Tensor|NoneType|tuple|list|dict|int|float|bool|str)' object has no attribute")
+
+
+def forward_error(
+    error: BaseException, model: nn.Module, inputs: CallInputs, sites: SiteFinder, name: str, option: str
+) -> BaseException:
+    """One sentence on what failed, where, and whether other inputs may help.
+
+    Args:
+        name: of the target.
+        option: how the user gives other inputs.
+    """
+    if is_out_of_memory(error):
+        return error
+    line = where_in_user_code(error, sites.is_user_file)
+    details = traceback_of(error)
+    if isinstance(error, TooManyOps):
+        return TargetError(f"{name} was not traced: {error}; trace fewer steps of its loop.", details=details)
+    if isinstance(error, SystemExit):
+        return TargetError(f"The forward of {name} called sys.exit({error.code!r}){line}.", details=details)
+    if isinstance(error, RecursionError):
+        return TargetError(f"The forward of {name} recursed without an end{line}.", details=details)
+    where = _failed_module(error, model)
+    method = getattr(model.forward, "__name__", "forward")  # or training_step, in its place
+    method = method if method == "training_step" else "forward"
+    message = f"The {method} of {name} raised {describe(error)}{where}{line}"
+    described = inputs.describe()
+    if in_plain_words(str(error)) is not None:
+        return TargetError(message + ".", details=details)
+    missing = _missing_targets(error, model, inputs)
+    if missing:
+        message += (
+            f"; a forward that trains may need {missing}, which was not given: give it with {option}, or "
+            "price inference (mode infer)"
+        )
+    elif inputs.source == "inferred" and _may_be_of_inputs(error):
+        message += (
+            f"; its inputs were inferred ({described}), so give the right ones with {option}: {SYNTAX}"
+            if option == "--input"
+            else f"; its inputs were inferred ({described}), so give the right ones with {option}"
+        )
+    elif inputs.source == "--phase":
+        message += f"; --phase called it with {described}"
+    elif _SHAPE_PROBLEM.search(str(error)) and described:
+        message += f"; it was called with {described}, which {option} can change"
+    return TargetError(message + ".", details=details)
+
+
+def _missing_targets(error: BaseException, model: nn.Module, inputs: CallInputs) -> str:
+    """What the forward calls the targets that it was not given, where it may have failed for want of them."""
+    if not any(module.training for module in model.modules()):
+        return ""
+    parameters = parameters_of(model)
+    given = {*list(parameters)[: len(inputs.args)], *inputs.kwargs}
+    names = [name for name in parameters if name not in given and _TARGETS.fullmatch(name)]
+    message = str(error)
+    if not (isinstance(error, AssertionError) or "None" in message):
+        names = [name for name in names if name in message]
+    return " and ".join(map(repr, names))
+
+
+def _may_be_of_inputs(error: BaseException) -> bool:
+    """Whether other inputs may help: not where a name, a file, an operator or a device is missing."""
+    message = str(error)
+    if isinstance(error, (ImportError, NameError, NotImplementedError, OSError)) or "device" in message:
+        return isinstance(error, UnboundLocalError)
+    if isinstance(error, AttributeError):
+        return _OF_VALUES.search(message) is not None
+    return not isinstance(error, RuntimeError) or _SHAPE_PROBLEM.search(message) is not None
+
+
+def _failed_module(error: BaseException, model: nn.Module) -> str:
+    """' in encoder.layers.0 (Block)': the innermost module on the error's stack."""
+    names = {id(module): name for name, module in model.named_modules()}
+    found = ""
+    traceback = error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if code.co_argcount and code.co_name not in ("__call__", "_call_impl"):
+            owner = traceback.tb_frame.f_locals.get(code.co_varnames[0])
+            if isinstance(owner, nn.Module) and names.get(id(owner)):
+                found = f" in {names[id(owner)]} ({type(owner).__name__})"
+        traceback = traceback.tb_next
+    return found
 
 
 def trace_or_explain(

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from tclint.core.errors import TargetError
+from tclint.core.toml import parse_toml
 
 _CONFIG_ARGUMENT = re.compile(
     r"(\w+_)?(config|configuration|conf|cfg|args|params|hparams|hps?|opts?|options|settings)", re.IGNORECASE
@@ -66,8 +67,7 @@ def _parsed(text: str, path: Path) -> Any:
         if path.suffix == ".json":
             return json.loads(text)
         if path.suffix == ".toml":
-            tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-            return tomllib.loads(text)
+            return parse_toml(text)
         return importlib.import_module("yaml").safe_load(text)
     except ModuleNotFoundError as error:
         raise TargetError(

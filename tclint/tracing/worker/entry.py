@@ -35,10 +35,10 @@ from tclint.tracing.patches.stored_weights import random_weights
 from tclint.tracing.session.build import on_meta
 from tclint.tracing.session.exported import Exported, example_inputs, unwrapped
 from tclint.tracing.values.cache import Cache
-from tclint.tracing.values.module_class import is_module
+from tclint.tracing.values.layers import is_module
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.attempts import trace_or_explain
-from tclint.tracing.worker.import_roots import import_roots
+from tclint.tracing.worker.project_files import import_roots
 from tclint.tracing.worker.result_file import Run
 from tclint.tracing.worker.target_arguments import ArgumentSpec
 from tclint.tracing.worker.targets import (

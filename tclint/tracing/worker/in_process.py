@@ -27,7 +27,7 @@ from tclint.tracing.patches.modules import construct_site_of, named_modules
 from tclint.tracing.session.build import on_meta
 from tclint.tracing.session.exported import is_model, unwrapped
 from tclint.tracing.session.restore_state import left_as_it_was, random_states_as_they_were
-from tclint.tracing.values.module_class import class_name
+from tclint.tracing.values.layers import class_name
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.attempts import trace_or_explain
 from tclint.tracing.worker.client import TraceResult

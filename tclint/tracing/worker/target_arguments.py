@@ -111,9 +111,9 @@ def resolve(
                     maker = configuration_maker(spec.name, hints.get(spec.name), function, module)
                     values[spec.name] = from_file(spec.text[1:], maker)
                 else:
-                    values[spec.name] = _value(spec.text, module)
-                    parameter = parameters.get(spec.name)
-                    if values[spec.name] == spec.text and not _takes_text(parameter, hints.get(spec.name)):
+                    value = values[spec.name] = _value(spec.text, module)
+                    is_text = isinstance(value, str) and value == spec.text
+                    if is_text and not _takes_text(parameters.get(spec.name), hints.get(spec.name)):
                         values[spec.name] = _class_named(spec.text, module)
             except TargetError as error:
                 raise TargetError(f"--arg {spec.name}: {error}", details=error.details) from None

@@ -20,10 +20,9 @@ from tclint.core.errors import TargetError, closest
 from tclint.core.target import LIBRARIES, is_model_file
 from tclint.graph.ops import Assumption, Site
 from tclint.tracing.stand_ins.install import stand_in_for, stand_ins
-from tclint.tracing.worker.hints import hint_for, holds_weights
-from tclint.tracing.worker.import_roots import import_roots, package_of
+from tclint.tracing.worker.hints import hint_for, holds_weights, in_plain_words
+from tclint.tracing.worker.project_files import import_roots, package_of
 from tclint.tracing.worker.target_arguments import ArgumentSpec, literals, resolve
-from tclint.tracing.worker.torch_errors import in_plain_words
 
 _T = TypeVar("_T")
 

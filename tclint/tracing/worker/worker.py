@@ -21,8 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 from tclint.core.errors import TargetError
-from tclint.tracing.worker.downloads import refuse_downloads
-from tclint.tracing.worker.isolation import limit_resources, refuse_network
+from tclint.tracing.worker.isolation import limit_resources, refuse_downloads, refuse_network
 from tclint.tracing.worker.result_file import Run, write_runs
 from tclint.tracing.worker.zygote import Zygote, send, silence_stdin
 
@@ -69,7 +68,7 @@ def run_target(request: dict[str, Any]) -> None:
     from tclint.tracing.inputs.specs import parse_input_set, parse_inputs
     from tclint.tracing.values.sites import SiteFinder
     from tclint.tracing.worker.entry import TraceOptions, trace_target
-    from tclint.tracing.worker.read_files import watch
+    from tclint.tracing.worker.project_files import watch
     from tclint.tracing.worker.target_arguments import parse_arguments
     from tclint.tracing.worker.targets import describe, is_out_of_memory, where_in_user_code
 
@@ -175,11 +174,11 @@ def _import_torch() -> str | None:
 
 def _prepare_for_forks() -> None:
     import tclint.tracing.worker.entry  # noqa: F401  children inherit it imported
+    from tclint.tracing.patches.modules import wrap_modules
     from tclint.tracing.worker import light_imports
-    from tclint.tracing.worker.warm_up import warm_up
 
     light_imports.install()
-    warm_up()
+    wrap_modules()
 
 
 if __name__ == "__main__":

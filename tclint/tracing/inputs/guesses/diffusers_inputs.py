@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tclint.tracing.inputs.forward_arguments import parameters_of
-from tclint.tracing.inputs.forward_source import package_of
+from tclint.tracing.inputs.forward import package_of, parameters_of
 from tclint.tracing.inputs.guesses.named_inputs import floating_dtype
 from tclint.tracing.inputs.stated_sizes import CONTEXT_WIDTH_NAMES, LATENT_FACTOR, attribute, number
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tclint.graph.ops import Assumption, Site
-from tclint.tracing.inputs.forward_source import ARITHMETIC, called, parsed_file
+from tclint.tracing.inputs.forward import ARITHMETIC, called, parsed_file
 from tclint.tracing.inputs.given import ADVICE, CallInputs, described, with_batch
 
 _META = torch.device("meta")

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tclint.tracing.inputs.forward_arguments import are_texts
+from tclint.tracing.inputs.forward import are_texts
 from tclint.tracing.inputs.given import CallInputs, described, inferred, listed
 from tclint.tracing.inputs.guesses.inputs_from_usage import parts_of, state_for
 from tclint.tracing.inputs.guesses.layer_inputs import BATCH, first_leaf, maker_for
@@ -26,7 +26,7 @@ from tclint.tracing.inputs.guesses.named_inputs import (
     is_context,
 )
 from tclint.tracing.inputs.stated_sizes import SEQUENCE_LENGTH, sequence_length
-from tclint.tracing.inputs.uses.argument_facts import LENGTHS, WAVEFORM, Use
+from tclint.tracing.inputs.uses.followed_calls import LENGTHS, WAVEFORM, Use
 
 _META = torch.device("meta")
 _EDGES = 4096

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from tclint.graph.ops import Assumption
-from tclint.tracing.inputs.forward_arguments import parameters_of, required_arguments
+from tclint.tracing.inputs.forward import parameters_of, required_arguments
 from tclint.tracing.inputs.given import (
     ADVICE,
     CallInputs,
@@ -44,8 +44,7 @@ from tclint.tracing.inputs.guesses.named_inputs import (
     further_inputs,
     may_be_images,
 )
-from tclint.tracing.inputs.guesses.number_inputs import numbers_for
-from tclint.tracing.inputs.guesses.time_series import time_series
+from tclint.tracing.inputs.guesses.number_inputs import numbers_for, time_series
 from tclint.tracing.inputs.guesses.variants import with_variants
 from tclint.tracing.inputs.stated_sizes import (
     SEQUENCE_LENGTH,

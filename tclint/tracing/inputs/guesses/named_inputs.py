@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tclint.tracing.inputs.forward_arguments import parameters_of
+from tclint.tracing.inputs.forward import parameters_of
 from tclint.tracing.inputs.stated_sizes import (
     IMAGE_SIZE,
     attribute,

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 
 from tclint.graph.ops import Assumption
-from tclint.tracing.inputs.forward_source import called, parsed_file
+from tclint.tracing.inputs.forward import called, parsed_file
 from tclint.tracing.inputs.given import ADVICE, CallInputs, described
 from tclint.tracing.inputs.guesses.example_calls import Origin
 from tclint.tracing.inputs.guesses.named_inputs import AUDIO_SAMPLES

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import re
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import nn
 
+from tclint.core.toml import packaged_toml
 from tclint.graph.ops import Assumption
-from tclint.tracing.inputs.forward_arguments import parameters_of, required_arguments
+from tclint.tracing.inputs.forward import parameters_of, required_arguments
 from tclint.tracing.inputs.given import CallInputs, described
-from tclint.tracing.inputs.guesses.customary_sizes import customary_sizes
 from tclint.tracing.inputs.guesses.example_calls import Origin, example_calls
 from tclint.tracing.inputs.guesses.layer_inputs import BATCH
 from tclint.tracing.inputs.guesses.named_inputs import (
@@ -24,8 +27,29 @@ from tclint.tracing.inputs.guesses.named_inputs import (
     is_context,
     target_argument,
 )
-from tclint.tracing.inputs.guesses.project_sizes import ProjectSizes, project_sizes
+from tclint.tracing.inputs.guesses.project_sizes import ProjectSizes, StatedSize, project_sizes
 from tclint.tracing.inputs.stated_sizes import LATENT_FACTOR, context_width, image_sizes, number
+
+
+def customary_sizes(model: nn.Module) -> ProjectSizes | None:
+    """None where the name tells no family; models of diffusion are of another kind than their U-Nets."""
+    if any(map(are_times, parameters_of(model))):
+        return None
+    name = type(model).__name__.lower()
+    for family in _families():
+        if re.search(family["classes"], name):
+            why = f"is customary for {family['name']}"
+            if "samples" in family:
+                return ProjectSizes(samples=StatedSize((family["samples"],), why))
+            return ProjectSizes(StatedSize((family["side"], family["side"]), why))
+    return None
+
+
+@functools.cache
+def _families() -> list[dict[str, Any]]:
+    families: list[dict[str, Any]] = packaged_toml(__package__, "customary_sizes.toml")["family"]
+    return families
+
 
 _META = torch.device("meta")
 

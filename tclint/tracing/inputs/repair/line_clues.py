@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tclint.tracing.inputs.forward_source import ARITHMETIC
+from tclint.tracing.inputs.forward import ARITHMETIC
 from tclint.tracing.inputs.repair.clues import Clues, RankClash, SizeClash, clash_of, sources_of
 from tclint.tracing.inputs.uses.einops_layers import is_einops, wanted_rank
 

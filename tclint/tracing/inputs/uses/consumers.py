@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tclint.tracing.inputs.forward_source import (
+from tclint.tracing.inputs.forward import (
     argument_names_of,
     called,
     first_name,
@@ -22,20 +22,23 @@ from tclint.tracing.inputs.forward_source import (
     globals_of,
     is_torchs,
 )
-from tclint.tracing.inputs.uses.argument_facts import LENGTHS, WAVEFORM, Use
 from tclint.tracing.inputs.uses.einops_layers import is_einops
-from tclint.tracing.inputs.uses.followed_calls import FollowedCalls, plain_helper
-from tclint.tracing.inputs.uses.model_objects import OwnObjects
-from tclint.tracing.inputs.uses.tensor_methods import (
+from tclint.tracing.inputs.uses.followed_calls import (
     ADDS_A_DIM,
     CONCATENATIONS,
     INDEXING,
     JOINS,
+    LENGTHS,
     METADATA,
     PLACES,
     PRODUCTS,
+    WAVEFORM,
     WITH_PLACES,
+    FollowedCalls,
+    Use,
+    plain_helper,
 )
+from tclint.tracing.inputs.uses.model_objects import OwnObjects
 
 
 def uses_of(model: nn.Module) -> dict[str, Use]:

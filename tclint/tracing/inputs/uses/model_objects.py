@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from tclint.tracing.inputs.forward_source import package_of
+from tclint.tracing.inputs.forward import package_of
 
 
 class OwnObjects:
