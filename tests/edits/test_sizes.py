@@ -279,3 +279,12 @@ def test_names_of_another_class_are_other_names() -> None:
     base = "class Base:\n    def tie(self):\n        return self.fc.weight.t()\n\n\n"
     above = unrun("", base + MODEL.replace("class Net(nn.Module)", "class Net(Base)"))
     assert ("/p/model.py", 3) in above.uses_of("fc", "Net", calls=False)
+
+
+def test_an_older_copy_of_the_class_is_another_class() -> None:
+    net = MODEL.partition("class Other")[0]
+    copy = net.replace("return self.fc(x)", "return self.fc.weight.copy_(x)")
+    assert copy != net
+    found = unrun(f"import model\n{copy}")
+    assert [path for path, _ in found.uses_of("fc", "Net", calls=True) if path == "/p/train.py"] == []
+    assert found.overwritten({"fc"}) == []

@@ -51,7 +51,8 @@ class Unrun:
         self._reads: list[Read] = []
         self._parameters: dict[str, list[str]] = {}
         self._callees = Callees(self._texts)
-        self._run_classes: set[str] = set()
+        self._run_classes: dict[str, set[str]] = {}
+        """The files of the classes whose methods ran, by name."""
         for path, text in self._texts.items():
             lines = {line for where, line in ran if where == path}
             tree = parsed(text)
@@ -69,7 +70,7 @@ class Unrun:
                 if has_run or function.name == "example_inputs":
                     skipped.add(id(function))
                 if has_run and owner is not None:
-                    self._run_classes.add(owner.name)
+                    self._run_classes.setdefault(owner.name, set()).add(path)
             self._reads.extend(nodes(path, tree, skipped))
         self._models = self._models_of(self._words)
 
@@ -89,7 +90,7 @@ class Unrun:
             node = read.node
             if not isinstance(node, ast.Attribute) or node.attr != layer:
                 continue
-            if read.is_own and read.owner not in family:
+            if read.is_own and (read.owner not in family or self._is_namesake(read)):
                 continue
             is_call = isinstance(read.parent, ast.Call) and read.parent.func is node
             if read.is_own and read.owner == owner and is_call:
@@ -98,6 +99,11 @@ class Unrun:
                 found.append(read.place)
         return sorted(set(found))
 
+    def _is_namesake(self, read: Read) -> bool:
+        """Whether its class is not the class of that name that ran: an older copy of it, say."""
+        paths = self._run_classes.get(read.owner)
+        return paths is not None and read.path not in paths
+
     def overwritten(self, layers: Collection[str]) -> list[Place]:
         """Where weights of layers get values that are made elsewhere: pretrained vectors, say."""
         found = set()
@@ -105,9 +111,8 @@ class Unrun:
             node = read.node
             if not isinstance(node, ast.Attribute) or node.attr not in layers:
                 continue
-            if read.is_own and not any(
-                read.owner in self._callees.family(owner) for owner in self.owners_of(node.attr)
-            ):
+            families = (self._callees.family(owner) for owner in self.owners_of(node.attr))
+            if read.is_own and (self._is_namesake(read) or not any(read.owner in one for one in families)):
                 continue
             chain = [it for it in reversed(read.around) if isinstance(it, ast.Attribute)]
             names = [item.attr for item in chain[:3]]
@@ -126,7 +131,7 @@ class Unrun:
             for owner in ast.walk(parsed(text))
             if isinstance(owner, ast.ClassDef) and any(_assigned_to_self(owner, layer))
         }
-        return sorted(found & self._run_classes or found)
+        return sorted(found & self._run_classes.keys() or found)
 
     def _matters(self, read: Read) -> bool:
         node, parent = read.node, read.parent
