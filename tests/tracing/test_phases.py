@@ -172,7 +172,7 @@ def test_what_has_no_such_phase_is_told_why(model: nn.Module, settings: Any, mes
         ({"prompt": 5}, "--prompt goes with --phase prefill"),
         ({"phase": "prefill", "kv_length": 5}, "--kv-length goes with --phase decode"),
         ({"phase": "decode", "mode": "train", "explicit": frozenset({"mode"})}, "give --mode infer"),
-        ({"phase": "decode", "inputs": ("int64[8,128]",)}, "leave --input and --input-set out"),
+        ({"phase": "decode", "inputs": ("int64[8,128]",)}, "leave out --input and --input-set"),
     ],
 )
 def test_settings_that_contradict_each_other(settings: Any, message: str) -> None:
