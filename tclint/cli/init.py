@@ -12,7 +12,7 @@ from tclint.cli.command_group import say
 from tclint.cli.init_config import Plan
 from tclint.cli.options import debug_option, parse_flag, setting_flags
 from tclint.config.pyproject import find_config
-from tclint.config.settings import DEFAULT_GPUS, SETTINGS_BY_KEY
+from tclint.config.settings import SETTINGS_BY_KEY
 from tclint.core.terminal import ProgressLine, write_stdout
 
 
@@ -27,7 +27,7 @@ def init(gpus: tuple[str, ...], print_only: bool) -> int:
     """
     from tclint.cli import init_config
 
-    chosen = _known(gpus or DEFAULT_GPUS)
+    chosen = _known(gpus)
     with ProgressLine() as progress:
         progress("reading the project")
         planned = init_config.plan(Path.cwd(), chosen)

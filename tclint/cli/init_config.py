@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tclint.config.pyproject import FILE_NAME
-from tclint.config.settings import SETTINGS_BY_KEY, Settings
+from tclint.config.settings import DEFAULT_GPUS, SETTINGS_BY_KEY, Settings
 from tclint.core.errors import UsageError
 from tclint.core.files import write_bytes_atomically
 from tclint.core.text import printable, wrapped
@@ -48,6 +48,10 @@ class Plan:
 
 def plan(folder: Path, gpus: Sequence[str]) -> Plan:
     """Look at the Python files below `folder`, the working directory; nothing is written or run.
+
+    Args:
+        folder: the working directory.
+        gpus: those that the user named; none: the defaults stay.
 
     Raises:
         UsageError: `pyproject.toml` here cannot be read, is not TOML, or has a `[tool.tclint]` section.
@@ -132,7 +136,8 @@ def _section(gpus: Sequence[str], declared: Sequence[Candidate], possible: Seque
         *_comment("Settings of tclint; flags of the command line win over them."),
         "",
         *_comment(SETTINGS_BY_KEY["gpu"].help),
-        f"gpu = {_toml(list(gpus))}",
+        # Rules take what is written for a choice, so the defaults stand as a comment.
+        f"gpu = {_toml(list(gpus))}" if gpus else f"# gpu = {_toml(list(DEFAULT_GPUS))}",
         "",
         *_comment(
             "Models that 'tclint check --models' and the pre-commit hook tclint-model trace. An entry may "

@@ -329,3 +329,22 @@ def test_causal_attention_is_fused_and_copies_of_the_file_do_not_count(
     text = (tmp_path / "model.py").read_text()
     assert "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=" in text
     assert "tril" not in text
+
+
+NORMED = """\
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(64, 64, 3), nn.BatchNorm2d(64), nn.ReLU())
+"""
+
+
+def test_a_bias_that_a_norm_cancels_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.py").write_text(NORMED)
+    monkeypatch.chdir(tmp_path)
+    result = run("fix", "model.py:Net", "--select", "ARC001", "--input", "16,64,64,64", "--unsafe-fixes")
+    assert result.exit_code == 0, result.output
+    assert "1 of 1 edited and proved" in result.stdout
+    assert (tmp_path / "model.py").read_text() == NORMED.replace("64, 3)", "64, 3, bias=False)")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tclint.cli import init_config
 from tclint.cli.main import cli
 from tclint.config.pyproject import load_config
-from tclint.config.settings import SETTINGS_BY_KEY
+from tclint.config.settings import SETTINGS_BY_KEY, Settings
 from tclint.core.toml import parse_toml
 
 MODEL = """\
@@ -77,6 +77,12 @@ def test_declares_models_and_comments_what_needs_a_choice(tmp_path: Path) -> Non
     assert '# { target = "model.py:Net", arg = ["width=..."] },' in text
     assert '# "model.py:get_model",' in text
     assert "test_model" not in text
+
+
+def test_defaults_are_not_written_as_choices(tmp_path: Path) -> None:
+    init()
+    settings = load_config(tmp_path / "pyproject.toml")
+    assert (settings.gpus, settings.explicit & {"gpus"}) == (Settings().gpus, set())
 
 
 def test_every_commented_key_works_when_it_is_uncommented(tmp_path: Path) -> None:

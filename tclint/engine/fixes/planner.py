@@ -18,7 +18,7 @@ from tclint.engine.fixes.calls import scaled_attention
 from tclint.engine.fixes.copies import Copies
 from tclint.engine.fixes.plan import ByHand, FixPlan, PlanStep
 from tclint.engine.fixes.project import unrun_code
-from tclint.engine.fixes.proof import Proof, checked, key_of, other_interface, relative_finding
+from tclint.engine.fixes.proof import Proof, checked, key_of, other_interface, relative_finding, trained
 from tclint.engine.fixes.resizing import Resizing
 from tclint.engine.fixes.rewrites import NO_EDIT, rewrites
 from tclint.engine.fixes.shown import digests_of, line_at, places_text, text_edits
@@ -204,15 +204,16 @@ class _Planner:
         if isinstance(traced, str):
             outcome.reason = traced
             return made
-        changes = (*made.changes, change_of(finding))
-        planned_us = bench.priced(bench.resized(made.sizes), changes)
+        change, as_is = change_of(finding), bench.resized(made.sizes)
+        planned = (change.edit(as_is) if change.edit else None) or as_is
+        changes = (*made.changes, change)
         planned_us = {
             gpu: time + made.cuts_us.get(gpu, 0.0) - made.saved_us.get(gpu, 0.0)
-            for gpu, time in planned_us.items()
+            for gpu, time in bench.priced(as_is, changes).items()
         }
         fixed = (*made.fixed, finding)
         outcome.reason = (
-            other_interface(made.graph, traced)
+            other_interface(made.graph, traced, trained(as_is) - trained(planned))
             or self._proof.problem(traced, fixed, planned_us, may_gain_more=True)
             or ""
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -156,8 +156,14 @@ def key_of(finding: Finding) -> Key:
     return finding.code, finding.location.path, finding.location.line
 
 
-def other_interface(before: Graph, after: Graph) -> str | None:
-    """How a rewritten model differs from the one before it for its callers; None: in nothing."""
+def other_interface(before: Graph, after: Graph, dropped: Collection[str] = ()) -> str | None:
+    """How a rewritten model differs from the one before it for its callers; None: in nothing.
+
+    Args:
+        before: as it was traced before the rewrite.
+        after: as it was traced with it.
+        dropped: parameters that the fix takes away.
+    """
     if [spec.shape for spec in before.outputs] != [spec.shape for spec in after.outputs]:
         return "the edited model returns other shapes"
     theirs = {parameter.name.removeprefix("_orig_mod."): parameter.shape for parameter in after.parameters}
@@ -165,11 +171,12 @@ def other_interface(before: Graph, after: Graph) -> str | None:
     added = [name for name, shape in theirs.items() if ours.get(name) != shape]
     if added:
         return f"the edited model has another {added[0]}"
-    unread = sorted(_trained(before) - _trained(after))
+    gone = {name for name in dropped if name not in theirs}
+    unread = sorted(trained(before) - trained(after) - gone)
     return f"the edited model no longer reads {unread[0]}" if unread else None
 
 
-def _trained(graph: Graph) -> set[str]:
+def trained(graph: Graph) -> set[str]:
     """The trainable parameters that its operators read."""
     read = {spec.parameter for op in graph.ops for spec in op.inputs if spec.parameter}
     return {
