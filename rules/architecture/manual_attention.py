@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 
@@ -10,7 +11,7 @@ from tclint.analysis.causal import causal_mask
 from tclint.analysis.change import Change
 from tclint.analysis.layers import Line, consumers, gain_phrase, indices_of, worth_pricing
 from tclint.analysis.share_findings import share_finding
-from tclint.analysis.what_if.fusions import with_fused_attention
+from tclint.analysis.what_if.fusions import attention_mask, with_fused_attention
 from tclint.plugin import Effect, Finding, GraphContext, GraphRule
 
 _LARGEST_HEAD = 256
@@ -108,21 +109,35 @@ class ManualAttention(GraphRule):
 
 
 def _advice(context: GraphContext, blocks: list[AttentionBlock]) -> str:
-    masks = all(
-        block.query_length == block.key_length
-        and any(context.graph.ops[index].name in _MASKING for index in block.between)
-        for block in blocks
+    graph = context.graph
+    between = [[graph.ops[index].name for index in block.between] for block in blocks]
+    mask, doubt = "", ""
+    if all(causal_mask(graph, block) is not None for block in blocks):
+        mask = ", is_causal=True"
+    elif all(
+        block.query_length == block.key_length and _MASKING & set(names)
+        for block, names in zip(blocks, between, strict=True)
+    ):
+        mask = ", is_causal=True"
+        doubt = " if the mask hides later tokens alone; attn_mask=... takes any other"
+    elif any(attention_mask(graph, block) is not None for block in blocks):
+        mask = ", attn_mask=..."
+    dropout = ", dropout_p=..." if any("dropout" in names for names in between) else ""
+    scale = "" if all(_has_default_scale(context, block) for block in blocks) else ", scale=..."
+    return (
+        f"Call torch.nn.functional.scaled_dot_product_attention(q, k, v{mask}{dropout}{scale}) instead of "
+        f"the two products and the softmax{doubt}."
     )
-    call = (
-        "Call torch.nn.functional.scaled_dot_product_attention(q, k, v, {}dropout_p=...) instead of the two "
-    )
-    if all(causal_mask(context.graph, block) is not None for block in blocks):
-        return call.format("is_causal=True, ") + "products and the softmax."
-    if not masks:
-        return call.format("attn_mask=..., ") + "products and the softmax."
-    return call.format("is_causal=True, ") + (
-        "products and the softmax if the mask hides later tokens alone; attn_mask=... takes any other."
-    )
+
+
+def _has_default_scale(context: GraphContext, block: AttentionBlock) -> bool:
+    """Whether the scores are scaled by one over the root of the head's size, as the call does by itself."""
+    scale = 1.0
+    for op in (context.graph.ops[index] for index in block.between):
+        number = op.attributes.get("other")
+        if op.name in ("mul", "div") and isinstance(number, int | float) and number:
+            scale = scale * number if op.name == "mul" else scale / number
+    return math.isclose(scale, block.head_dim**-0.5, rel_tol=1e-3)
 
 
 _MASKING = frozenset({"masked_fill", "where"})

@@ -23,7 +23,7 @@ def flops_text(flops: float) -> str:
 
 def count(number: int) -> str:
     """'124 M', '61.7 k', '512'."""
-    return _scaled(number, ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))).rstrip()
+    return str(number) if number < 1000 else _scaled(number, ((1e9, "G"), (1e6, "M"), (1e3, "k")))
 
 
 def percent_text(value: float) -> str:

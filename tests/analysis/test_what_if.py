@@ -96,6 +96,12 @@ def test_a_model_without_convolutions_has_no_layouts() -> None:
     assert not table.rows
 
 
+def test_a_batch_of_nothing_has_no_largest() -> None:
+    graph = tclint.trace(lambda: nn.Linear(64, 64), torch.empty(0, 64))
+    context = GraphContext(graph, Settings(gpus=("a100",)))
+    assert batch_limits(context, context.scenarios[0]).largest is None
+
+
 def test_the_largest_batch_fits_and_the_next_does_not(context: GraphContext) -> None:
     limits = batch_limits(context, context.scenarios[0])
     assert limits.batch == 8

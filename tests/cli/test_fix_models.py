@@ -348,3 +348,37 @@ def test_a_bias_that_a_norm_cancels_is_taken_away(tmp_path: Path, monkeypatch: p
     assert result.exit_code == 0, result.output
     assert "1 of 1 edited and proved" in result.stdout
     assert (tmp_path / "model.py").read_text() == NORMED.replace("64, 3)", "64, 3, bias=False)")
+
+
+FLATTENED = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 30, 5)
+        self.conv2 = nn.Conv2d(30, 50, 5)
+        self.fc1 = nn.Linear(50 * 5 * 5, 500)
+        self.fc2 = nn.Linear(500, 10)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        x = x.view(-1, 50 * 5 * 5)
+        return self.fc2(F.relu(self.fc1(x)))
+
+
+def example_inputs():
+    return torch.empty(512, 3, 32, 32)
+"""
+
+
+def test_sizes_that_a_product_is_made_of_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.py").write_text(FLATTENED)
+    monkeypatch.chdir(tmp_path)
+    result = run("fix", "model.py:Net", "--select", "DIM")
+    assert "by hand: model.py:10: 50 -> 56    self.conv2 =" in result.stdout
+    assert "by hand: model.py:11: 1250 -> 1400    self.fc1 =" in result.stdout

@@ -113,10 +113,20 @@ def test_a_single_fix_has_no_order(repository: Path) -> None:
 def test_a_plain_causal_mask_is_answered_with_is_causal(repository: Path) -> None:
     (repository / "attn.py").write_text(ATTENTION.replace("WIDTH", "768"))
     [finding] = json.loads(run("--format", "json", "--select", "ARC005").stdout)["findings"]
-    assert "(q, k, v, is_causal=True, dropout_p=...)" in finding["fix"]["advice"]
+    assert "(q, k, v, is_causal=True) instead" in finding["fix"]["advice"]
     mask = 'att.masked_fill(self.mask[:, :, :t, :t] == 0, float("-inf"))'
     assert mask in ATTENTION
     unmasked = ATTENTION.replace("WIDTH", "768").replace(mask, "att * 1.0")
     (repository / "attn.py").write_text(unmasked)
     [finding] = json.loads(run("--format", "json", "--select", "ARC005").stdout)["findings"]
-    assert "is_causal" not in finding["fix"]["advice"]
+    assert "scaled_dot_product_attention(q, k, v) instead" in finding["fix"]["advice"]
+    dropped = ATTENTION.replace("WIDTH", "768").replace(
+        "= torch.softmax(att, dim=-1)", "= self.drop(att.softmax(-1))"
+    )
+    dropped = dropped.replace("self.norm =", "self.drop = nn.Dropout(0.1)\n        self.norm =")
+    (repository / "attn.py").write_text(dropped)
+    [finding] = json.loads(run("--format", "json", "--select", "ARC005").stdout)["findings"]
+    assert "(q, k, v, is_causal=True, dropout_p=...) instead" in finding["fix"]["advice"]
+    (repository / "attn.py").write_text(dropped.replace(" * (1.0 / math.sqrt(k.size(-1)))", ""))
+    [finding] = json.loads(run("--format", "json", "--select", "ARC005").stdout)["findings"]
+    assert "(q, k, v, is_causal=True, dropout_p=..., scale=...) instead" in finding["fix"]["advice"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +14,8 @@ from tclint.analysis.change import Change
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.what_if.scenarios import compiled
 from tclint.config.settings import Settings
-from tclint.engine.fixes.proof import Proof, other_interface, step_times_us
+from tclint.engine.fixes.planner import _Planner
+from tclint.engine.fixes.proof import Proof, key_of, other_interface, step_times_us
 from tclint.graph.ops import Graph
 
 torch = pytest.importorskip("torch")
@@ -73,3 +76,20 @@ def test_an_edit_that_leaves_a_weight_unread_is_refused() -> None:
     assert other_interface(whole, less) == "the edited model no longer reads second.bias"
     # It is still built, so the edit is not the fix that takes it away.
     assert "second.bias" in (other_interface(whole, less, {"second.bias", "second.weight"}) or "")
+
+
+def test_a_finding_that_gained_too_little_before_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "from torch import nn\ndef build(): return nn.Sequential(nn.Linear(640, 2600), nn.GELU())\n"
+    (tmp_path / "model.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    settings = Settings(gpus=("a100",), select=("DIM011",), inputs=("4096,640",), min_gain_percent=90.0)
+    report = tclint.check(["model.py:build"], settings)
+    # The rule itself asks for the least gain, so that there is nothing to list, not even below it.
+    assert not report.findings
+    assert not report.below_min_gain
+    known = _Planner(report, report.entries[0], "model.py:build", None)._proof.known
+    listed = tclint.check(["model.py:build"], replace(settings, min_gain_percent=0.0)).findings
+    assert listed
+    assert {key_of(finding) for finding in listed} <= known

@@ -80,7 +80,7 @@ def test_needs_arguments(folder: Path) -> None:
 
 def test_not_callable(folder: Path) -> None:
     (folder / "m4.py").write_text("width = 3\n")
-    assert "width in m4.py is a int, not a function" in error_of("m4.py:width")
+    assert "width in m4.py is of type int, not a function" in error_of("m4.py:width")
 
 
 def test_syntax_error(folder: Path) -> None:

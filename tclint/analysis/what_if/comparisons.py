@@ -262,7 +262,7 @@ def _resized_graphs(_: GraphContext) -> dict[int, Graph]:
 def _lines_of(context: GraphContext, scenario: Scenario) -> _Lines | str:
     batches = batch_groups(context.dims)
     names = [spec.input_name or "" for spec in context.graph.inputs]
-    if not batches or any("][" in name for name in names):  # a list of examples, each a dict
+    if not batches or not batches[0].size or any("][" in name for name in names):  # a list of dicts
         return _NO_BATCH
     batch = batches[0].size
     memories: list[Memory] = []

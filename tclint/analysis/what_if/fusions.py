@@ -75,7 +75,7 @@ def _fused(graph: Graph, scores: Op, product: Op, block: AttentionBlock, *, is_c
         _with_four_dims(value, value.shape),
     ]
     names = ["query", "key", "value"]
-    mask = None if is_causal else _mask(graph, block)
+    mask = None if is_causal else attention_mask(graph, block)
     if mask is not None:
         inputs.append(mask)
         names.append("attn_mask")
@@ -96,7 +96,7 @@ def _with_four_dims(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
     return replace(spec, shape=four, strides=contiguous_strides(four))
 
 
-def _mask(graph: Graph, block: AttentionBlock) -> TensorSpec | None:
+def attention_mask(graph: Graph, block: AttentionBlock) -> TensorSpec | None:
     """What is added to the scores, or decides which of them count."""
     for index in block.between:
         op = graph.ops[index]

@@ -64,7 +64,7 @@ def cut_edits(
         made, called, name = op.construct_site, op.call_site, head_name(op.module_path)
         text = texts.get(called.path) if called is not None else None
         if made is None or called is None or text is None or made.path != called.path or not name:
-            raise NoCut(f"{op.module_path or op.name} is not made and called in one file of yours")
+            raise NoCut(f"no file of yours both builds and calls the layer '{op.module_path or op.name}'")
         own = _output_argument(text, made.line, [it.written for it in trial if it.written.path == made.path])
         if own is None:
             raise NoCut

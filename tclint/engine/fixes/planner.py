@@ -71,12 +71,15 @@ class _Planner:
         self._settings: Settings = entry.settings or report.settings
         rules = [rule for rule in Selection(report.settings).rules if isinstance(rule, GraphRule)]
         self._context, self._found = checked(entry.graph, rules, self._settings, entry.target)
+        # Some rules ask for the least gain themselves; a shorter step alone makes no finding new.
+        lenient = replace(self._settings, min_gain_percent=0.0)
+        _, known = checked(entry.graph, rules, lenient, entry.target)
         self._proof = Proof(
             entry.target,
             tuple(rules),
             self._settings,
             self._context,
-            frozenset(map(key_of, self._found)),
+            frozenset(map(key_of, (*self._found, *known))),
         )
         self._steps = self._ordered()
 

@@ -252,7 +252,7 @@ class Resizing:
     def _layers(self) -> tuple[ByHand, ...]:
         """The place that may hold a size, if there is one; else the lines of the layers, a size at a time."""
         lines: dict[tuple[int, int], dict[Place, None]] = {}
-        for group, size in change_of(self._step.finding).sizes:
+        for group, size in self._written_sizes():
             if group.size != size:
                 sites = (*group.sites, *(site for root in group.roots for site in root.sites))
                 lines.setdefault((group.size, size), {}).update(
@@ -273,6 +273,22 @@ class Resizing:
             elif places:
                 found.append(ByHand(f"{old} -> {new}, which reaches the layers at {places_text(places)}"))
         return tuple(found)
+
+    def _written_sizes(self) -> list[tuple[DimGroup, int]]:
+        """What changes, with the layers' own sizes that changing products are made of: 50 of 50 * 5 * 5."""
+        sizes = dict(change_of(self._step.finding).sizes)
+        try:
+            parts = self._bench.dims.sized(self._bench.dims.new_values(sizes))
+        except DimsUnresolved:
+            parts = {}
+        shapes = {item.name: item.shape for item in self._bench.context.graph.parameters}
+        own = {
+            group: size
+            for group, size in parts.items()
+            if group.size > 1
+            and any(group.size == shapes[name][axis] for name, axis in group.parameters if name in shapes)
+        }
+        return list({**own, **sizes}.items())
 
     # -- the rest of the project
 

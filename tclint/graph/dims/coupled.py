@@ -196,6 +196,10 @@ class CoupledDims:
             self._assign_composite(group, size, changes)
         return {n: size for n, size in changes.items() if size != self._solver.values[n]}
 
+    def sized(self, values: Mapping[int, int]) -> dict[DimGroup, int]:
+        """The groups of these atoms, with their values."""
+        return {self._roots[number]: value for number, value in values.items() if number in self._roots}
+
     def next_multiple(self, group: DimGroup, multiple: int) -> int | None:
         """The smallest size, at least the present one, that is a multiple and that the group can take.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tclint.core.errors import UsageError, closest
@@ -145,6 +146,6 @@ def _parse_sizes(text: str, whole: str) -> tuple[int, ...]:
     if any(not part.isdecimal() for part in parts) or len(parts) > _MAX_DIMS:
         raise UsageError(f"{whole!r} is not an input: {SYNTAX}.")
     sizes = tuple(int(part) for part in parts)
-    if any(size >= 1 << 48 for size in sizes):
-        raise UsageError(f"a size in the input {whole!r} is larger than any tensor.")
+    if prod(size or 1 for size in sizes) >= 1 << 48:
+        raise UsageError(f"the input {whole!r} is larger than any tensor.")
     return sizes

@@ -130,8 +130,8 @@ def load_target(
             raise TargetError(_no_such_callable(target, module, part)) from None
     if not callable(function):
         raise TargetError(
-            f"{target.attribute} in {target.container} is a {type(function).__name__}, not a function or "
-            f"class that builds a model.{_candidates(module, target)}"
+            f"{target.attribute} in {target.container} is of type {type(function).__name__}, not a function "
+            f"or class that builds a model.{_candidates(module, target)}"
         )
     site = site_of(function)
     values, assumptions = resolve(arguments, function, module)
