@@ -81,7 +81,8 @@ def test_an_edit_that_leaves_a_weight_unread_is_refused() -> None:
 def test_a_finding_that_gained_too_little_before_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "from torch import nn\ndef build(): return nn.Sequential(nn.Linear(640, 2600), nn.GELU())\n"
+    layers = "nn.Linear(640, 2600), nn.Linear(2600, 640)"
+    text = f"from torch import nn\ndef build(): return nn.Sequential({layers})\n"
     (tmp_path / "model.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     settings = Settings(gpus=("a100",), select=("DIM011",), inputs=("4096,640",), min_gain_percent=90.0)
