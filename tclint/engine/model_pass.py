@@ -57,7 +57,7 @@ def check_graph(
         for rule in rules
         for finding in apply_rule(rule, context, context.root_location())
     ]
-    found = with_origins(found, graph)
+    found = with_origins([in_doubt(finding) for finding in found], graph)
     ruled = time.perf_counter()
     metrics = {}
     for scenario in context.scenarios:
@@ -118,6 +118,14 @@ def check_graph(
         graph=graph,
     )
     return entry, found, context
+
+
+def in_doubt(finding: Finding) -> Finding:
+    """The finding, which warns of nothing where its gain is within the error of the times everywhere."""
+    gains = finding.effect.per_gpu.values()
+    if finding.level != "warning" or not gains or not all(one.is_within_error for one in gains):
+        return finding
+    return replace(finding, level="info")
 
 
 def as_priced(graph: Graph, settings: Settings) -> tuple[Graph, Settings]:
