@@ -29,7 +29,6 @@ class Net(nn.Module):
         return self.stem(x)
 
 """
-_POINTS = _MODEL.replace("Conv2d(3, 8, 3)", "Conv1d(3, 8, 1)")
 _WORDS = _MODEL.replace("Conv2d(3, 8, 3)", "Embedding(32, 8)")
 
 
@@ -50,9 +49,6 @@ def _inputs(target: str = "net.py:Net") -> tuple[dict[str, list[int]], list[dict
         ("x = torch.randn(2, 3, 320, 256).cuda()\nnet = Net().cuda()\nnet(x)", [8, 3, 320, 256]),
         ("size = (3, 48, 64)\nNet()(Variable(torch.rand(1, *size)))", [8, 3, 48, 64]),
         ("side = 16\nNet()(torch.zeros((1, 3, 2 * side, side + 4)))", [8, 3, 32, 20]),
-        ("net = Net()\nsummary(net, (3, 40, 40))", [8, 3, 40, 40]),
-        ("net = Net()\nsummary(net, input_size=(1, 3, 40, 40))", [8, 3, 40, 40]),
-        ("net = Net()\nprofile(net, inputs=(torch.randn(1, 3, 56, 56),))", [8, 3, 56, 56]),
         ("net = Other()\nnet(torch.randn(1, 3, 56, 56))", [8, 3, 224, 224]),
         ("net = Net()\nnet(torch.randn(1, 3, side, side))", [8, 3, 224, 224]),
         ("net = Net()\nnet = Other()\nnet(torch.randn(1, 3, 56, 56))", [8, 3, 224, 224]),
@@ -87,7 +83,6 @@ def test_calls_in_functions_count_and_are_repaired_where_they_do_not_run() -> No
         (_MODEL, "'--crop-size', type=int, default=160", [8, 3, 160, 160], "train.py:4 (--crop_size)"),
         (_MODEL, "'--image_size', nargs=2, default=[64, 96]", [8, 3, 64, 96], "train.py:4 (--image_size)"),
         (_WORDS, "'--seq_len', type=int, default=640", [8, 640], "train.py:4 (--seq_len)"),
-        (_POINTS, "'--num_points', type=int, default=2500", [8, 3, 2500], "train.py:4 (--num_points)"),
         (_MODEL, "'--crop_size', type=int, default=None", [8, 3, 224, 224], ""),
         (_MODEL, "'--crop_size', type=int", [8, 3, 224, 224], ""),
     ],
@@ -140,12 +135,12 @@ class _Fixed(nn.Module):
 
     def __init__(self, height: int, width: int) -> None:
         super().__init__()
+        self.size = height, width
         self.stem = nn.Conv2d(3, 8, 4, stride=4)
-        self.head = nn.Linear(8 * (height // 4) * (width // 4), 10)
-        self.positions = nn.Parameter(torch.zeros(1, 8, height // 4, width // 4))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head((self.stem(x) + self.positions).flatten(1))
+        assert x.shape[2:] == self.size
+        return self.stem(x)
 
 
 def test_a_report_opens_with_inputs_that_were_tried() -> None:

@@ -46,19 +46,6 @@ class Patches(nn.Module):
         return self.embed(image) + self.positions
 
 
-class Codebook(nn.Module):
-    """No layer, but a width; the nearest entries are looked up by their place."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dim = 96
-        self.entries = nn.Parameter(torch.zeros(16, 96))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        nearest = torch.cdist(x, self.entries[None]).argmin(-1)
-        return self.entries[nearest]
-
-
 class Subsampled(nn.Module):
     """Speech: one more dim before the first convolution, lengths beside the frames."""
 
@@ -85,42 +72,6 @@ class LanguageModel(nn.Module):
 
     def forward(self, words: torch.Tensor, hidden: Any) -> Any:
         return self.rnn(self.words(words), hidden)
-
-
-class Cell(nn.Module):
-    """One step: what is concatenated has the width of the layer together."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hidden_size = 24
-        self.gates = nn.Linear(10 + 24, 24)
-
-    def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-        return self.gates(torch.cat((x, hidden), 1))
-
-
-class Inpainting(nn.Module):
-    """An image, of which the mask leaves a part, and the mask."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(4, 8, 3)
-
-    def forward(self, image: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return self.conv(torch.cat([image * (1 - mask), mask], 1))
-
-
-class Captions(nn.Module):
-    """An image's features stand before the words; labels are one for each example."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.kinds = nn.Embedding(100, 16), nn.Embedding(5, 16)
-        self.rnn = nn.GRU(16, 32, batch_first=True)
-
-    def forward(self, features: torch.Tensor, captions: torch.Tensor, label: torch.Tensor) -> Any:
-        first = features.unsqueeze(1) + self.kinds(label)[:, None]
-        return self.rnn(torch.cat((first, self.words(captions)), 1))
 
 
 class EqualizedConv(nn.Module):
@@ -234,23 +185,6 @@ class Unpacked(nn.Module):
         return self.project(patches.reshape(b, f * (h // side) * (w // side), side * side * c))
 
 
-class Controller(nn.Module):
-    """What the cell takes is the input and what it read from its memory."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell = nn.LSTMCell(9 + 20, 32)
-        self.read = nn.Linear(32, 20)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        steps, batch, _ = x.shape
-        read, state = x.new_zeros(batch, 20), None
-        for step in range(min(steps, 3)):
-            state = self.cell(torch.cat([x[step], read], 1), state)
-            read = self.read(state[0])
-        return read
-
-
 class NodesOfAGraph(nn.Module):
     """The model holds the graph, and its input as many rows as that has nodes."""
 
@@ -300,45 +234,6 @@ class TableOfPositions(nn.Module):
         return self.words(words) + self.places(torch.arange(words.shape[1], device=words.device))
 
 
-class Tasks(nn.Module):
-    """The name of a head is an argument."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.heads = nn.ModuleDict({"classes": nn.Linear(32, 10), "boxes": nn.Linear(32, 4)})
-
-    def forward(self, x: torch.Tensor, task: str) -> torch.Tensor:
-        return self.heads[task](x)
-
-
-class Modalities(nn.Module):
-    """A batch with one item for each encoder."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoders = nn.ModuleDict({"sound": nn.Linear(40, 8), "words": nn.Embedding(100, 8)})
-        self.head = nn.Linear(16, 4)
-
-    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        parts = [layer(batch[name]).mean(1) for name, layer in self.encoders.items()]
-        return self.head(torch.cat(parts, -1))
-
-
-class Stories(nn.Module):
-    """Words are weighed by their place in a sentence; a story has several sentences."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words = nn.Embedding(100, 16)
-        self.weights = torch.ones(7, 16)
-
-    def forward(self, story: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
-        asked, told = self.words(query), self.words(story)
-        asked = (asked * self.weights[None].expand_as(asked)).sum(1)
-        told = (told * self.weights[None, None].expand_as(told)).sum(2)
-        return (told * asked[:, None]).sum(1)
-
-
 class GraphReadout(nn.Module):
     """The nodes of several graphs, and which graph each belongs to."""
 
@@ -349,29 +244,6 @@ class GraphReadout(nn.Module):
     def forward(self, x: torch.Tensor, edge_index: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
         x = self.fc(x.index_add(0, edge_index[1], x[edge_index[0]]))
         return x.new_zeros(4, 5).index_add(0, batch, x)
-
-
-class Edges(nn.Module):
-    """Fixed filters, and nothing to train."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("filters", torch.zeros(2, 1, 3, 3))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.conv2d(x, self.filters)
-
-
-class StateOfABatch(nn.Module):
-    """Its state was made for a batch of 16."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rnn = nn.GRU(10, 32)
-        self.hidden = torch.zeros(1, 16, 32)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.rnn(x, self.hidden)[0]
 
 
 class PooledToAPoint(nn.Module):
@@ -394,11 +266,7 @@ def shapes_of(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
     ("build", "expected"),
     [
         (Patches, [("float32", (8, 3, 256, 256))]),
-        (Codebook, [("float32", (8, 128, 96))]),
         (LanguageModel, [("int64", (128, 8)), ("float32", (2, 8, 32)), ("float32", (2, 8, 32))]),
-        (Cell, [("float32", (8, 10)), ("float32", (8, 24))]),
-        (Inpainting, [("float32", (8, 3, 224, 224)), ("float32", (8, 1, 224, 224))]),
-        (Captions, [("float32", (8, 16)), ("int64", (8, 128)), ("int64", (8,))]),
         (EqualizedConv, [("float32", (8, 3, 48, 48))]),
         (TokenGate, [("int64", (8, 96))]),
         (UNet, [("float32", (8, 1, 512, 512))]),
@@ -407,18 +275,12 @@ def shapes_of(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
         (ByClass, [("int64", (8, 1024))]),
         (Unpacked, [("float32", (8, 16, 3, 224, 224))]),
         (Subsampled, [("float32", (8, 224, 80)), ("int64", (8,))]),
-        (Controller, [("float32", (8, 128, 9))]),
-        (Edges, [("float32", (8, 1, 224, 224))]),
-        (StateOfABatch, [("float32", (128, 16, 10))]),
         (PooledToAPoint, [("float32", (8, 1, 32, 32))]),
         (NodesOfAGraph, [("float32", (50, 16))]),
         (Neighbours, [("float32", (8, 3, 6))]),
         (Encoded, [("float32", (8, 3, 64, 64))]),
         (TableOfPositions, [("int64", (8, 20))]),
-        (Tasks, [("float32", (8, 32))]),
-        (Modalities, [("float32", (8, 128, 40)), ("int64", (8, 128))]),
-        (Stories, [("int64", (8, 128, 7)), ("int64", (8, 7))]),
-        (GraphReadout, [("float32", (8, 7)), ("int64", (2, 4096)), ("int64", (8,))]),
+        (GraphReadout, [("float32", (2708, 7)), ("int64", (2, 10556)), ("int64", (2708,))]),
     ],
 )
 def test_inputs_are_inferred(

@@ -100,11 +100,6 @@ def called(node: ast.expr) -> str:
     return getattr(node.func, "attr", "") or getattr(node.func, "id", "")
 
 
-def argument_names_of(module: nn.Module) -> list[str]:
-    """What a layer of PyTorch calls its inputs; of other layers, nothing."""
-    return list(inspect.signature(type(module).forward).parameters)[1:] if is_torchs(module) else []
-
-
 def is_torchs(module: nn.Module) -> bool:
     """Whether its forward is PyTorch's, be it inherited; that of a scripted layer is no function."""
     forward = inspect.getattr_static(type(module), "forward", None)

@@ -90,18 +90,6 @@ CONTEXT_WIDTH_NAMES = (
     "text_embed_dim",
     "text_dim",
 )
-_WIDTH_NAMES = (
-    "in_features",
-    "input_size",
-    "input_dim",
-    "in_dim",
-    "d_model",
-    "embed_dim",
-    "embedding_dim",
-    "hidden_size",
-    "n_embd",
-    "dim",
-)
 _PARTS = (
     "vision_config",
     "text_config",
@@ -233,11 +221,6 @@ def context_width(model: nn.Module) -> int | None:
         if found is not None:
             return found
     return None
-
-
-def width(model: nn.Module) -> int | None:
-    """The width of the vectors that the model says it takes."""
-    return number(model, *_WIDTH_NAMES)
 
 
 def _size(value: Any) -> tuple[int, int] | None:

@@ -24,10 +24,6 @@ _PASSED_ON = frozenset(
     {"Variable", "cuda", "to", "cpu", "float", "eval", "train", "requires_grad_", "contiguous"}
 )
 """What returns the tensor or the model that it is given."""
-_SUMMARIES = frozenset({"summary", "get_model_complexity_info"})
-"""torchsummary, torchinfo, ptflops: the model, then the shape of its input."""
-_COUNTERS = frozenset({"profile", "FlopCountAnalysis"})
-"""thop, fvcore: the model, then a tuple of its inputs."""
 
 
 @dataclass(frozen=True)
@@ -127,21 +123,7 @@ class _Scope:
 
     def _call(self, node: ast.Call) -> None:
         args, kwargs = node.args, {word.arg: word.value for word in node.keywords}
-        if called(node) in _SUMMARIES and args and self._is_model(args[0]):
-            given = (
-                [args[1]]
-                if len(args) > 1
-                else [kwargs[name] for name in ("input_size", "input_res") if name in kwargs]
-            )
-            shape = self._value(given[0]) if given else None
-            if isinstance(shape, tuple) and shape and all(isinstance(size, int) for size in shape):
-                whole = shape if len(shape) == 4 else (1, *shape)
-                self.found.append((node.lineno, [torch.empty(whole, device=_META)], {}))
-            return
-        if called(node) in _COUNTERS and args and self._is_model(args[0]):
-            listed = kwargs.get("inputs", args[1] if len(args) > 1 else ast.Constant(None))
-            args, kwargs = listed.elts if isinstance(listed, ast.Tuple) else [listed], {}
-        elif not self._is_model(node.func) or None in kwargs:
+        if not self._is_model(node.func) or None in kwargs:
             return
         values = [self._value(argument) for argument in args]
         named = {str(name): self._value(value) for name, value in kwargs.items()}
@@ -168,44 +150,21 @@ class _Scope:
     def _tensor(self, node: ast.Call) -> torch.Tensor | None:
         name = called(node)
         if name in _PASSED_ON:
-            inner = (
-                node.func.value
-                if isinstance(node.func, ast.Attribute)
-                else node.args[0]
-                if node.args
-                else None
-            )
+            inner = node.func.value if isinstance(node.func, ast.Attribute) else next(iter(node.args), None)
             value = None if inner is None else self._value(inner)
             return value if isinstance(value, torch.Tensor) else None
-        given = [part for argument in node.args for part in self._parts(argument)]
-        size = next((self._value(word.value) for word in node.keywords if word.arg == "size"), None)
-        if name in _FLOATS:
-            shape = (
-                size
-                if isinstance(size, tuple)
-                else given[0]
-                if given and isinstance(given[0], tuple)
-                else tuple(given)
-            )
-            dtype = torch.int64 if self._is_integer(node) else torch.float32
-        elif name == "randint":
-            shape = (
-                size
-                if isinstance(size, tuple)
-                else next((value for value in given if isinstance(value, tuple)), ())
-            )
-            dtype = torch.int64
-        else:
+        if name not in _FLOATS and name != "randint":
             return None
-        is_shape = 0 < len(shape) <= _MOST_RANKS and all(type(part) is int and part > 0 for part in shape)
-        return torch.empty(shape, dtype=dtype, device=_META) if is_shape else None
-
-    def _parts(self, node: ast.expr) -> tuple[Any, ...]:
-        if not isinstance(node, ast.Starred):
-            return (self._value(node),)
-        value = self._value(node.value)
-        return value if isinstance(value, tuple) else (None,)
-
-    def _is_integer(self, node: ast.Call) -> bool:
+        given: list[Any] = []
+        for argument in (*node.args, *(word.value for word in node.keywords if word.arg == "size")):
+            is_starred = isinstance(argument, ast.Starred)
+            value = self._value(argument.value if isinstance(argument, ast.Starred) else argument)
+            given += value if is_starred and isinstance(value, tuple) else [value]
+        shape = next(
+            (value for value in given if isinstance(value, tuple)), () if name == "randint" else tuple(given)
+        )
         dtype = next((word.value for word in node.keywords if word.arg == "dtype"), None)
-        return isinstance(dtype, ast.Attribute) and dtype.attr in ("long", "int64", "int", "int32")
+        is_integer = name == "randint" or getattr(dtype, "attr", "") in ("long", "int64", "int", "int32")
+        is_shape = 0 < len(shape) <= _MOST_RANKS and all(type(part) is int and part > 0 for part in shape)
+        kind = torch.int64 if is_integer else torch.float32
+        return torch.empty(shape, dtype=kind, device=_META) if is_shape else None

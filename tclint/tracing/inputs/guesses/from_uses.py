@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -12,24 +11,18 @@ from torch import nn
 
 from tclint.tracing.inputs.forward import are_texts
 from tclint.tracing.inputs.given import CallInputs, described, inferred, listed
-from tclint.tracing.inputs.guesses.inputs_from_usage import parts_of, state_for
 from tclint.tracing.inputs.guesses.layer_inputs import BATCH, first_leaf, maker_for
 from tclint.tracing.inputs.guesses.named_inputs import (
-    AUDIO_SAMPLES,
-    are_graphs_of_nodes,
     are_images,
     are_labels,
     are_lengths,
     are_times,
     by_name,
-    floating_dtype,
     is_context,
 )
-from tclint.tracing.inputs.stated_sizes import SEQUENCE_LENGTH, sequence_length
-from tclint.tracing.inputs.uses.followed_calls import LENGTHS, WAVEFORM, Use
+from tclint.tracing.inputs.uses.followed_calls import Use
 
 _META = torch.device("meta")
-_EDGES = 4096
 
 
 def from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> Iterator[CallInputs]:
@@ -38,10 +31,9 @@ def from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> It
         name: use
         for name in required
         if (use := uses.get(name)) is not None
-        and not ((are_lengths(name) or use.role == LENGTHS) and len(required) > 1)
+        and not (are_lengths(name) and len(required) > 1)
         and not (use.is_index and are_images(name))
         and not _is_embedded_time(name, use)
-        and not are_graphs_of_nodes(name, model)
     }
     separate = _are_separate_indices(known, model)
     choices = {
@@ -50,13 +42,12 @@ def from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> It
     }
     for name in filter(is_context, choices):
         choices[name].sort(key=lambda value: not isinstance(value, torch.Tensor) or value.dim() != 3)
-    _add_joined(choices, known, model)
     if not any(_is_floating(made) for made in choices.values()):
         # The width of what is joined or gets another dim is only a beginning.
         for name, use in known.items():
             if not use.is_direct and not choices[name]:
                 choices[name] = for_use(dataclasses.replace(use, is_direct=True), model, separate=separate)
-    if any(_is_time_first(use) for use in known.values()):
+    if any(use.position == 1 and _is_time_first(use.layer) for use in known.values()):  # a state
         choices = {name: [_time_first(value) for value in made] for name, made in choices.items()}
     if not any(choices.values()):
         return
@@ -66,8 +57,7 @@ def from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> It
         if name not in by_layer:
             if lead is None:
                 return
-            is_length = name in uses and uses[name].role == LENGTHS
-            choices[name] = by_name(LENGTHS if is_length else name, lead, model)
+            choices[name] = by_name(name, lead, model)
     names = {id(module): name for name, module in model.named_modules()}
     reasons = {name: _reason(known[name], names) if name in by_layer else "" for name in required}
     for index in range(max(map(len, choices.values()))):
@@ -82,10 +72,10 @@ def from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> It
 
 
 def _reason(use: Use, names: dict[int, str]) -> str:
-    leaf = None if use.is_index or "mask" in use.role else first_leaf(use.layer)
+    leaf = None if use.is_index else first_leaf(use.layer)
     name = names.get(id(leaf), "")
     if leaf is None:
-        return ", the waveform that stft takes" if use.role == WAVEFORM else ""
+        return ""
     shown = f"{type(leaf).__name__}{f' {name!r}' if name else ''}"
     return f", inferred from the first layer that takes it ({shown})"
 
@@ -96,56 +86,26 @@ def for_use(use: Use, model: nn.Module, *, separate: bool) -> list[Any]:
     Args:
         separate: whether an index is one for each example, and no sequence of them.
     """
-    if use.keys:
-        parts = {key: for_use(item, model, separate=separate) for key, item in use.keys.items()}
-        lead = next((made[0] for made in parts.values() if made), None)
-        if not isinstance(lead, torch.Tensor):
-            return []
-        whole = {key: made[0] if made else by_name(key, lead, model)[0] for key, made in parts.items()}
-        return [SimpleNamespace(**whole) if use.by_attribute else whole]
-    if use.is_index and use.layer is None:
-        edges = torch.empty((max(use.parts, 1), _EDGES), dtype=torch.int64, device=_META)
-        return [edges if use.parts else edges[0]]
-    if use.role == WAVEFORM and use.layer is None:
-        return [torch.empty((BATCH, AUDIO_SAMPLES), dtype=floating_dtype(model), device=_META)]
-    if use.width is not None:
-        return [torch.empty((BATCH, *middle, use.width), device=_META) for middle in ((), (64,))]
-    if "mask" in use.role:
-        length = sequence_length(model)
-        shape = (BATCH, length) if "padding" in use.role else (length, length)
-        return [torch.zeros(shape, dtype=dtype) for dtype in (torch.bool, torch.float32)]
     leaf = first_leaf(use.layer)
     maker = None if leaf is None else maker_for(leaf)
     if leaf is None or maker is None:
         return []
-    if use.position and isinstance(leaf, (nn.RNNBase, nn.RNNCellBase)):
-        state = state_for(leaf, BATCH, is_part=use.is_part)
-        return [] if state is None else [state]
+    if use.position and isinstance(leaf, nn.RNNBase):
+        return [_state_of(leaf)]
     if not use.is_direct and isinstance(leaf, nn.Linear):
         return []
     made = list(maker(leaf, model))
-    if use.is_unsqueezed and isinstance(leaf, nn.RNNBase):
-        made.insert(0, torch.empty((BATCH, leaf.input_size), device=_META))
-    if isinstance(leaf, nn.EmbeddingBag) and use.position == 1:
-        made = [torch.arange(BATCH) * SEQUENCE_LENGTH]
-    if use.iterated:
-        return [[part] * use.iterated for part in made]
-    if isinstance(leaf, nn.Embedding):
-        if use.layers > 1:
-            made.insert(0, torch.empty((BATCH, use.layers), dtype=torch.int64, device=_META))
-        elif separate:
-            made.reverse()
+    if separate and isinstance(leaf, nn.Embedding):
+        made.reverse()
     return made
 
 
-def _add_joined(choices: dict[str, list[Any]], known: Mapping[str, Use], model: nn.Module) -> None:
-    """What is concatenated before a layer takes it has that layer's width together."""
-    for names in dict.fromkeys(use.joined for use in known.values() if use.joined):
-        layers = {first_leaf(known[name].layer) if name in known else None for name in names}
-        leaf = layers.pop() if len(layers) == 1 else None
-        maker = None if leaf is None else maker_for(leaf)
-        if leaf is not None and maker is not None and not isinstance(leaf, nn.Embedding):
-            choices.update(parts_of(list(maker(leaf, model)), names, leaf, model))
+def _state_of(layer: nn.RNNBase) -> Any:
+    """What a recurrent layer is called with beside its input."""
+    depth = layer.num_layers * (2 if layer.bidirectional else 1)
+    hidden = torch.empty((depth, BATCH, layer.proj_size or layer.hidden_size), device=_META)
+    cell = torch.empty((depth, BATCH, layer.hidden_size), device=_META)
+    return (hidden, cell) if isinstance(layer, nn.LSTM) else hidden
 
 
 def _is_embedded_time(name: str, use: Use) -> bool:
@@ -154,14 +114,14 @@ def _is_embedded_time(name: str, use: Use) -> bool:
     return are_times(name) and isinstance(leaf, nn.Linear) and leaf.in_features > 1
 
 
-def _is_time_first(use: Use) -> bool:
-    """Whether the argument is the state of a layer that takes time before the batch."""
-    return use.position == 1 and isinstance(use.layer, nn.RNNBase) and not use.layer.batch_first
+def _is_time_first(layer: nn.Module | None) -> bool:
+    """Whether it takes time before the batch."""
+    return isinstance(layer, nn.RNNBase) and not layer.batch_first
 
 
 def _takes_time_first(model: nn.Module) -> bool:
     layers = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
-    return bool(layers) and not any(layer.batch_first for layer in layers)
+    return bool(layers) and all(map(_is_time_first, layers))
 
 
 def _time_first(value: Any) -> Any:
@@ -177,10 +137,8 @@ def _are_separate_indices(uses: Mapping[str, Use], model: nn.Module) -> bool:
     """Whether what is looked up in tables is one index for each example, and no sequence of them.
 
     Users and items have tables of their own and nothing looks along a sequence; labels and time steps stand
-    beside an image, and the kinds of a graph's nodes beside the two ends of its edges.
+    beside an image.
     """
-    if any(use.is_index and use.parts == 2 and "edge" in name.lower() for name, use in uses.items()):
-        return True
     leaves = [leaf for use in uses.values() if (leaf := first_leaf(use.layer)) is not None]
     if any(isinstance(leaf, _OF_IMAGES) for leaf in leaves):
         return True

@@ -51,10 +51,8 @@ from tclint.tracing.inputs.stated_sizes import (
     attribute,
     image_sizes,
     number,
-    sequence_length,
     stated_image,
     states_length,
-    width,
 )
 from tclint.tracing.inputs.uses.consumers import uses_of
 
@@ -127,11 +125,11 @@ def _guesses(model: nn.Module) -> Iterator[CallInputs]:
         return
     told = listed(numbers)
     if not required:
-        yield inferred((), dict(numbers), f"input {told}, by annotation or use")
+        yield inferred((), dict(numbers), f"input {told}, by annotation")
         return
     for guess in _for_required(required, model):
         *others, last = guess.assumptions
-        what = f"{last.what.removesuffix(ADVICE)}; {told}, by annotation or use{ADVICE}"
+        what = f"{last.what.removesuffix(ADVICE)}; {told}, by annotation{ADVICE}"
         kwargs = {**dict(zip(required, guess.args, strict=False)), **guess.kwargs, **numbers}
         yield dataclasses.replace(guess, args=(), kwargs=kwargs, assumptions=(*others, Assumption(what)))
 
@@ -143,12 +141,12 @@ def _for_required(required: list[str], model: nn.Module) -> Iterator[CallInputs]
         return
     first, *others = required
     yield from time_series(required, model, BATCH)
-    if others in (["edge_index"], ["adj"]):
-        yield from _graph_of_nodes(first, others[0], model)
+    if others in (["edge_index"], ["adj"], ["edge_index", "batch"]):
+        yield from _graph_of_nodes(required, model)
     if (image := _stated_image(first, model)) is not None:
         yield from _with_others(first, others, image, "of the size the model states", model)
     yield from from_uses(required, uses_of(model), model)
-    for tensor, reason in chain(from_layers(model), _of_stated_width(model), from_parameters(model)):
+    for tensor, reason in chain(from_layers(model), from_parameters(model)):
         yield from _with_others(first, others, tensor, reason, model)
 
 
@@ -164,16 +162,17 @@ def _with_others(
         yield inferred((tensor, *further), {}, f"{what}; {listed(named)}, by their names and the first")
 
 
-def _graph_of_nodes(first: str, second: str, model: nn.Module) -> Iterator[CallInputs]:
-    made = (tensor.shape[-1] for tensor, _ in chain(from_layers(model), from_parameters(model)))
-    width = number(model, "in_channels", "num_features") or next(made, None)
+def _graph_of_nodes(required: list[str], model: nn.Module) -> Iterator[CallInputs]:
+    widths = (tensor.shape[-1] for tensor, _ in chain(from_layers(model), from_parameters(model)))
+    width = number(model, "in_channels", "num_features") or next(widths, None)
     if width is not None:
         nodes = torch.empty((CORA[0], width), dtype=floating_dtype(model), device=_META)
         edges = torch.empty((2, CORA[1]), dtype=torch.int64, device=_META)
-        if second == "adj":
+        if required[1] == "adj":
             edges = nodes.new_empty((CORA[0], CORA[0]))
-        what = f"inputs {first} = {described(nodes)}, {second} = {described(edges)}, as many as Cora has"
-        yield inferred((nodes, edges), {}, what)
+        graph_of_each = torch.empty(CORA[:1], dtype=torch.int64, device=_META)
+        made = dict(zip(required, (nodes, edges, graph_of_each), strict=False))
+        yield inferred(tuple(made.values()), {}, f"inputs {listed(made)}, as many as Cora has")
 
 
 def _stated_image(name: str, model: nn.Module) -> torch.Tensor | None:
@@ -184,14 +183,6 @@ def _stated_image(name: str, model: nn.Module) -> torch.Tensor | None:
     if stated is None or not (are_images(name) or any(weight.dim() == 4 for weight in model.parameters())):
         return None
     return torch.empty((BATCH, *stated), dtype=floating_dtype(model), device=_META)
-
-
-def _of_stated_width(model: nn.Module) -> Iterator[tuple[torch.Tensor, str]]:
-    stated = width(model)
-    if stated is not None:
-        for shape in ((BATCH, sequence_length(model), stated), (BATCH, stated)):
-            tensor = torch.empty(shape, dtype=floating_dtype(model), device=_META)
-            yield tensor, "of the width the model states"
 
 
 # ---------------------------------------------------------------- what models state

@@ -8,19 +8,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from tclint.tracing.inputs.guesses.named_inputs import AUDIO_SAMPLES, floating_dtype, tokens
+from tclint.tracing.inputs.guesses.named_inputs import AUDIO_SAMPLES, tokens
 from tclint.tracing.inputs.stated_sizes import (
     FRAMES,
     IMAGE_SIZE,
     OTHER_IMAGE_SIZES,
-    SEQUENCE_LENGTH,
     SIGNAL_LENGTH,
     image_sizes,
     sequence_length,
     stated_frames,
     stated_samples,
 )
-from tclint.tracing.inputs.uses.einops_layers import is_einops, shapes_for
 
 _META = torch.device("meta")
 
@@ -43,6 +41,12 @@ _CONVOLUTIONS = (
     nn.ConvTranspose1d,
     nn.ConvTranspose2d,
     nn.ConvTranspose3d,
+)
+_ATTENTION = (
+    nn.Transformer,
+    nn.MultiheadAttention,
+    nn.TransformerEncoderLayer,
+    nn.TransformerDecoderLayer,
 )
 # The output projection of nn.MultiheadAttention: never called, only its weight is used.
 _LINEAR_WITHOUT_FORWARD: Any = getattr(nn.modules.linear, "NonDynamicallyQuantizableLinear", ())
@@ -68,17 +72,12 @@ def from_layers(model: nn.Module) -> Iterator[tuple[torch.Tensor, str]]:
 
 
 def from_parameters(model: nn.Module) -> Iterator[tuple[torch.Tensor, str]]:
-    """Inputs for the first weight of each rank in layers of the user's own, laid out as torch's are.
-
-    In a model without parameters, fixed filters tell the same.
-    """
+    """Inputs for the first weight of each rank in layers of the user's own, laid out as torch's are."""
     ranks: set[int] = set()
-    has_parameters = next(model.parameters(), None) is not None
     for name, owner in model.named_modules():
         if type(owner).__module__.startswith("torch.nn."):
             continue
-        weights = owner.named_parameters if has_parameters else owner.named_buffers
-        for own_name, weight in weights(recurse=False):
+        for own_name, weight in owner.named_parameters(recurse=False):
             rank = weight.dim()
             if rank in ranks or not 2 <= rank <= 5 or not weight.is_floating_point():
                 continue
@@ -88,8 +87,7 @@ def from_parameters(model: nn.Module) -> Iterator[tuple[torch.Tensor, str]]:
             full_name = f"{name}.{own_name}" if name else own_name
             for shape in _shapes_for_weight(weight, model):
                 tensor = torch.empty((BATCH, *shape), dtype=weight.dtype, device=_META)
-                kind = "parameter" if has_parameters else "buffer"
-                yield tensor, f"inferred from the first {kind} of so many dims ({full_name!r})"
+                yield tensor, f"inferred from the first parameter of so many dims ({full_name!r})"
 
 
 def _is_filter_of_one_channel(weight: torch.Tensor) -> bool:
@@ -116,8 +114,6 @@ def maker_for(layer: nn.Module) -> _Maker | None:
     # (That kind of Linear is the output projection of nn.MultiheadAttention, which is never called.)
     if isinstance(layer, _LINEAR_WITHOUT_FORWARD):
         return None
-    if is_einops(layer):
-        return _for_pattern
     return next((maker for types, maker in _MAKERS if isinstance(layer, types)), None)
 
 
@@ -166,16 +162,6 @@ def _for_recurrent(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
     yield _floats(layer, BATCH, 16 * SIGNAL_LENGTH)  # a spectrogram of a waveform comes first
 
 
-def _for_cell(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    yield _floats(layer, BATCH, layer.input_size)
-    yield _floats(layer, sequence_length(model), BATCH, layer.input_size)
-
-
-def _for_bag(_layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    yield torch.empty((BATCH * SEQUENCE_LENGTH,), dtype=torch.int64, device=_META)
-    yield tokens(model, BATCH)
-
-
 def _for_norm(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
     if isinstance(layer, nn.LayerNorm):
         yield _floats(layer, BATCH, sequence_length(model), *layer.normalized_shape)
@@ -187,24 +173,9 @@ def _for_norm(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
 
 
 def _for_attention(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    length = sequence_length(model)
-    yield _floats(layer, *((BATCH, length) if layer.batch_first else (length, BATCH)), layer.embed_dim)
-
-
-def _for_transformer(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    length = sequence_length(model)
-    yield _floats(layer, *((BATCH, length) if layer.batch_first else (length, BATCH)), layer.d_model)
-
-
-def _for_transformer_layer(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    attention, length = layer.self_attn, sequence_length(model)
-    order = (BATCH, length) if attention.batch_first else (length, BATCH)
-    yield _floats(layer, *order, attention.embed_dim)
-
-
-def _for_pattern(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
-    for shape in shapes_for(layer, model, BATCH):
-        yield torch.empty(shape, dtype=floating_dtype(model), device=_META)
+    attention, length = getattr(layer, "self_attn", layer), sequence_length(model)
+    width = attention.d_model if isinstance(attention, nn.Transformer) else attention.embed_dim
+    yield _floats(layer, *((BATCH, length) if attention.batch_first else (length, BATCH)), width)
 
 
 def _for_linear(layer: Any, model: nn.Module) -> Iterator[torch.Tensor]:
@@ -219,11 +190,7 @@ _MAKERS: tuple[tuple[tuple[type[nn.Module], ...], _Maker], ...] = (
     ((nn.Embedding,), _for_embedding),
     (_CONVOLUTIONS, _for_convolution),
     ((nn.RNNBase,), _for_recurrent),
-    ((nn.RNNCellBase,), _for_cell),
-    ((nn.EmbeddingBag,), _for_bag),
-    ((nn.Transformer,), _for_transformer),
-    ((nn.MultiheadAttention,), _for_attention),
     ((nn.modules.batchnorm._NormBase, nn.LayerNorm), _for_norm),
-    ((nn.TransformerEncoderLayer, nn.TransformerDecoderLayer), _for_transformer_layer),
+    (_ATTENTION, _for_attention),
     ((nn.Linear,), _for_linear),
 )

@@ -35,7 +35,6 @@ _T5_TARGETS = 114
 _FRAME_NAMES = ("num_frames", "frames_per_clip")
 _TEXT_TOKENS = 77
 """That a text encoder hands to the cross attention of a model that makes images: CLIP's context."""
-_GRID = (1, 16, 16)
 
 _Maker = Callable[[nn.Module, Any, int], torch.Tensor]
 
@@ -44,8 +43,6 @@ def configured_inputs(model: nn.Module, required: Sequence[str], batch: int) -> 
     """Keyword inputs for a model of transformers, likeliest first; none where a name is not known."""
     main, config = attribute(model, "main_input_name"), attribute(model, "config")
     parameters = parameters_of(model)
-    if config is not None and "grid_thw" in required:
-        yield from _patches_of_a_grid(required, config)
     if not isinstance(main, str) or config is None or main not in parameters:
         return
     wanted = list(dict.fromkeys([main, *required]))
@@ -124,12 +121,6 @@ def may_be_images(name: str) -> bool:
     return are_images(name) or re.fullmatch(r"x|x_?t|inputs?|samples?|latents?", name.lower()) is not None
 
 
-def are_graphs_of_nodes(name: str, model: nn.Module) -> bool:
-    """Whether an argument of that name holds which of several graphs each node belongs to."""
-    is_batch = re.fullmatch(r"batch(_(idx|index|ids?|vec|vector))?", name.lower()) is not None
-    return is_batch and "edge_index" in parameters_of(model)
-
-
 def are_times(name: str) -> bool:
     """Whether an argument of that name holds a step of diffusion, or a level of noise, for each example."""
     times = r"t|ts|time|times|time_?steps?|steps?|sigmas?|noise_(levels?|labels?)|diffusion_steps?"
@@ -166,38 +157,13 @@ def _by_name(name: str, first: torch.Tensor, batch: int, length: int, model: nn.
         return [scalars, torch.empty((batch,), dtype=floating_dtype(model), device=_META)]
     if are_labels(name) and first.is_floating_point():
         return [scalars, torch.empty_like(first)]
-    if are_graphs_of_nodes(name, model):
-        return [scalars]
     return [torch.empty_like(first)]
-
-
-def _patches_of_a_grid(wanted: Sequence[str], config: Any) -> Iterator[dict[str, Any]]:
-    """Vision encoders of the Qwen-VL kind take flattened patches, and the grid that they came from."""
-    patch = configured(config, "patch_size", default=14)
-    depth = configured(config, "temporal_patch_size", default=1)
-    channels = configured(config, "in_channels", "num_channels", "in_chans", default=3)
-    made: dict[str, Any] = {}
-    for name in wanted:
-        if name == "grid_thw":
-            made[name] = torch.tensor([_GRID])
-        elif name in ("hidden_states", "pixel_values"):
-            count = _GRID[0] * _GRID[1] * _GRID[2]
-            made[name] = torch.empty((count, channels * depth * patch * patch), device=_META)
-        else:
-            return
-    yield made
 
 
 def _images(model: nn.Module, config: Any, batch: int) -> torch.Tensor:
     size = (image_sizes(model) or [(IMAGE_SIZE, IMAGE_SIZE)])[0]
     channels = configured(config, "num_channels", "in_channels", "in_chans", default=3)
     return torch.empty((batch, channels, *size), dtype=floating_dtype(model), device=_META)
-
-
-def _video(model: nn.Module, config: Any, batch: int) -> torch.Tensor:
-    images = _images(model, config, batch)
-    frames = configured(config, *_FRAME_NAMES, default=16)
-    return images.new_empty((batch, frames, *images.shape[1:]))
 
 
 def _mels(config: Any) -> int:
@@ -238,11 +204,6 @@ def _series(model: nn.Module, config: Any, batch: int) -> torch.Tensor:
     return torch.empty(shape, dtype=floating_dtype(model), device=_META)
 
 
-def _hidden(model: nn.Module, config: Any, batch: int) -> torch.Tensor:
-    width = configured(config, "hidden_size", "d_model", "n_embd", default=768)
-    return torch.empty((batch, sequence_length(model), width), dtype=floating_dtype(model), device=_META)
-
-
 def _tokens(model: nn.Module, _config: Any, batch: int) -> torch.Tensor:
     return tokens(model, batch)
 
@@ -256,10 +217,6 @@ def _answers(model: nn.Module, config: Any, batch: int) -> torch.Tensor:
 
 def _ones(model: nn.Module, _config: Any, batch: int) -> torch.Tensor:
     return torch.ones((batch, sequence_length(model)), dtype=torch.int64)
-
-
-def _boxes(model: nn.Module, _config: Any, batch: int) -> torch.Tensor:
-    return torch.zeros((batch, sequence_length(model), 4), dtype=torch.int64)
 
 
 _LANGUAGE_MODEL = re.compile(r"\w*(ForCausalLM|LMHeadModel|ForMaskedLM|ForConditionalGeneration)")
@@ -279,16 +236,10 @@ def target_argument(model: nn.Module, first: str) -> tuple[str, str] | None:
 
 _MAKERS: dict[str, _Maker] = {
     "attention_mask": _ones,
-    "bbox": _boxes,
     "decoder_input_ids": _answers,
-    "encoder_hidden_states": _hidden,
-    "hidden_states": _hidden,
     "input_features": _audio_features,
     "input_ids": _tokens,
     "input_values": _waveform,
-    "inputs_embeds": _hidden,
     "past_values": _series,
     "pixel_values": _images,
-    "pixel_values_videos": _video,
-    "qformer_input_ids": _tokens,
 }

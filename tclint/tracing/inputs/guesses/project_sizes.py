@@ -18,7 +18,7 @@ from tclint.tracing.inputs.forward import called, parsed_file
 from tclint.tracing.inputs.given import ADVICE, CallInputs, described
 from tclint.tracing.inputs.guesses.example_calls import Origin
 from tclint.tracing.inputs.guesses.named_inputs import AUDIO_SAMPLES
-from tclint.tracing.inputs.stated_sizes import IMAGE_SIZE, LENGTH_NAMES, SEQUENCE_LENGTH, SIGNAL_LENGTH
+from tclint.tracing.inputs.stated_sizes import IMAGE_SIZE, LENGTH_NAMES, SEQUENCE_LENGTH
 
 _META = torch.device("meta")
 _MOST_FILES = 60
@@ -35,9 +35,6 @@ _OTHER_SCRIPTS = re.compile(
     r"(?<![a-z])(test|eval|demo|vis|visuali|infer|predict|sampl|generat|export|video|bench)"
 )
 """What does not train, and may show the model other sizes."""
-_POINTS = ("num_points", "num_point", "npoints", "n_points")
-_MOST_POINT_CHANNELS = 9
-"""Coordinates, normals, colours."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,6 @@ class ProjectSizes:
     image: StatedSize | None = None
     """Height and width."""
     length: StatedSize | None = None
-    points: StatedSize | None = None
     samples: StatedSize | None = None
     """Of a waveform."""
 
@@ -93,9 +89,6 @@ class ProjectSizes:
             return (*shape[:2], *self.image.sizes), self.image
         if self.samples is not None and len(shape) in (2, 3) and shape[-1] == AUDIO_SAMPLES:
             return (*shape[:-1], *self.samples.sizes), self.samples
-        is_points = len(shape) == 3 and shape[1] <= _MOST_POINT_CHANNELS and shape[2] == SIGNAL_LENGTH
-        if self.points is not None and is_points:
-            return (*shape[:2], *self.points.sizes), self.points
         if self.length is not None and SEQUENCE_LENGTH in shape[:2] and len(shape) in (2, 3):
             axis = 1 if shape[1] == SEQUENCE_LENGTH else 0
             return (*shape[:axis], *self.length.sizes, *shape[axis + 1 :]), self.length
@@ -122,7 +115,7 @@ def project_sizes(origin: Origin) -> ProjectSizes:
     image, height, width = agreed(_SIDES, 2), agreed(_HEIGHTS, 1), agreed(_WIDTHS, 1)
     if image is None and height is not None and width is not None:
         image = StatedSize((*height.sizes, *width.sizes), f"{height.why} and {width.why}")
-    return ProjectSizes(image, agreed(LENGTH_NAMES, 1), agreed(_POINTS, 1))
+    return ProjectSizes(image, agreed(LENGTH_NAMES, 1))
 
 
 def _scripts(origin: Origin) -> Iterator[str]:

@@ -1,214 +1,180 @@
-"""What a line of Python that raised tells: what it unpacked, compared or checked."""
+"""What Python that raised tells: the layer of PyTorch that checked its input, the line, and the message."""
 
 from __future__ import annotations
 
 import ast
+import inspect
+import itertools
 import linecache
-import operator
 import re
 from types import FrameType
-from typing import Any
 
 import torch
 from torch import nn
 
-from tclint.tracing.inputs.forward import ARITHMETIC
-from tclint.tracing.inputs.repair.clues import Clues, RankClash, SizeClash, clash_of, sources_of
-from tclint.tracing.inputs.uses.einops_layers import is_einops, wanted_rank
+from tclint.tracing.inputs.repair.clues import Clues, RankClash, SizeClash, sources_of
 
-_STATED_WIDTHS = ("in_features", "in_channels", "input_size", "embed_dim", "num_features")
+Frames = list[tuple[FrameType, int]]
+"""Those that led to an error, the outermost first, each with its line."""
+
+_NORM_RANKS = {"BatchNorm2d": 4, "BatchNorm3d": 5, "InstanceNorm2d": 4, "InstanceNorm3d": 5}
+_SMALL = re.compile(r"[Kk]ernel size can't be greater|too small|smaller than|should be at least|non-zero")
+_OUT_OF_RANGE = re.compile(r"range of \[-?\d+, (-?\d+)\], but got (-?\d+)")
+_UNPACKED = re.compile(r"values to unpack \(expected (?:at least )?(\d+)(?:, got (\d+))?\)")
+_EINOPS_RANK = re.compile(r"expected (\d+) dims\. Received (\d+)-dim tensor")
+_DIM = re.compile(r"\([^)]*\)|\w+")
+"""Of einops' patterns: 'b (h p) c' has three."""
+_NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+_MOST_NUMBERS = 6
 
 
-def from_layer(frames: list[tuple[FrameType, int]], clues: Clues) -> None:
+def from_layer(frames: Frames, clues: Clues) -> None:
     """RNNs, attention and norms of torch.nn check their input in Python."""
     for frame, _ in reversed(frames):
         layer = frame.f_locals.get("self")
-        if isinstance(layer, nn.Module) and is_einops(layer):
-            _from_pattern(layer, frame.f_locals.get("input"), clues)
-            return
-        if not isinstance(layer, nn.Module) or not type(layer).__module__.startswith("torch.nn"):
+        pattern = getattr(layer, "pattern", None)  # of einops' layers
+        is_einops = type(layer).__module__.startswith("einops.") and isinstance(pattern, str)
+        if not isinstance(layer, nn.Module) or not (
+            is_einops or type(layer).__module__.startswith("torch.nn")
+        ):
             continue
-        names = ("input", "query", "src", "x", "hx", "tensor")
-        tensor = next((t for name in names if isinstance(t := frame.f_locals.get(name), torch.Tensor)), None)
+        found = (frame.f_locals.get(name) for name in ("input", "query", "src", "x"))
+        tensor = next((value for value in found if isinstance(value, torch.Tensor)), None)
         if tensor is None:
             continue
-        width = next((w for name in _STATED_WIDTHS if isinstance(w := getattr(layer, name, None), int)), None)
-        if isinstance(layer, nn.RNNBase):
-            if tensor.dim() not in (2, 3):
-                clues.ranks.append(RankClash(3 - tensor.dim(), sources_of(tensor)))
-            elif tensor.shape[-1] != layer.input_size:
-                clues.sizes.append(clash_of(tensor, tensor.shape[-1], layer.input_size))
-        elif isinstance(layer, nn.RNNCellBase):
-            if tensor.dim() and tensor.shape[-1] != layer.input_size:
-                clues.sizes.append(clash_of(tensor, tensor.shape[-1], layer.input_size))
-        elif isinstance(layer, nn.MultiheadAttention):
-            if tensor.dim() not in (2, 3):
-                clues.ranks.append(RankClash(3 - tensor.dim(), sources_of(tensor)))
-            elif width is not None and tensor.shape[-1] != width:
-                clues.sizes.append(clash_of(tensor, tensor.shape[-1], width))
+        if is_einops:
+            clues.add_rank(tensor, len(_DIM.findall(str(pattern).partition("->")[0])), is_likely=True)
         elif isinstance(layer, nn.modules.batchnorm._NormBase):
-            ranks = {"BatchNorm2d": 4, "BatchNorm3d": 5, "InstanceNorm2d": 4, "InstanceNorm3d": 5}
-            wanted = ranks.get(type(layer).__name__, 3)
-            if tensor.dim() != wanted:
-                clues.ranks.append(RankClash(wanted - tensor.dim(), sources_of(tensor)))
+            clues.add_rank(tensor, _NORM_RANKS.get(type(layer).__name__, 3))
+        elif isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)):
+            width = layer.embed_dim if isinstance(layer, nn.MultiheadAttention) else layer.input_size
+            if tensor.dim() not in (2, 3):
+                clues.add_rank(tensor, 3)
+            elif tensor.shape[-1] != width:
+                clues.add_size(tensor, tensor.shape[-1], width)
         return
 
 
-def _from_pattern(layer: nn.Module, tensor: Any, clues: Clues) -> None:
-    rank = wanted_rank(layer)
-    if isinstance(tensor, torch.Tensor) and rank is not None and rank != tensor.dim():
-        clues.ranks.append(RankClash(rank - tensor.dim(), sources_of(tensor), is_likely=True))
-
-
-def from_key(frames: list[tuple[FrameType, int]], error: BaseException, clues: Clues) -> None:
-    """`self.heads[task]` with a tensor for a key tells that the task is the name of a head."""
-    key = error.args[0] if isinstance(error, KeyError) and error.args else None
-    sources = sources_of(key)
-    if not sources:
-        return
-    for frame, number in reversed(frames):
-        statement = _statement(frame, number)
-        for node in ast.walk(statement) if statement is not None else ():
-            if not isinstance(node, ast.Subscript):
-                continue
-            try:
-                owner, asked = _value(node.value, frame), _value(node.slice, frame)
-            except Exception:
-                continue
-            known = [name for name in owner if isinstance(name, str)] if hasattr(owner, "keys") else []
-            if asked is key and known:
-                clues.names = dict.fromkeys(sources, known[0])
-                return
-
-
-def from_line(frames: list[tuple[FrameType, int]], error: BaseException, clues: Clues) -> None:
+def from_line(frames: Frames, error: BaseException, clues: Clues) -> None:
     """`b, t, c = x.shape` and `assert x.shape[1] == 3` tell what they wanted."""
     frame, number = frames[-1]
     statement = _statement(frame, number)
     if isinstance(statement, (ast.Assert, ast.If)):
         _from_condition(statement.test, frame, clues)
     elif isinstance(statement, ast.Assign) and isinstance(error, ValueError):
-        target = statement.targets[0]
-        if isinstance(target, (ast.Tuple, ast.List)) and not any(
-            isinstance(item, ast.Starred) for item in target.elts
-        ):
-            tensor = _tensor_in(statement.value, frame)
-            if tensor is not None and tensor.dim() != len(target.elts):
-                clues.ranks.append(RankClash(len(target.elts) - tensor.dim(), sources_of(tensor)))
-    if isinstance(error, (TypeError, AttributeError)) and "Tensor" in str(error):
-        clues.is_list = frozenset() if re.search(r"tuple of Tensors|list", str(error)) else clues.is_list
+        target, tensor = statement.targets[0], _tensor_in(statement.value, frame)
+        names = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
+        if tensor is not None and names and not any(isinstance(name, ast.Starred) for name in names):
+            clues.add_rank(tensor, len(names))
 
 
 def _statement(frame: FrameType, number: int) -> ast.stmt | None:
-    """The statement that starts at a line, or ends there; for a `raise`, the `if` around it."""
-    lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)
-    if not lines or len(lines) > 20_000:
-        return None
+    """The innermost statement of a line; for a `raise`, the `if` around it."""
     try:
-        tree = ast.parse("".join(lines))
+        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals)))
     except (SyntaxError, ValueError):
         return None
-    found: ast.stmt | None = None
-    guard: ast.If | None = None
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.stmt) or not node.lineno <= number <= (node.end_lineno or node.lineno):
-            continue
-        if isinstance(node, ast.If) and any(child.lineno <= number for child in node.body):
-            guard = node
-        if found is None or node.lineno >= found.lineno:
-            found = node
-    return guard if isinstance(found, ast.Raise) and guard is not None else found
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt) and node.lineno <= number <= (node.end_lineno or node.lineno)
+    ]
+    found = max(around, key=lambda node: node.lineno, default=None)
+    guards = [node for node in around if isinstance(node, ast.If)]
+    return guards[-1] if isinstance(found, ast.Raise) and guards else found
 
 
 def _tensor_in(value: ast.expr, frame: FrameType) -> torch.Tensor | None:
-    for node in ast.walk(value):
-        if isinstance(node, ast.Name) and isinstance(tensor := frame.f_locals.get(node.id), torch.Tensor):
-            return tensor
-    return None
+    names = (frame.f_locals.get(node.id) for node in ast.walk(value) if isinstance(node, ast.Name))
+    return next((found for found in names if isinstance(found, torch.Tensor)), None)
 
 
 def _from_condition(test: ast.expr, frame: FrameType, clues: Clues) -> None:
     """Both sides of the comparisons in a condition that failed, where they are plain numbers by now."""
     for node in ast.walk(test):
-        if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            left, right = (_number(side, frame) for side in (node.left, node.comparators[0]))
-            rest = (
-                node.left if isinstance(node.left, ast.BinOp) and isinstance(node.left.op, ast.Mod) else None
-            )
-            if rest is not None and right == 0:
-                whole, divisor = _number(rest.left, frame), _number(rest.right, frame)
-                if whole and divisor:
-                    clues.divisors.append((whole, divisor))
-            elif left is None and right is None:
-                _from_shapes(node, frame, clues)
-            elif left is not None and right is not None and left != right:
-                tensor = _tensor_in(test, frame)
-                is_rank = any(
-                    isinstance(part, ast.Attribute) and part.attr in ("dim", "ndim")
-                    for part in ast.walk(node)
-                )
-                if is_rank and tensor is not None:
-                    clues.ranks.append(RankClash(right - left, sources_of(tensor)))
-                    continue
-                before = () if tensor is None else clash_of(tensor, left, right).before
-                sources = sources_of(tensor)
-                clues.sizes += [
-                    SizeClash(left, right, sources, before),
-                    SizeClash(right, left, sources, before),
-                ]
+        if not isinstance(node, ast.Compare) or len(node.ops) != 1:
+            continue
+        left, right = _sizes(node.left, frame), _sizes(node.comparators[0], frame)
+        tensor = _tensor_in(test, frame)
+        if left is None or right is None or left == right:
+            continue
+        is_rank = any(getattr(part, "attr", "") in ("dim", "ndim") for part in ast.walk(node))
+        if tensor is not None and (is_rank or len(left) != len(right)):
+            more = right[0] - left[0] if is_rank else len(right) - len(left)
+            clues.ranks.append(RankClash(more, sources_of(tensor), is_likely=not is_rank))
+            continue
+        sources = sources_of(tensor)
+        for one, other in zip(left, right, strict=False):
+            if one != other:
+                clues.sizes += [SizeClash(one, other, sources), SizeClash(other, one, sources)]
 
 
-def _from_shapes(node: ast.Compare, frame: FrameType, clues: Clues) -> None:
-    """`x.shape[1:] == (3, self.side, self.side)` tells every size."""
+_PLAIN = (
+    *(ast.Expression, ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple, ast.List),
+    *(ast.UnaryOp, ast.BinOp, ast.Call, ast.operator, ast.unaryop, ast.expr_context),
+)
+
+
+def _sizes(value: ast.expr, frame: FrameType) -> tuple[int, ...] | None:
+    """What an expression of names, sizes and arithmetic is worth in a frame, if that is whole numbers."""
+    if not all(isinstance(node, _PLAIN) and _is_harmless(node) for node in ast.walk(value)):
+        return None
     try:
-        left, right = (tuple(_value(side, frame)) for side in (node.left, node.comparators[0]))
-    except Exception:
-        return
-    tensor = _tensor_in(node, frame)
-    if tensor is None or not all(isinstance(size, int) for size in (*left, *right)):
-        return
-    if len(left) != len(right):
-        clues.ranks.append(RankClash(len(right) - len(left), sources_of(tensor), is_likely=True))
-    for have, want in zip(left, right, strict=False):
-        if have != want:
-            clues.sizes.append(clash_of(tensor, have, want))
-
-
-def _number(value: ast.expr, frame: FrameType) -> int | None:
-    """What an expression of names, sizes and arithmetic is worth in a frame, if that is a whole number."""
-    try:
-        found = _value(value, frame)
+        code = compile(ast.Expression(value), "<size>", "eval")
+        found = eval(code, {**frame.f_globals, **frame.f_locals})
     except Exception:  # a property of the user's class may raise anything
         return None
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    sizes = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+    return sizes if sizes and all(type(size) is int for size in sizes) else None
 
 
-_ARITHMETIC = {**ARITHMETIC, ast.Mod: operator.mod, ast.Pow: operator.pow}
+def _is_harmless(node: ast.AST) -> bool:
+    """Whether a call only asks for a size."""
+    name = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else "len"
+    return name in ("size", "dim", "numel", "len")
 
 
-def _value(value: ast.expr, frame: FrameType) -> Any:
-    if isinstance(value, ast.Constant):
-        return value.value
-    if isinstance(value, ast.Name):
-        return frame.f_locals[value.id] if value.id in frame.f_locals else frame.f_globals[value.id]
-    if isinstance(value, ast.Attribute):
-        return getattr(_value(value.value, frame), value.attr)
-    if isinstance(value, ast.Subscript):
-        return _value(value.value, frame)[_value(value.slice, frame)]
-    if isinstance(value, ast.Slice):
-        return slice(*(side and _value(side, frame) for side in (value.lower, value.upper, value.step)))
-    if isinstance(value, (ast.Tuple, ast.List)):
-        return tuple(_value(item, frame) for item in value.elts)
-    if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub):
-        return -_value(value.operand, frame)
-    if isinstance(value, ast.BinOp):
-        return _ARITHMETIC[type(value.op)](_value(value.left, frame), _value(value.right, frame))
-    if isinstance(value, ast.Call):
-        arguments = [_value(argument, frame) for argument in value.args]
-        if isinstance(value.func, ast.Attribute) and value.func.attr in ("size", "dim", "numel"):
-            owner = _value(value.func.value, frame)
-            if isinstance(owner, torch.Tensor):
-                return getattr(owner, value.func.attr)(*arguments)
-        elif isinstance(value.func, ast.Name) and value.func.id == "len":
-            return len(arguments[0])
-    raise TypeError("no plain expression")
+def from_message(message: str, has_operator: bool, clues: Clues) -> None:
+    """What the text of an error says in words that PyTorch, Python and einops use."""
+    if found := _EINOPS_RANK.search(message):
+        clues.ranks.append(RankClash(int(found[1]) - int(found[2]), is_likely=True))
+    if _SMALL.search(message):
+        clues.is_small = True
+    if found := _OUT_OF_RANGE.search(message):
+        highest, asked = int(found[1]), int(found[2])
+        clues.ranks.append(RankClash(max(1, asked - highest) if asked >= 0 else -asked - highest - 1))
+    if re.search(r"tuple index out of range|too many indices for tensor", message):
+        clues.ranks.append(RankClash(1))
+    if (found := _UNPACKED.search(message)) and not clues.ranks:
+        clues.ranks.append(RankClash(int(found[1]) - int(found[2]) if found[2] else -1))
+    clues.is_list = "tuple of Tensors" in message
+    if has_operator or clues.sizes or clues.ranks:
+        return
+    numbers = list(dict.fromkeys(int(text) for text in _NUMBER.findall(message)))
+    if 2 <= len(numbers) <= _MOST_NUMBERS:
+        pairs = itertools.permutations(numbers, 2)
+        clues.sizes += [SizeClash(have, want) for have, want in pairs if want > 0]
+
+
+def from_absent(frames: Frames, model: nn.Module, message: str, clues: Clues) -> None:
+    """Optional arguments of the forward that are None, and that the message names, or the failing line."""
+    forward = getattr(inspect.unwrap(model.forward), "__code__", None)
+    inner = list(itertools.dropwhile(lambda item: item[0].f_code is not forward, frames))
+    if not inner:
+        return
+    code, given = inner[0][0].f_code, inner[0][0].f_locals
+    names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    absent = [name for name in names if name in given and given[name] is None]
+    named = [name for name in absent if _is_in(name, message)]
+    line = ""
+    # The layer that could not do without one tells it from the others that the forward handed on.
+    for frame, number in reversed(inner):
+        line = linecache.getline(frame.f_code.co_filename, number, frame.f_globals)
+        if not named and ("None" in message or "None" in line or "local variable" in message):
+            named = [name for name in absent if frame.f_locals.get(name, "") is None and _is_in(name, line)]
+    clues.missing += named
+    clues.unused += [name for name in absent if name not in named and _is_in(name, line)]
+
+
+def _is_in(name: str, text: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", text) is not None

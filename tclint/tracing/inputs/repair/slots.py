@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from types import SimpleNamespace
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -21,10 +20,10 @@ _MOST_REAL = 4096
 """Elements of a copy that holds numbers, as the original does."""
 _META = torch.device("meta")
 
-Path = tuple[int | str, ...]
-"""Where a tensor is: the argument's index or name, then the keys of dicts and attributes that lead to it."""
+Place = int | str
+"""Of an argument: its index or name."""
 
-Change = dict[Path, Any]
+Change = dict[Place, Any]
 """New values by their place."""
 
 
@@ -32,51 +31,24 @@ class Slot(NamedTuple):
     """A tensor among the arguments of a call."""
 
     name: str
-    """As the trace names the input: 'x', "batch['image']"."""
-    path: Path
+    """As the trace names the input."""
+    place: Place
     tensor: torch.Tensor
 
 
 def slots_of(inputs: CallInputs, model: nn.Module) -> list[Slot]:
-    """Every tensor that is an argument, or part of one that is a dict or a plain object."""
+    """Every tensor that is an argument."""
     names = argument_names(model, len(inputs.args))
-    found: list[Slot] = []
-    for index, (name, value) in enumerate(zip(names, inputs.args, strict=True)):
-        found += _slots_in(value, name, (index,))
-    for name, value in inputs.kwargs.items():
-        found += _slots_in(value, name, (name,))
-    return found
-
-
-def _slots_in(value: Any, name: str, path: Path) -> Iterator[Slot]:
-    if isinstance(value, torch.Tensor):
-        yield Slot(name, path, value)
-    elif type(value) is dict:
-        for key, item in value.items():
-            yield from _slots_in(item, f"{name}[{key!r}]", (*path, key))
-    elif isinstance(value, SimpleNamespace):
-        for key, item in vars(value).items():
-            yield from _slots_in(item, f"{name}.{key}", (*path, key))
+    placed = [*zip(names, range(len(names)), inputs.args, strict=True)]
+    placed += [(name, name, value) for name, value in inputs.kwargs.items()]  # type: ignore[misc]
+    return [Slot(name, place, value) for name, place, value in placed if isinstance(value, torch.Tensor)]
 
 
 def exchanged(inputs: CallInputs, change: Change) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with the changed values in place of theirs; a new name is one more keyword."""
-    args, kwargs = list(inputs.args), dict(inputs.kwargs)
-    for (first, *rest), value in change.items():
-        if isinstance(first, int):
-            args[first] = _with(args[first], rest, value)
-        else:
-            kwargs[first] = _with(kwargs.get(first), rest, value)
-    return tuple(args), kwargs
-
-
-def _with(owner: Any, path: list[int | str], value: Any) -> Any:
-    if not path:
-        return value
-    key, *rest = path
-    if isinstance(owner, SimpleNamespace):
-        return SimpleNamespace(**{**vars(owner), str(key): _with(getattr(owner, str(key)), rest, value)})
-    return {**owner, key: _with(owner[key], rest, value)}
+    args = tuple(change.get(index, value) for index, value in enumerate(inputs.args))
+    named = {name: value for name, value in change.items() if isinstance(name, str)}
+    return args, {**inputs.kwargs, **named}
 
 
 def like(

@@ -11,28 +11,21 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import torch
 from torch import nn
 
 from tclint.tracing.inputs.forward import (
-    argument_names_of,
     called,
     first_name,
     function_of,
     globals_of,
     is_torchs,
+    package_of,
 )
-from tclint.tracing.inputs.uses.einops_layers import is_einops
 from tclint.tracing.inputs.uses.followed_calls import (
     ADDS_A_DIM,
-    CONCATENATIONS,
-    INDEXING,
     JOINS,
-    LENGTHS,
     METADATA,
     PLACES,
-    PRODUCTS,
-    WAVEFORM,
     WITH_PLACES,
     FollowedCalls,
     Use,
@@ -76,12 +69,9 @@ class _Walk:
         self._uses = uses
         self._holds = holds
         self._calls = calls
-        self._own = OwnObjects(owner, own_name, getattr(method, "__func__", method))
+        self._own = OwnObjects(owner, own_name)
         self._names: Mapping[str, Any] = globals_of(method)
         """What the names stand for that the function finds in its module."""
-        self._keys: dict[str, list[str]] = {}
-        self._computed: set[str] = set()
-        """Names of what calls returned: objects of another kind than the argument that they hold."""
         self.returned: _Names = _NOTHING
 
     def run(self, body: Iterable[ast.stmt]) -> None:
@@ -121,7 +111,6 @@ class _Walk:
     def _bind(self, target: ast.expr, held: _Names, value: ast.expr) -> None:
         if isinstance(target, ast.Name):
             self._holds[target.id] = held
-            self._note_origin(target.id, value)
             module = self._own.module(value)
             if module is not None:
                 self._own.named[target.id] = module
@@ -135,56 +124,31 @@ class _Walk:
                 self._bind(
                     item, self._value(sides[index]) if sides else part, sides[index] if sides else value
                 )
-            if isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)):
-                for name in held:
-                    self._uses[name].parts = len(target.elts)
-
-    def _note_origin(self, name: str, value: ast.expr) -> None:
-        is_computed = isinstance(value, ast.Call) or (
-            isinstance(value, ast.Name) and not self._is_given(value)
-        )
-        (self._computed.add if is_computed else self._computed.discard)(name)
 
     def _loop(self, target: ast.expr, source: ast.expr) -> None:
         held = self._value(source)
-        is_call = isinstance(source, ast.Call)
         if isinstance(source, ast.Call) and isinstance(source.func, ast.Name):
             arguments = source.args
             if source.func.id == "enumerate" and isinstance(target, ast.Tuple) and len(target.elts) == 2:
                 self._loop(target.elts[1], arguments[0])
                 return
             if source.func.id == "zip" and isinstance(target, ast.Tuple):
-                containers = [found[0] for item in arguments if (found := self._own.module(item)) is not None]
                 for item, argument in zip(target.elts, arguments, strict=False):
                     self._loop(item, argument)
-                    if containers and isinstance(argument, ast.Name):
-                        for name in self._value(argument):
-                            self._uses[name].iterated = len(list(containers[0].children()))
                 return
         if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute):
             container = self._own.container(source.func.value)
-            if source.func.attr == "keys" and container is not None:
-                self._loop(target, source.func.value)
-                return
             if source.func.attr in ("items", "values") and container is not None:
-                if isinstance(target, ast.Tuple) and isinstance(container[0], nn.ModuleDict):
-                    self._keys[getattr(target.elts[0], "id", "")] = list(container[0].keys())
                 target = target.elts[-1] if isinstance(target, ast.Tuple) else target
                 source = source.func.value
         module = self._own.container(source)
-        layers = None if module is None or is_call else module[0]
-        if isinstance(layers, nn.ModuleDict) and isinstance(target, ast.Name):  # its names
-            self._keys[target.id] = [name for name, _ in layers.named_children()]
-            self._holds[target.id] = _NOTHING
-            return
         if module is not None and isinstance(target, ast.Name):
-            children = list(module[0].children())
-            if children:
-                count = 1 if isinstance(module[0], nn.ModuleDict) else len(children)
-                self._own.named[target.id] = (children[0], count)
+            first = next(iter(module.children()), None)
+            if first is not None:
+                self._own.named[target.id] = first
                 self._holds[target.id] = _NOTHING
                 return
-        if module is not None and isinstance(target, ast.Tuple) and self._unpack(target, module[0]):
+        if module is not None and isinstance(target, ast.Tuple) and self._unpack(target, module):
             return
         self._bind(target, held, source)
 
@@ -198,7 +162,7 @@ class _Walk:
                 # The first row may have nn.Identity where the others have a layer.
                 parts = [row[place] for row in rows if len(row) > place]
                 part = next((part for part in parts if not isinstance(part, nn.Identity)), parts[0])
-                self._own.named[name.id] = (part, len(rows))
+                self._own.named[name.id] = part
                 self._holds[name.id] = _NOTHING
         return True
 
@@ -220,8 +184,6 @@ class _Walk:
             for part in (node.left, *node.comparators):
                 self._value(part)
             return _NOTHING
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-            self._product(node.left, node.right, 0)
         if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)):
             for generator in node.generators:
                 self._loop(generator.target, generator.iter)
@@ -234,105 +196,41 @@ class _Walk:
 
     def _attribute(self, node: ast.Attribute) -> _Names:
         held = self._value(node.value)
-        if node.attr in METADATA or node.attr in PLACES:
-            return _NOTHING
-        if self._is_given(node.value) and len(held) == 1 and not hasattr(torch.Tensor, node.attr):
-            return self._item(next(iter(held)), node.attr, by_attribute=True)
-        return held
-
-    def _is_given(self, node: ast.expr) -> bool:
-        """Whether an expression is a name that holds an argument as the caller gave it."""
-        return isinstance(node, ast.Name) and node.id not in self._computed
+        return _NOTHING if node.attr in METADATA or node.attr in PLACES else held
 
     def _subscript(self, node: ast.Subscript) -> _Names:
         held = self._value(node.value)
-        is_key = isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
-        if is_key and len(held) == 1 and self._is_given(node.value):
-            return self._item(next(iter(held)), ast.literal_eval(node.slice), by_attribute=False)
-        if isinstance(node.slice, ast.Name) and node.slice.id in self._keys and len(held) == 1:
-            name = next(iter(held))
-            keys = self._keys[node.slice.id]
-            return frozenset().union(*(self._item(name, key, by_attribute=False) for key in keys))
         if any(isinstance(part, ast.Constant) and part.value is None for part in ast.walk(node.slice)):
             self._mark_indirect(held)
         for name in self._value(node.slice):
             if not isinstance(node.slice, ast.Slice) and self._own.module(node.value) is None:
                 self._uses[name].is_index = True
-        if (
-            isinstance(node.slice, ast.Constant)
-            and isinstance(node.slice.value, int)
-            and node.slice.value > 0
-        ):
-            if called(node.value) in WITH_PLACES:
-                return _NOTHING
-            for name in held if isinstance(node.value, ast.Name) else ():
-                self._uses[name].parts = max(self._uses[name].parts, node.slice.value + 1)
-        return held
-
-    def _item(self, name: str, key: str, *, by_attribute: bool) -> _Names:
-        use = self._uses[name]
-        use.by_attribute = by_attribute
-        inner = f"{name}\0{key}"
-        if key not in use.keys:
-            use.keys[key] = self._uses[inner] = Use()
-        return frozenset({inner})
+        is_later = isinstance(node.slice, ast.Constant) and node.slice.value in (1, 2)
+        return _NOTHING if is_later and called(node.value) in WITH_PLACES else held
 
     def _call(self, node: ast.Call) -> _Names:
         module = self._own.module(node.func)
         values = [self._value(argument) for argument in node.args]
-        for argument in node.args:
-            self._note_parts(argument, is_join=called(node) in CONCATENATIONS)
         named = {keyword.arg: self._value(keyword.value) for keyword in node.keywords}
-        computed = {place for place, argument in enumerate(node.args) if not self._is_given(argument)}
         if module is not None:
-            return self._module_call(*module, values, named, computed)
+            return self._module_call(module, values, named)
         function = node.func
         helper = plain_helper(node, self._names, self._holds, self._own)
         if helper is not None and any(values) and self._calls.may_enter(None, helper):
-            return self._descend(None, helper, values, named, computed)
+            return self._descend(None, helper, values, named)
         if isinstance(function, ast.Attribute):
             owner = self._own.object(function.value)
             # Its own methods and those of its parts; what all modules have does nothing to an argument.
             if isinstance(owner, nn.Module) and not hasattr(nn.Module, function.attr):
                 method = getattr(type(owner), function.attr, None)
                 if inspect.isfunction(method):
-                    return self._descend(owner, method, values, named, computed)
-            if called(function.value) == "super":
-                inherited = self._own.inherited(function.attr)
-                if inherited is not None:
-                    return self._descend(self._owner, inherited, values, named, computed)
+                    return self._descend(owner, method, values, named)
             if function.attr in METADATA or function.attr in PLACES:
                 self._value(function.value)
                 return _NOTHING
-            if function.attr == "get" and len(node.args) and isinstance(node.args[0], ast.Constant):
-                held = self._value(function.value)
-                if len(held) == 1 and isinstance(node.args[0].value, str):
-                    return self._item(next(iter(held)), node.args[0].value, by_attribute=False)
-            if function.attr in INDEXING and len(values) > 1:
-                for name in values[1]:
-                    self._uses[name].is_index = True
-                values[1] = _NOTHING
-            if function.attr == "pack_padded_sequence" and len(values) > 1:
-                for name in values[1]:
-                    self._uses[name].role = LENGTHS
-            if function.attr == "stft":
-                for name in values[0] if values and values[0] else self._value(function.value):
-                    if self._uses[name].layer is None:
-                        self._uses[name].role = WAVEFORM
-                return _NOTHING
-            if function.attr == "sparse_coo_tensor" and values:
-                for name in values[0]:
-                    self._uses[name].is_index, self._uses[name].parts = True, 2
             if function.attr in ADDS_A_DIM:
                 held = frozenset().union(*values, self._value(function.value))
                 self._mark_indirect(held)
-                if function.attr == "unsqueeze":
-                    for name in held:
-                        self._uses[name].is_unsqueezed = True
-            if function.attr in PRODUCTS and len(node.args) >= 2:
-                self._product(node.args[0], node.args[1], -1 if function.attr == "linear" else 0)
-                if function.attr in ("mm", "spmm", "matmul"):
-                    self._product(node.args[1], node.args[0], None)
             receiver = self._value(function.value)
             if function.attr not in JOINS:
                 # Methods and functions work on what comes first: lengths and masks come later.
@@ -342,26 +240,6 @@ class _Walk:
             return values[0] if values else _NOTHING
         return frozenset().union(*values, *named.values())
 
-    def _note_parts(self, argument: ast.expr, *, is_join: bool) -> None:
-        """`cell(x, (h, c))` and `cat([x, y], 1)` take several arguments of the forward as one."""
-        if not isinstance(argument, (ast.Tuple, ast.List)):
-            return
-        names = tuple(self._leading(element) for element in argument.elts)
-        if len(names) < 2 or "" in names or len(set(names)) < len(names):
-            return
-        for name in names:
-            use = self._uses[name]
-            use.is_part = True
-            if is_join and use.layer is None and not use.joined:
-                use.joined = names
-
-    def _leading(self, node: ast.expr) -> str:
-        """The first argument of the forward that an expression holds: of `x * (1 - mask)`, x."""
-        if not self._value(node):
-            return ""
-        held = (self._holds.get(name.id) for name in ast.walk(node) if isinstance(name, ast.Name))
-        return next((next(iter(names)) for names in held if names and len(names) == 1), "")
-
     def _mark_indirect(self, held: _Names) -> None:
         for name in held:
             if self._uses[name].layer is None:
@@ -370,22 +248,18 @@ class _Walk:
     def _module_call(
         self,
         module: nn.Module,
-        count: int,
         values: list[_Names],
         named: dict[str | None, _Names],
-        computed: set[int],
     ) -> _Names:
-        is_leaf = is_torchs(module) or is_einops(module)
+        is_leaf = is_torchs(module) or package_of(type(module).__module__) == "einops"
         forward = inspect.getattr_static(type(module), "forward", None)
         if not is_leaf and self._calls.may_enter(module, forward) and function_of(forward) is not None:
-            return self._descend(module, forward, values, named, computed)
-        roles = [*argument_names_of(module)[: len(values)], *(name or "" for name in named)]
+            return self._descend(module, forward, values, named)
         for position, held in enumerate((*values, *named.values())):
             for name in held:
                 use = self._uses[name]
-                if use.layer is None and use.width is None and not use.is_index:
-                    use.layer, use.layers, use.position = module, count, position
-                    use.role = roles[position] if position < len(roles) else ""
+                if use.layer is None and not use.is_index:
+                    use.layer, use.position = module, position
         return _NOTHING
 
     def _descend(
@@ -394,7 +268,6 @@ class _Walk:
         method: Callable[..., Any],
         values: list[_Names],
         named: dict[str | None, _Names],
-        computed: set[int],
     ) -> _Names:
         function = function_of(method) if self._calls.may_enter(owner, method) else None
         if function is None:
@@ -409,19 +282,6 @@ class _Walk:
         own_name = "" if owner is None else first_name(function)
         known = self._owner if owner is None else owner
         walk = _Walk(known, self._uses, holds, self._calls, own_name, method)
-        walk._computed.update(name for place, name in enumerate(names) if place in computed)
         with self._calls.entered(owner, method):
             walk.run(function.body)
         return walk.returned
-
-    def _product(self, left: ast.expr, right: ast.expr, axis: int | None) -> None:
-        """`x @ self.weight`: the parameter tells the last size of x."""
-        if axis is None:
-            return
-        weight = self._own.parameter(right)
-        shape = getattr(weight, "shape", ())
-        if len(shape) == 2:
-            for name in self._value(left):
-                use = self._uses[name]
-                if use.layer is None and use.width is None:
-                    use.width = int(shape[axis])

@@ -6,19 +6,13 @@ import ast
 import contextlib
 import inspect
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from tclint.tracing.inputs.forward import package_of
 from tclint.tracing.inputs.uses.model_objects import OwnObjects
-
-LENGTHS = "lengths"
-"""The role of what pack_padded_sequence takes beside the sequences."""
-
-WAVEFORM = "waveform"
-"""The role of what a spectrogram is made of."""
 
 
 @dataclass
@@ -27,39 +21,16 @@ class Use:
 
     layer: nn.Module | None = None
     """The first layer that takes it."""
-    layers: int = 1
-    """How many layers share it, where a loop gives each of them a part."""
     position: int = 0
     """Which argument of that layer it is."""
-    role: str = ""
-    """What that layer calls the argument, where it is one of PyTorch's."""
-    width: int | None = None
-    """The size of its last dim, where a bare parameter multiplies it."""
     is_direct: bool = True
     """The layer takes it without another dim put in, and not joined with anything."""
-    is_unsqueezed: bool = False
-    """Another dim is put in on its way."""
-    joined: tuple[str, ...] = ()
-    """The arguments that it is concatenated with before a layer takes them, itself included, in order."""
-    is_part: bool = False
-    """A layer takes it in a tuple with others."""
     is_index: bool = False
     """It selects elements of something else."""
-    iterated: int = 0
-    """It is a list with an item for each of so many layers."""
-    parts: int = 0
-    """How many names it is unpacked into."""
-    keys: dict[str, Use] = field(default_factory=dict)
-    """Of a mapping or an object: what is known about its items or attributes."""
-    by_attribute: bool = False
-    """The keys are attributes."""
 
 
 # These tell about a tensor and hold none of its values.
 METADATA = frozenset({"device", "dtype", "shape", "ndim", "size", "dim", "numel", "requires_grad", "is_cuda"})
-INDEXING = frozenset(
-    {"gather", "index_add", "index_add_", "index_select", "scatter", "scatter_add", "scatter_add_"}
-)
 JOINS = frozenset({"add", "cat", "concat", "concatenate", "hstack", "mul", "stack", "sub", "vstack", "where"})
 ADDS_A_DIM = frozenset({"cat", "concat", "concatenate", "einsum", "hstack", "outer", "stack", "unsqueeze"})
 # What they return are places in their argument; of the second group, only the second part is.
@@ -69,8 +40,6 @@ PLACES = frozenset(
     | {"eq", "ge", "gt", "isfinite", "isinf", "isnan", "le", "logical_not", "lt", "ne"}
 )
 WITH_PLACES = frozenset({"kthvalue", "max", "median", "min", "mode", "sort", "topk"})
-CONCATENATIONS = frozenset({"cat", "concat", "concatenate"})
-PRODUCTS = frozenset({"mm", "matmul", "linear", "bmm", "einsum"})
 
 _MAX_DEPTH = 8
 _MAX_CALLS = 400
