@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,9 @@ from hypothesis import settings
 
 from tclint.tracing.worker import client
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Shells start what runs in the background so, and children inherit it: Ctrl-C could not be tested.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("tclint", deadline=None)
 settings.load_profile("tclint")
