@@ -1,12 +1,10 @@
-"""Which files of a project speak of each other, by the words of their imports; nothing is imported."""
+"""Which files of a project import each other, as far as their text says; nothing is imported."""
 
 from __future__ import annotations
 
+import ast
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping
-
-_IMPORT = re.compile(r"^\s*(?:from|import)\s.*$|^.*\bimport_?(?:lib|module)\b.*$", re.MULTILINE)
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 def imported(texts: Mapping[str, str], first: Iterable[str]) -> set[str]:
@@ -16,37 +14,66 @@ def imported(texts: Mapping[str, str], first: Iterable[str]) -> set[str]:
         texts: Python files, by path.
         first: those to begin with.
     """
-    words = {path: _imported_words(text) for path, text in texts.items()}
-    return _closure(first, lambda path, other: _module(other) in words[path], texts)
+    imports = _imports(texts)
+    return _closure(first, lambda path: imports[path], texts)
 
 
 def connected(texts: Mapping[str, str], first: Iterable[str]) -> set[str]:
     """Files, what they import and what imports them, themselves or through others."""
-    words = {path: _imported_words(text) for path, text in texts.items()}
-    return _closure(
-        first, lambda path, other: _module(other) in words[path] or _module(path) in words[other], texts
-    )
+    imports = _imports(texts)
+    importers: dict[str, set[str]] = {path: set() for path in texts}
+    for path, others in imports.items():
+        for other in others:
+            importers[other].add(path)
+    return _closure(first, lambda path: imports[path] | importers[path], texts)
 
 
-def _closure(
-    first: Iterable[str], leads_to: Callable[[str, str], bool], texts: Mapping[str, str]
-) -> set[str]:
+def _closure(first: Iterable[str], leads_to: Callable[[str], set[str]], texts: Mapping[str, str]) -> set[str]:
     found: set[str] = set()
     following = {path for path in first if path in texts}
     while following:
         found |= following
-        following = {
-            other for path in following for other in texts if other not in found and leads_to(path, other)
-        }
+        following = {other for path in following for other in leads_to(path)} - found
     return found
 
 
-def _imported_words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", " ".join(_IMPORT.findall(text))))
+def _imports(texts: Mapping[str, str]) -> dict[str, set[str]]:
+    """By file: those that it may import. Where a module may be several files, all of them."""
+    by_last: dict[str, list[tuple[str, ...]]] = {}
+    paths: dict[tuple[str, ...], str] = {}
+    for path in texts:
+        parts = tuple(os.path.splitext(path)[0].split(os.sep))
+        parts = parts[:-1] if parts[-1] == "__init__" else parts
+        by_last.setdefault(parts[-1], []).append(parts)
+        paths[parts] = path
+    return {
+        path: {
+            paths[parts]
+            for module in _modules(text)
+            for parts in by_last.get(module[-1], ())
+            if parts[-len(module) :] == module and paths[parts] != path
+        }
+        for path, text in texts.items()
+    }
 
 
-def _module(path: str) -> str:
-    """The last part of a file's name as a module: its package's for an __init__.py."""
-    folder, name = os.path.split(path)
-    stem = os.path.splitext(name)[0]
-    return os.path.basename(folder) if stem == "__init__" else stem
+def _modules(text: str) -> set[tuple[str, ...]]:
+    """The dotted names that imports give; of `from a import b`, `a` and `a.b`, since b may be a module."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return set()
+    return {tuple(name.split(".")) for name in _names(tree) if name}
+
+
+def _names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" if node.module else alias.name for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name in ("import_module", "__import__") and isinstance(node.args[0].value, str):
+                yield node.args[0].value.lstrip(".")

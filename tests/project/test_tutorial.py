@@ -1,4 +1,4 @@
-"""The tutorial's commands print what the tutorial shows, in order, on its own two files.
+"""The tutorial's commands print what it shows, in order, on its own two files; so does the page on fixes.
 
 To renew what is shown: TCLINT_RENEW_TUTORIAL=1 pytest tests/project/test_tutorial.py
 """
@@ -42,6 +42,19 @@ def test_every_command_prints_what_is_shown(tmp_path: Path, monkeypatch: pytest.
     after = re.findall(r"a100-sxm4-80gb +(\d+) ms", page)
     assert f"predicted to take {after[-1]} ms instead of {after[-2]}" in page
     _trains(tmp_path / "lm.py")
+
+
+def test_the_page_on_fixes_shows_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    page = ROOT / "docs" / "how-to" / "fixes.md"
+    text = page.read_text(encoding="utf-8")
+    block = re.search(r"(```text\n\$ tclint ([^\n]*)\n)(.*?)(```)", text, re.DOTALL)
+    assert block is not None
+    head, arguments, _, fence = block.groups()
+    renewed = f"{head}{CliRunner().invoke(cli, arguments.split()).output.rstrip()}\n{fence}"
+    if os.environ.get("TCLINT_RENEW_TUTORIAL"):
+        page.write_text(text.replace(block.group(), renewed), encoding="utf-8")
+    assert renewed == block.group()
 
 
 def _trains(file: Path) -> None:
