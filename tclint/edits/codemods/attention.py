@@ -8,7 +8,7 @@ from libcst.codemod.visitors import GatherImportsVisitor
 
 from tclint.edits.causal import hides_later_tokens, is_minus_infinity
 from tclint.edits.codemod import Codemod, fixes, positional
-from tclint.edits.program import Statement, find_all, index_of
+from tclint.edits.program import Statement, find_all, index_of, names_in
 from tclint.source.syntax.expressions import dotted_name
 
 _LAST, _SECOND_LAST = (m.Arg(m.UnaryOperation(m.Minus(), m.Integer(dim))) for dim in ("1", "2"))
@@ -45,6 +45,8 @@ class FusedAttention(Codemod):
             return
         if self.is_causal is not bool(self.finding.evidence.get("masked")):
             return
+        if self.is_causal and _joins(self.program.function(softmax), self.key):
+            return  # behind the keys of a cache, is_causal would align the mask with the wrong corner
         value = product.right if isinstance(product, cst.BinaryOperation) else product.args[1].value
         if not isinstance(value, cst.Name):
             return
@@ -215,6 +217,18 @@ def _softmaxed(call: cst.Call) -> cst.BaseExpression | None:
         if dotted_name(receiver) not in _MODULES:
             return receiver
     return call.args[0].value if call.args else None
+
+
+def _joins(function: cst.CSTNode, name: str) -> bool:
+    """Whether a function concatenates what goes by a name, such as keys behind those of a cache."""
+    return any(
+        name in names_in(call)
+        for call in find_all(function, cst.Call)
+        if m.matches(call.func, m.Attribute(attr=_JOINING) | _JOINING)
+    )
+
+
+_JOINING = m.Name("cat") | m.Name("concat") | m.Name("concatenate")
 
 
 def _has_other_rank(function: cst.CSTNode) -> bool:
