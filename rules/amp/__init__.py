@@ -1,1 +1,1 @@
-"""Rules on mixed precision."""
+"""Rules on autocast and 16-bit training."""

@@ -32,10 +32,10 @@ from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph, Op
 from tclint.graph.ops.graph import Parameter
 from tclint_rules.architecture.activation import ActivationNotFusable
-from tclint_rules.architecture.depthwise_convolution import DepthwiseConv
-from tclint_rules.architecture.early_stage import EarlyStageExtras
 from tclint_rules.architecture.latency import LatencyBoundLayers
 from tclint_rules.architecture.manual_attention import ManualAttention
+from tclint_rules.convolutions.depthwise_convolution import DepthwiseConv
+from tclint_rules.convolutions.early_stage import EarlyStageExtras
 from tclint_rules.dims.alignment import LinearMisaligned
 from tclint_rules.dims.small_gemm import SmallGemm
 

@@ -10,7 +10,7 @@ from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.engine.source_pass import lint
 from tclint.source.names.frameworks import names
-from tclint_rules.amp.loss_scaling import Fp16AutocastNoScaler
+from tclint_rules.scaling.loss_scaling import Fp16AutocastNoScaler
 
 TRAIN = """\
 import torch

@@ -20,7 +20,8 @@ from tclint.engine.source_pass import lint
 from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
-from tclint_rules.amp import backward_under_autocast, loss_scaling
+from tclint_rules.amp import backward_under_autocast
+from tclint_rules.scaling import loss_scaling
 
 RULES = (*rules_of(loss_scaling), *rules_of(backward_under_autocast))
 LOOP = """\
@@ -181,7 +182,7 @@ import sys
 import tclint.engine.source_pass
 from tclint.config.settings import Settings
 from tclint.core.rule import rules_of
-from tclint_rules.amp import loss_scaling
+from tclint_rules.scaling import loss_scaling
 rules = [rule() for rule in rules_of(loss_scaling)]
 assert not {{"torch", "libcst"}} & set(sys.modules), "import"
 assert not tclint.engine.source_pass.lint([{str(tmp_path / "plain.py")!r}], rules, Settings()).findings

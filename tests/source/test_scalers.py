@@ -10,10 +10,10 @@ from tclint.config.settings import Settings
 from tclint.core.finding import Finding
 from tclint.engine.source_pass import lint, lint_text
 from tclint.source.source_rule import SourceRule
-from tclint_rules.amp.bf16_scaler import ScalerWithBf16
-from tclint_rules.amp.clip_before_unscale import ClipBeforeUnscale
-from tclint_rules.amp.loss_scaling import Fp16AutocastNoScaler
-from tclint_rules.amp.unscale_misuse import UnscaleMisuse
+from tclint_rules.scaling.bf16_scaler import ScalerWithBf16
+from tclint_rules.scaling.clip_before_unscale import ClipBeforeUnscale
+from tclint_rules.scaling.loss_scaling import Fp16AutocastNoScaler
+from tclint_rules.scaling.unscale_misuse import UnscaleMisuse
 
 BF16 = """\
 for batch in loader:

@@ -1,0 +1,1 @@
+"""Rules on convolutions and what stands around them."""
