@@ -77,7 +77,7 @@ def _load(file: Path, extended_by: tuple[Path, ...]) -> Settings:
         base = section["extend"]
         if not isinstance(base, str) or not base:
             raise reader.error("extend", "expects the path of one TOML file", base)
-        path = file.parent / Path(base).expanduser()
+        path = file.parent / os.path.expanduser(base)
         if not path.is_file():
             raise reader.error("extend", f"names {base!r}, which does not exist", None)
         settings = _load(path, (*extended_by, file))
@@ -105,8 +105,8 @@ def _load(file: Path, extended_by: tuple[Path, ...]) -> Settings:
 def _below(folder: Path, paths: str | tuple[str, ...]) -> str | tuple[str, ...]:
     """Paths that are relative to a folder."""
     if isinstance(paths, str):
-        return str(folder / Path(paths).expanduser())
-    return tuple(str(folder / Path(path).expanduser()) for path in paths)
+        return str(folder / os.path.expanduser(paths))
+    return tuple(str(folder / os.path.expanduser(path)) for path in paths)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tclint.cli.options import parse_flag
@@ -301,6 +301,8 @@ def toml(value: Any) -> str:
 
 @settings(deadline=None)
 @given(name=st.sampled_from([*SETTINGS_BY_KEY, "extend", "overrides"]), value=toml_values)
+@example(name="calibration", value="~nobody0")  # a home folder that nobody has
+@example(name="extend", value="~nobody0")
 def test_any_value_is_taken_or_refused_in_one_line(
     tmp_path_factory: pytest.TempPathFactory, name: str, value: Any
 ) -> None:
