@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
 from dataclasses import replace
 from typing import Any
 
@@ -23,11 +26,11 @@ from tclint.cli.options import (
     setting_flags,
     verbose_option,
 )
-from tclint.cli.reports import show
+from tclint.cli.reports import show, write_files
 from tclint.config.settings import SETTINGS
 from tclint.core.errors import UsageError
 from tclint.core.terminal import ProgressLine, write_stdout
-from tclint.report.render import check_format
+from tclint.report.render import FORMATS, Style, check_format
 
 
 @click.command()
@@ -48,6 +51,18 @@ from tclint.report.render import check_format
     metavar="FILE",
     help="Append results to FILE instead of printing them, skipping the targets already in it.",
 )
+@click.option(
+    "--format",
+    "format_name",
+    default="jsonl",
+    metavar="FORMAT",
+    help="What goes to standard output: jsonl, as results come, or at the end a report on all of them: "
+    f"{', '.join(name for name in FORMATS if name != 'jsonl')}.  [default: jsonl]",
+    shell_complete=completion.formats,
+)
+@output_option
+@verbose_option
+@no_color_option
 @scheduler_option
 @precisions_option
 @setting_flags(*(item.key for item in SETTINGS if item.has_flag and item.key != "precision"))
@@ -58,16 +73,21 @@ def fleet(
     files: tuple[str, ...],
     shard: str,
     resumed: str,
+    format_name: str,
+    outputs: tuple[str, ...],
+    verbose: int,
+    no_color: bool,
     scheduler: str,
     precisions: str,
     config: str | None,
     isolated: bool,
     **flags: Any,
 ) -> int:
-    """Lint many models, and write each one's results as JSON Lines as soon as it is done.
+    """Lint many models, and write each one's results as JSON Lines as soon as it is done, or report on all.
 
     \b
     tclint fleet 'timm:resnet*' --gpu a100,h100 --resume results.jsonl
+    tclint fleet 'timm:*' --gpu a100,h100 --format text --output html=report.html
     tclint fleet 'models.py:*' 'package.module:build_*' hf:gpt2 > results.jsonl
     tclint fleet --targets zoo.txt --shard 1/2 --resume first.jsonl
     tclint merge first.jsonl second.jsonl
@@ -84,33 +104,49 @@ def fleet(
         settings = replace(settings, precision=chosen[0])
     if settings.baseline:
         raise UsageError("Results of many models take no baseline; leave --baseline out.")
+    check_format(format_name)
+    written = files_of(outputs)
 
     from tclint.engine.check import check
     from tclint.engine.report_cache import ReportCache
     from tclint.fleet.bulk import check_tasks
-    from tclint.fleet.results import header, resume
+    from tclint.fleet.results import header, merge, resume
     from tclint.fleet.targets import tasks_of
 
     settings = check((), settings).settings  # what is wrong is refused before anything is written
     tasks = tasks_of(targets, files, settings, shard, chosen)
-    known = resume(resumed, settings) if resumed else frozenset()
-    left = tuple(task for task in tasks if task.name not in known)
-    if len(left) < len(tasks):
-        say(f"note: {resumed} has {len(tasks) - len(left)} of {len(tasks)} targets already.")
-    if not resumed:
-        write_stdout(header(settings))
-    worst = 0
-    kept = ReportCache() if settings.cache else None
-    with ProgressLine() as progress:
-        for done in check_tasks(left, settings.jobs, progress, scheduler, kept):
-            if resumed:
-                _append(resumed, done.lines)
-            else:
-                write_stdout(done.lines)
-            for error in done.errors:
-                say(f"error: {error}")
-            worst = max(worst, done.exit_code)
-    return worst
+    streams = format_name == "jsonl"
+    with contextlib.ExitStack() as stack:
+        results = resumed
+        if not resumed and (written or not streams):
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tclint-"))
+            results = os.path.join(folder, "results.jsonl")
+        known = resume(results, settings) if results else frozenset()
+        left = tuple(task for task in tasks if task.name not in known)
+        if len(left) < len(tasks):
+            say(f"note: {resumed} has {len(tasks) - len(left)} of {len(tasks)} targets already.")
+        prints = streams and not resumed
+        if prints:
+            write_stdout(header(settings))
+        worst = 0
+        kept = ReportCache() if settings.cache else None
+        with ProgressLine() as progress:
+            for done in check_tasks(left, settings.jobs, progress, scheduler, kept):
+                if results:
+                    _append(results, done.lines)
+                if prints:
+                    write_stdout(done.lines)
+                for error in done.errors:
+                    say(f"error: {error}")
+                worst = max(worst, done.exit_code)
+        if not written and streams:
+            return worst
+        document = merge([results])
+        if streams:
+            write_files(document, (results,), written, Style(verbosity=min(verbose, 1)))
+        else:
+            show(document, (results,), format_name, written, verbose=verbose, no_color=no_color)
+        return max(worst, int(document["summary"]["exit_code"]))
 
 
 def _append(path: str, lines: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -156,6 +156,25 @@ def show(
     no_color: bool,
 ) -> None:
     """Write a document that was read from files in formats: one to standard output, others to files."""
+    plain = Style(verbosity=min(verbose, 1))
+    text_of = write_files(document, read, files, plain)
+    style = replace(
+        plain,
+        colour=wants_colour(sys.stdout, no_color),
+        links=wants_links(sys.stdout, no_color),
+        width=report_width(sys.stdout),
+    )
+    write_stdout(text_of(format_name, style))
+
+
+def write_files(
+    document: dict[str, Any], read: Sequence[str], files: Sequence[tuple[str, str]], style: Style
+) -> Callable[[str, Style], str]:
+    """Write a document that was read from files to others, in their formats.
+
+    Returns:
+        What renders the document in one more format.
+    """
     from tclint.report.formats.jsonlines import records
     from tclint.report.saved import report_of
 
@@ -171,16 +190,9 @@ def show(
             made.append(report_of(document, ", ".join(read), min(os.stat(file).st_mtime for file in read)))
         return render(made[0], format_name, style)
 
-    plain = Style(verbosity=min(verbose, 1))
-    for other, file in files:
-        write_atomically(file, text_of(other, plain))
-    style = replace(
-        plain,
-        colour=wants_colour(sys.stdout, no_color),
-        links=wants_links(sys.stdout, no_color),
-        width=report_width(sys.stdout),
-    )
-    write_stdout(text_of(format_name, style))
+    for name, file in files:
+        write_atomically(file, text_of(name, style))
+    return text_of
 
 
 def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:

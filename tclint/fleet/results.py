@@ -116,7 +116,7 @@ def _check_header(path: str, found: Document, wanted: Document) -> None:
 
 
 def merge(paths: Sequence[str]) -> dict[str, Any]:
-    """One report of several that hold different targets.
+    """One report of several that hold different targets, in the order of their names.
 
     Raises:
         UsageError: a file is no report or made under other settings than the first, or two hold one target.
@@ -139,6 +139,8 @@ def merge(paths: Sequence[str]) -> dict[str, Any]:
             owners[target] = path
         for name in lists:
             lists[name] += document[name]
+    for name in ("entries", "metrics", "errors"):
+        lists[name].sort(key=lambda item: item["target"] or "")  # they came in any order
     merged |= lists
     merged["statistics"] = _statistics(lists["statistics"])
     merged["summary"] = _summary(merged)

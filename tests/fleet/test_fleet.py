@@ -258,3 +258,28 @@ def test_precisions_share_a_trace_and_a_second_run_has_it_all(
     assert settings["zoo.py:Wide --precision bf16"] == {"precision": "bf16"}
     refused = run("fleet", "zoo.py:Wide", "--precision", "fp17,bf16")
     assert refused.exit_code == 2
+
+
+def test_one_command_makes_a_report_on_all(run: Run, tmp_path: Path) -> None:
+    """A table and files, the same as `merge` makes of the results."""
+    command = ("fleet", "zoo.py:build_*", "--gpu", "a100,v100", "--precision", "fp16,bf16")
+    streamed = run(*command, "--resume", "zoo.jsonl", "--output", "markdown=first.md", "--fail-on", "info")
+    assert streamed.stdout == ""
+    result = run(*command, "--fail-on", "info", "--format", "text", "--output", "html=zoo.html")
+    merged = run("merge", "zoo.jsonl", "--output", "markdown=second.md")
+    assert result.stdout == merged.stdout
+    assert result.exit_code == merged.exit_code == streamed.exit_code == 1
+    assert "build_small --precision bf16" in result.stdout
+    assert "build_small --precision bf16" in (tmp_path / "zoo.html").read_text()
+    assert (tmp_path / "first.md").read_text() == (tmp_path / "second.md").read_text()
+    both = run(*command, "--output", "json=zoo.json")
+    assert names(both.stdout, "entry") == sorted(
+        entry["target"] for entry in json.loads((tmp_path / "zoo.json").read_text())["entries"]
+    )
+
+
+def test_a_report_tells_of_targets_that_failed(run: Run) -> None:
+    result = run("fleet", "zoo.py:fails", "zoo.py:build_small", "--gpu", "a100", "--format", "concise")
+    assert result.exit_code == 2
+    assert "no such model" in result.stdout + result.stderr
+    assert error_line(run("fleet", "zoo.py:fails", "--format", "table")).startswith("There is no format")
