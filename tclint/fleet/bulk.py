@@ -6,16 +6,18 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from tclint.config.settings import Settings
 from tclint.engine.check import check
 from tclint.engine.report import EntryError, Report
 from tclint.engine.report_cache import ReportCache
 from tclint.engine.trace_cache import Traced
-from tclint.fleet.cluster import Place
+from tclint.fleet import processes
+from tclint.fleet.cluster import Lost, Place
 from tclint.fleet.results import lines_of
 from tclint.fleet.targets import Task, file_of_module
-from tclint.tracing import trace_runs
+from tclint.tracing.worker.client import Tracer
 
 Progress = Callable[[str], None]
 
@@ -49,16 +51,15 @@ def check_tasks(
     alone are traced once.
 
     Args:
-        jobs: targets traced at once here.
+        jobs: how many processes lint here; 0: one per CPU core.
         scheduler: of dask.distributed, whose workers do it instead; '' for none.
-        kept: gives reports on what is unchanged, and keeps what is linted here.
+        kept: gives reports on what is unchanged.
 
     Raises:
         UsageError: a task's settings are wrong, and nothing was linted; or the cluster is of no use.
     """
     # A run on nothing refuses what is wrong, and says what the settings come to.
     settings = {given: check((), given).settings for given in {task.settings for task in tasks}}
-    started_ns = time.time_ns()
     left: list[Task] = []
     for task in tasks:
         known = kept.load(task.target, task.settings) if kept is not None else None
@@ -74,14 +75,43 @@ def check_tasks(
     for task in left:
         traced_as = replace(settings[task.settings], gpus=(), precision="fp16")
         alike.setdefault((task.target, traced_as), []).append(task)
-    groups = list(alike.values())
-    runs = [(group[0].target, settings[group[0].settings]) for group in groups]
-    for index, results in trace_runs(runs, jobs=jobs, on_progress=on_progress):
-        for task in groups[index]:
-            report = check([task.target], task.settings, on_progress, cache=Traced(results))
-            if kept is not None:
-                kept.store(task.target, task.settings, report, started_ns)
-            yield _done(task, report)
+    groups = [(tuple(group), settings[group[0].settings]) for group in alike.values()]
+    jobs = min(jobs or os.cpu_count() or 1, len(groups))
+    count = 0
+    for at, found in processes.completed(lint_alike, groups, jobs) if jobs > 1 else _here(groups):
+        group, _ = groups[at]
+        count += len(group)
+        yield from [_lost(task, found.reason) for task in group] if isinstance(found, Lost) else found
+        if on_progress:
+            on_progress(f"linting ({count} of {len(left)})")
+
+
+def _here(groups: Sequence[tuple[tuple[Task, ...], Settings]]) -> Iterator[tuple[int, list[Done]]]:
+    with Tracer(jobs=1) as tracer:
+        for at, (group, traced_as) in enumerate(groups):
+            yield at, lint_alike(group, traced_as, tracer)
+
+
+def lint_alike(tasks: Sequence[Task], traced_as: Settings, tracer: Tracer | None = None) -> list[Done]:
+    """Lint targets that one trace serves.
+
+    Args:
+        tracer: None: one that this process keeps for what it lints next.
+    """
+    started_ns = time.time_ns()
+    (results,) = (tracer or _kept_tracer()).trace([(tasks[0].target, traced_as)])
+    done = []
+    for task in tasks:
+        report = check([task.target], task.settings, cache=Traced(results))
+        if task.settings.cache:
+            ReportCache().store(task.target, task.settings, report, started_ns)
+        done.append(_done(task, report))
+    return done
+
+
+@cache
+def _kept_tracer() -> Tracer:
+    return Tracer(jobs=1)
 
 
 def _done(task: Task, report: Report) -> Done:
@@ -90,7 +120,7 @@ def _done(task: Task, report: Report) -> Done:
 
 
 def _on_cluster(tasks: Sequence[Task], scheduler: str, on_progress: Progress | None) -> Iterator[Done]:
-    from tclint.fleet.cluster import Lost, Place, completed, connected, thread_count
+    from tclint.fleet.cluster import completed, connected, thread_count
 
     place = Place.here([file for task in tasks for file in files_of(task)])
     with connected(scheduler, place) as client:
@@ -119,7 +149,9 @@ def lint_tasks(place: Place, tasks: Sequence[Task]) -> list[Done]:
 
 
 def _lost(task: Task, reason: str) -> Done:
-    message = f"{task.name} ended every worker that it ran on, probably for their memory: {reason}"
+    message = (
+        f"{task.name} was lost with every process that linted it, probably because memory ran out: {reason}"
+    )
     return _done(task, Report(settings=task.settings, errors=(EntryError(task.target, message),)))
 
 

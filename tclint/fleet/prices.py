@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-import pickle
-import subprocess
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tclint.config.settings import Precision, Settings
@@ -16,8 +12,9 @@ from tclint.core.errors import TargetError
 from tclint.cost.estimate import Estimate, estimate
 from tclint.cost.scenario import Scenario
 from tclint.engine.model_pass import as_priced
-from tclint.fleet.cluster import Place
+from tclint.fleet.cluster import Lost, Place, completed, connected
 from tclint.fleet.formulas import Formula, Point
+from tclint.fleet.processes import completed as completed_by_processes
 from tclint.fleet.shapes import Shapes
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph
@@ -108,24 +105,6 @@ class Family:
     """Sizes of the arguments that vary among them."""
 
 
-_SERVE = "from tclint.fleet.prices import serve; serve()"
-
-Chunk = tuple[int, int]
-"""Which family, and where in its points: CHUNK of them, or what is left."""
-
-
-def _costs(
-    pricing: Pricing, families: Sequence[Family], chunks: Iterable[Chunk]
-) -> Iterator[list[Cost | None]]:
-    """By chunk, the costs of its points; None where resizing is refused."""
-    number, shapes = -1, None
-    for family, start in chunks:
-        if shapes is None or family != number:
-            number, shapes = family, Shapes(families[family].graph, families[family].formulas)
-        graphs = map(shapes.at, families[family].points[start : start + CHUNK])
-        yield [None if graph is None else pricing.cost_of(graph) for graph in graphs]
-
-
 def price_families(
     pricing: Pricing,
     families: Sequence[Family],
@@ -139,18 +118,19 @@ def price_families(
         UsageError: the cluster is of no use.
     """
     chunks = [
-        (number, start)
-        for number, family in enumerate(families)
+        replace(family, points=family.points[start : start + CHUNK])
+        for family in families
         for start in range(0, len(family.points), CHUNK)
     ]
     count = sum(len(family.points) for family in families)
-    jobs = min(pricing.settings.jobs or os.cpu_count() or 1, len(chunks))
+    processes = min(pricing.settings.jobs or os.cpu_count() or 1, len(chunks))
     if scheduler and chunks:
-        found = _costs_on_cluster(pricing, families, chunks, scheduler)
-    elif jobs <= 1 or count <= FEW_POINTS:
-        found = _costs(pricing, families, chunks)
+        found = _in_order(_on_cluster(pricing, chunks, scheduler))
+    elif processes <= 1 or count <= FEW_POINTS:
+        found = (costs_of_points(pricing, chunk) for chunk in chunks)
     else:
-        found = _costs_by_processes(pricing, families, chunks, jobs)
+        jobs = [(pricing, chunk) for chunk in chunks]
+        found = _in_order(completed_by_processes(costs_of_points, jobs, processes))
     done = 0
     for costs in found:
         done += len(costs)
@@ -159,72 +139,37 @@ def price_families(
         yield from costs
 
 
-def _costs_by_processes(
-    pricing: Pricing, families: Sequence[Family], chunks: Sequence[Chunk], jobs: int
-) -> Iterator[list[Cost | None]]:
-    """As `_costs`; of so many processes, each prices every so many-th chunk."""
-    # Not multiprocessing: it would import the caller's main module again, or copy its threads' locks.
-    code = f"import sys; sys.path[:] = {sys.path!r}; {_SERVE}"
-    processes = [
-        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        for _ in range(jobs)
-    ]
-    try:
-        for number, process in enumerate(processes):
-            assert process.stdin is not None
-            pickle.dump((pricing, families, chunks[number::jobs]), process.stdin)
-            process.stdin.close()
-        for at in range(len(chunks)):
-            output = processes[at % jobs].stdout
-            assert output is not None
-            yield pickle.load(output)
-    except (EOFError, BrokenPipeError, pickle.UnpicklingError):
-        raise TargetError(
-            "A process that priced points was ended from outside, probably because memory ran out; sweep "
-            "again with fewer --jobs."
-        ) from None
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                assert pipe is not None
-                with contextlib.suppress(OSError):  # of what was left to write
-                    pipe.close()
+def costs_of_points(pricing: Pricing, family: Family) -> list[Cost | None]:
+    """The costs of one family's points; None where resizing is refused."""
+    shapes = Shapes(family.graph, family.formulas)
+    return [None if graph is None else pricing.cost_of(graph) for graph in map(shapes.at, family.points)]
 
 
-def _costs_on_cluster(
-    pricing: Pricing, families: Sequence[Family], chunks: Sequence[Chunk], scheduler: str
-) -> Iterator[list[Cost | None]]:
-    """As `_costs`, by the workers of a scheduler of dask.distributed."""
-    from tclint.fleet.cluster import Lost, Place, completed, connected
+def costs_in_place(place: Place, pricing: Pricing, family: Family) -> list[Cost | None]:
+    """As `costs_of_points`, in a worker of a cluster."""
+    with place.entered():
+        return costs_of_points(pricing, family)
 
+
+def _on_cluster(
+    pricing: Pricing, chunks: Sequence[Family], scheduler: str
+) -> Iterator[tuple[int, list[Cost | None] | Lost]]:
     file = pricing.settings.calibration
     place = Place.here([file] if file else [])
-    jobs = []
-    for number, start in chunks:
-        family = families[number]
-        jobs.append((place, pricing, replace(family, points=family.points[start : start + CHUNK])))
+    with connected(scheduler, place) as client:
+        yield from completed(client, costs_in_place, [(place, pricing, chunk) for chunk in chunks])
+
+
+def _in_order(found: Iterator[tuple[int, list[Cost | None] | Lost]]) -> Iterator[list[Cost | None]]:
     early: dict[int, list[Cost | None]] = {}
     following = 0
-    with connected(scheduler, place) as client:
-        for at, costs in completed(client, costs_of_points, jobs):
-            if isinstance(costs, Lost):
-                raise TargetError(f"Workers that priced points were lost over and over: {costs.reason}")
-            early[at] = costs
-            while following in early:
-                yield early.pop(following)
-                following += 1
-
-
-def costs_of_points(place: Place, pricing: Pricing, family: Family) -> list[Cost | None]:
-    """The costs of one family's points, in a worker of a cluster."""
-    with place.entered():
-        return [cost for costs in _costs(pricing, [family], [(0, 0)]) for cost in costs]
-
-
-def serve() -> None:
-    """Price the chunks that stand on stdin, and write each one's costs to stdout, pickled."""
-    for costs in _costs(*pickle.load(sys.stdin.buffer)):
-        pickle.dump(costs, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+    for at, costs in found:
+        if isinstance(costs, Lost):
+            raise TargetError(
+                f"A process that priced points was ended from outside, probably because memory ran out "
+                f"({costs.reason}); sweep again with fewer --jobs."
+            )
+        early[at] = costs
+        while following in early:
+            yield early.pop(following)
+            following += 1

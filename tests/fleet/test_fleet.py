@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tclint.cli.main import cli
-from tclint.fleet import bulk
-from tclint.tracing import trace_runs
+from tclint.fleet import bulk, processes
+from tclint.tracing.worker.client import Tracer
 
 Run = Callable[..., Result]
 
@@ -57,7 +57,9 @@ def _models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def run() -> Run:
     def invoke(*arguments: str) -> Result:
-        return CliRunner().invoke(cli, list(arguments))
+        # More than one process starts others, each of which imports torch.
+        jobs = ("--jobs", "1") if arguments[0] == "fleet" and "--jobs" not in arguments else ()
+        return CliRunner().invoke(cli, [*arguments, *jobs])
 
     return invoke
 
@@ -84,7 +86,16 @@ def error_line(result: Result) -> str:
 
 def test_a_target_that_fails_or_hangs_costs_only_itself(run: Run) -> None:
     result = run(
-        "fleet", "zoo.py:fails", "zoo.py:hangs", "zoo.py:build_*", "--gpu", "a100", "--timeout", "10"
+        "fleet",
+        "zoo.py:fails",
+        "zoo.py:hangs",
+        "zoo.py:build_*",
+        "--gpu",
+        "a100",
+        "--timeout",
+        "10",
+        "--jobs",
+        "2",
     )
     assert result.exit_code == 2
     assert names(result.stdout, "entry") == ["zoo.py:build_large", "zoo.py:build_small"]
@@ -236,11 +247,12 @@ def test_precisions_share_a_trace_and_a_second_run_has_it_all(
 ) -> None:
     traced: list[str] = []
 
-    def spied(runs: Any, **options: Any) -> Any:
-        traced.extend(target for target, _ in runs)
-        return trace_runs(runs, **options)
+    class Spied(Tracer):
+        def trace(self, runs: Any, roots: Any = None) -> Any:
+            traced.extend(target for target, _ in runs)
+            return super().trace(runs, roots)
 
-    monkeypatch.setattr(bulk, "trace_runs", spied)
+    monkeypatch.setattr(bulk, "Tracer", Spied)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     os.utime("zoo.py", (time.time() - 60.0,) * 2)
     (tmp_path / "more.txt").write_text("zoo.py:build_small --precision fp32\n")
@@ -283,3 +295,13 @@ def test_a_report_tells_of_targets_that_failed(run: Run) -> None:
     assert result.exit_code == 2
     assert "no such model" in result.stdout + result.stderr
     assert error_line(run("fleet", "zoo.py:fails", "--format", "table")).startswith("There is no format")
+
+
+def test_a_process_that_is_ended_costs_only_what_it_lints(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve = (
+        f"import os; os.path.exists('once') or (open('once', 'w').close(), os._exit(9)); {processes._SERVE}"
+    )
+    monkeypatch.setattr(processes, "_SERVE", serve)
+    result = run("fleet", "zoo.py:build_*", "--gpu", "a100", "--jobs", "2")
+    assert len(names(result.stdout, "entry")) == len(names(result.stdout, "error")) == 1
+    assert "probably because memory ran out" in result.stderr

@@ -257,7 +257,7 @@ def test_processes_price_what_one_does(run: Run) -> None:
 
 
 def test_a_process_that_ends_is_one_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tclint.fleet.prices._SERVE", "import os; os._exit(9)")
+    monkeypatch.setattr("tclint.fleet.processes._SERVE", "import os; os._exit(9)")
     result = run("model.py:Plain", "--arg", "width=1:400", "--input", "8,32", "--jobs", "2")
     assert "A process that priced points was ended from outside" in error_line(result)
 

@@ -75,6 +75,10 @@ class ForkedWorker:
         if not select.select([self._ended], [], [], timeout)[0]:
             raise subprocess.TimeoutExpired("worker", timeout or 0.0)
 
+    def poll(self) -> int | None:
+        """Not None if the worker has ended."""
+        return 0 if select.select([self._ended], [], [], 0)[0] else None
+
     def kill(self) -> None:
         """Kill the worker, if it still runs."""
         with contextlib.suppress(ProcessLookupError):

@@ -98,6 +98,7 @@ class Tracer:
 
     def __init__(self, jobs: int = 0) -> None:
         self._folder = _result_folder()
+        self._jobs = jobs
         self._runner = _runner([], jobs, stay=True)
 
     def __enter__(self) -> Tracer:
@@ -117,6 +118,9 @@ class Tracer:
             roots: by run, a folder that holds copies of the files that the target reads, at their absolute
                 paths below it; the target is built from these.
         """
+        if self._runner.is_over:  # the system ended it: what comes now is not lost
+            self._runner.close()
+            self._runner = _runner([], self._jobs, stay=True)
         refused, requests = _requests(runs, self._folder, roots)
         self._runner.send(list(requests.values()))
         targets = [target for target, _ in runs]
@@ -258,6 +262,11 @@ class _Zygote:
         self._requests = requests
         self._write(requests)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the worker was ended from outside."""
+        return self._process is not None and self._process.poll() is not None
+
     def _write(self, lines: list[dict[str, Any]]) -> None:
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
@@ -295,6 +304,8 @@ class _Zygote:
 
 class _FreshProcesses:
     """One new process for every request, one after another, where there is no fork."""
+
+    is_over = False
 
     def __init__(self, requests: list[dict[str, Any]]) -> None:
         self.torch_s: float | None = None
