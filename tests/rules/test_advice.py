@@ -6,6 +6,7 @@ import inspect
 from dataclasses import replace
 
 import pytest
+import torch
 from examples import context_of, trace_fixture
 from hypothesis import given
 from hypothesis import strategies as st
@@ -352,3 +353,23 @@ def test_depthwise_convolutions_and_activations_are_one_note_each() -> None:
     assert depthwise.evidence["layers"] == 2
     [activations] = ActivationNotFusable().check(context)
     assert activations.evidence["activations"] == ["hardswish", "leaky_relu"]
+
+
+@pytest.mark.parametrize(("factor", "findings"), [(0.9, 1), (1.5, 0)])
+def test_a_loss_below_the_least_gain_is_not_worth_a_finding(factor: float, findings: int) -> None:
+    """Where padding has no price, the most that it could gain counts."""
+
+    class Splits(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.wide = nn.Linear(512, 1028)
+
+        def forward(self, x: Tensor) -> Tensor:
+            first, second, gates = torch.split(self.wide(x), (512, 512, 4), -1)
+            return first * gates[..., :1] + second * gates[..., 1:2]
+
+    graph = tclint.trace(Splits, empty(4096, 512))
+    (finding,) = LinearMisaligned().check(context_of(graph))
+    most = max(finding.evidence["gain_is_at_most_percent"].values())
+    context = context_of(graph, min_gain_percent=most * factor)
+    assert len(list(LinearMisaligned().check(context))) == findings

@@ -30,7 +30,7 @@ from tclint.analysis.widths.bounds import alignment_gain_percent
 from tclint.analysis.widths.interfaces import is_given
 from tclint.analysis.widths.padding import Padding, best_padding
 from tclint.analysis.widths.vocabulary import vocabulary_heads
-from tclint.core.finding import Finding, Fix
+from tclint.core.finding import Effect, Finding, Fix
 from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Op
 
@@ -86,8 +86,12 @@ def misalignment_findings(rule: GraphRule, context: GraphContext, kinds: frozens
         # Half of what is worth hearing: padding can gain a little more than the products alone, with the
         # copies of padded channels around them.
         bound = alignment_gain_percent(context, concerned, (multiple,))
-        if max(bound.values()) >= context.settings.min_gain_percent / 2:
-            yield _finding(rule, context, layers, bound)
+        most, least = max(bound.values()), context.settings.min_gain_percent
+        if most < least / 2:
+            continue
+        outcome = best_padding(context, layers.groups, concerned)
+        if isinstance(outcome, Padding) or most >= least:
+            yield _finding(rule, context, layers, bound, outcome)
 
 
 def _ordinary_ops(context: GraphContext) -> Iterator[Op]:
@@ -162,13 +166,16 @@ _NOUNS = {
 
 
 def _finding(
-    rule: GraphRule, context: GraphContext, layers: MisalignedLayers, bound: dict[str, float]
+    rule: GraphRule,
+    context: GraphContext,
+    layers: MisalignedLayers,
+    bound: dict[str, float],
+    outcome: Padding | Effect,
 ) -> Finding:
     concerned = indices_of(layers.ops)
     first = costliest(context, layers.ops)
     location = context.location(first)
     shares = share_percent(context, concerned)
-    outcome = best_padding(context, layers.groups, concerned)
     multiple = efficient_multiple(context.settings.precision)
     noun = _NOUNS[layers.kind] if all(op.kind == layers.kind for op in layers.ops) else "layer"
     units = tensor_core_name(context.settings.precision)
