@@ -12,7 +12,7 @@ from tclint.analysis.change import Change
 from tclint.analysis.layers import Line, consumers, gain_phrase, indices_of, worth_pricing
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.what_if.fusions import attention_mask, with_fused_attention
-from tclint.plugin import Effect, Finding, GraphContext, GraphRule
+from tclint.plugin import Finding, GraphContext, GraphRule
 
 _LARGEST_HEAD = 256
 """Flash attention takes no larger heads (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp), and what the
@@ -83,12 +83,9 @@ class ManualAttention(GraphRule):
         if not worth_pricing(context, concerned):
             return None
         changed = with_fused_attention(context.graph, blocks)
-        effect = (
-            Effect(unknown="its tensors are not as scaled_dot_product_attention takes them")
-            if changed is None
-            else context.effect(concerned, graph=changed)
-        )
-        gain = "" if changed is None else f"; scaled_dot_product_attention {gain_phrase(effect)}"
+        if changed is None:
+            return None
+        effect = context.effect(concerned, graph=changed)
         largest = max(blocks, key=lambda block: block.query_length * block.key_length)
         sizes = {(block.query_length, block.key_length) for block in blocks}
         scores = f"{'up to ' * (len(sizes) > 1)}{largest.query_length} x {largest.key_length}"
@@ -97,14 +94,15 @@ class ManualAttention(GraphRule):
             context,
             [block.ops[1] for block in blocks],
             "written-out attention",
-            f", with scores of {scores} per head in memory{gain}",
+            f", with scores of {scores} per head in memory; scaled_dot_product_attention "
+            f"{gain_phrase(effect)}",
             concerned=concerned,
             effect=effect,
             advice=_advice(context, blocks),
             evidence={"query_length": largest.query_length, "key_length": largest.key_length},
             others="another line of such attention",
             location=context.call_location(largest.ops[1]),
-            change=None if changed is None else Change(edit=partial(with_fused_attention, blocks=blocks)),
+            change=Change(edit=partial(with_fused_attention, blocks=blocks)),
         )
 
 

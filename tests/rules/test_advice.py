@@ -373,3 +373,15 @@ def test_a_loss_below_the_least_gain_is_not_worth_a_finding(factor: float, findi
     most = max(finding.evidence["gain_is_at_most_percent"].values())
     context = context_of(graph, min_gain_percent=most * factor)
     assert len(list(LinearMisaligned().check(context))) == findings
+
+
+@pytest.mark.parametrize(("shape", "findings"), [((64, 4, 512, 64), 1), ((512, 64), 0)])
+def test_attention_that_the_fused_call_does_not_take_is_left_alone(
+    shape: tuple[int, ...], findings: int
+) -> None:
+    class Attends(nn.Module):
+        def forward(self, x: Tensor, value: Tensor) -> Tensor:
+            return (x @ x.transpose(-2, -1) / 8.0).softmax(-1) @ value
+
+    context = context_of(tclint.trace(Attends, (empty(64, 4, 512, 64), empty(shape))))
+    assert len(list(ManualAttention().check(context))) == findings
