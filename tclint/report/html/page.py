@@ -30,6 +30,9 @@ from tclint.report.html.profile import LIMITERS, Limits, Profile, Texts, profile
 SIZE_LIMIT_BYTES = 5_000_000
 """Of the whole page: what mail and code hosts still show."""
 
+FINDINGS_BYTES = 1_250_000
+"""Kept for them where thousands of models have rows in the table."""
+
 ENTRIES_AT_MOST = 100
 """Models with charts: each is priced on every GPU and in every precision for them."""
 
@@ -104,7 +107,8 @@ def _data(report: Report, steps: Sequence[tuple[int, list[Profile]]], detail: _D
 
 def _page(report: Report) -> tuple[str, str]:
     """The document before and after the JSON block."""
-    sections = html_summary.models(report)
+    table = html_summary.overview(report, 0)
+    sections = html_summary.models(report, SIZE_LIMIT_BYTES - FINDINGS_BYTES - len(table))
     left_out = len(report.entries) - len(sections)
     few = f"<p>{plural(left_out, 'further model')} in the table alone.</p>" if left_out else ""
     targets = [entry.target for entry in report.entries]

@@ -99,7 +99,7 @@ def _swatch(index: int) -> str:
 
 
 SECTIONS_BYTES = 2_000_000
-"""Of all models together: those that do not fit are rows of the table only."""
+"""Of all models together, at most: those that do not fit are rows of the table only."""
 LISTED_AT_MOST = 200
 """Lines of a list; the others are counted."""
 _NUMBERS = frozenset({"predicted step", "ready", "best gain", "findings"})
@@ -153,15 +153,16 @@ def _row(row: Row, shown: Sequence[str], linked: bool) -> str:
             continue
         size = sizes.get(name)
         known = f" data-size='{size:.6g}'" if size is not None and math.isfinite(size) else ""
-        cells.append(f"<td{_number(name)}{known}>{text(cell)}</td>")
+        cells.append(f"<td{known or _number(name)}>{text(cell)}</td>")
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def models(report: Report) -> list[str]:
-    """A section per model, with a card per GPU, as far as they fit; closed where there are many."""
+def models(report: Report, room: int) -> list[str]:
+    """A section per model, with a card per GPU, as far as they fit into so many bytes; closed where there are
+    many."""
     closed = len(report.entries) > FEW_MODELS
     sections: list[str] = []
-    room = SECTIONS_BYTES
+    room = min(room, SECTIONS_BYTES)
     for number, entry in enumerate(report.entries, start=1):
         section = _model(entry, number, closed=closed, several=len(report.entries) > 1)
         room -= len(section)
