@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -111,7 +112,9 @@ def lint_alike(tasks: Sequence[Task], traced_as: Settings, tracer: Tracer | None
 
 @cache
 def _kept_tracer() -> Tracer:
-    return Tracer(jobs=1)
+    tracer = Tracer(jobs=1)
+    atexit.register(tracer.__exit__)
+    return tracer
 
 
 def _done(task: Task, report: Report) -> Done:

@@ -50,10 +50,11 @@ def completed(
             try:
                 for future in as_completed(futures):
                     yield futures.pop(future), future.result()
-            finally:
+            except BaseException:  # the caller's end included
                 threads.shutdown(wait=False, cancel_futures=True)
                 for process in processes:
                     process.kill()
+                raise
     finally:
         for process in processes:
             process.close()
@@ -79,6 +80,7 @@ class _Process:
             running.stdin.flush()
             error, result = pickle.load(running.stdout)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+            running.kill()
             self.close()
             return Lost(f"exit code {running.returncode}")
         if error is not None:
@@ -92,10 +94,9 @@ class _Process:
             self._running.kill()
 
     def close(self) -> None:
-        """End the process, and forget it; nothing may run in it."""
+        """Let the process end, and forget it; nothing may run in it."""
         running, self._running = self._running, None
         if running is not None:
-            running.kill()
             running.communicate()
 
 
