@@ -66,6 +66,8 @@ def resume(path: str, settings: Settings) -> frozenset[str]:
         UsageError: the file cannot be used, or was written under other settings.
     """
     first = header(settings)
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device is read without end
+        raise UsageError(f"Cannot resume {path!r}: it is no regular file.")
     try:
         data = Path(path).read_bytes() if os.path.exists(path) else b""
         lines = data.split(b"\n")[:-1]  # what follows the last end of a line was cut off

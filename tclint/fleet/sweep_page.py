@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from tclint.core.units import bytes_text, count, percent_text, plural, time_text
+from tclint.core.units import count, percent_text, plural, time_text
 from tclint.core.version import __version__
 from tclint.fleet.frontier import front, neighbours, times_us
 from tclint.fleet.sweep import Sweep
-from tclint.fleet.sweep_report import change_text, point_text, price_kinds
+from tclint.fleet.sweep_report import change_text, memory_text, point_text, price_kinds
 from tclint.report.html.markup import text
 from tclint.report.html.page import document, island
 
@@ -46,7 +46,8 @@ def render(sweep: Sweep) -> str:
 {_table(sweep, fronts)}
 </main>
 <footer><p>tclint {text(__version__)}. Times are predictions for GPU kernels, not measurements. \
-A point is on the Pareto front if none with as many parameters takes less time.</p>
+A point is on the Pareto front if it fits the GPU and none with as many parameters takes less time; \
+! marks more memory than the GPU has.</p>
 """
     before, after = document(f"sweep of {sweep.target}", body, ("models.js", "sweep.js"))
     return before + island(_data(sweep, fronts)) + after
@@ -112,7 +113,7 @@ def _rows(sweep: Sweep, fronts: list[frozenset[int]]) -> Iterator[str]:
             (count(cost.parameters), cost.parameters),
             (time_text(price.step_time_us), price.step_time_us),
             (percent_text(price.readiness_percent), price.readiness_percent),
-            (bytes_text(price.memory_bytes), price.memory_bytes),
+            (memory_text(price), price.memory_bytes),
             ("yes" if position in fronts[at] else "no", None),
             ("" if offer is None else change_text(offer), None),
         )
