@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 from collections import Counter
@@ -19,6 +21,9 @@ from tclint.report.formats.jsonlines import HEADER, records
 from tclint.report.load import load_report
 
 Document = Mapping[str, Any]
+
+_RUN = b'{"type": "run"'
+"""What the header begins with."""
 
 _DONE = ("entry", "error")
 """Records that end what a target has: those before them belong to it."""
@@ -66,17 +71,15 @@ def resume(path: str, settings: Settings) -> frozenset[str]:
         UsageError: the file cannot be used, or was written under other settings.
     """
     first = header(settings)
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device is read without end
-        raise UsageError(f"Cannot resume {path!r}: it is no regular file.")
     try:
         data = Path(path).read_bytes() if os.path.exists(path) else b""
         lines = data.split(b"\n")[:-1]  # what follows the last end of a line was cut off
-        if not lines:
+        if not lines and _RUN.startswith(data[: len(_RUN)]):
             Path(path).write_text(first, encoding="utf-8")
             return frozenset()
         found = [json.loads(line) for line in lines]
-        done = [at for at, record in enumerate(found) if record["type"] in (*_DONE, "run")]
         _check_header(path, found[0], json.loads(first))
+        done = _done(found)
         kept = sum(len(line) + 1 for line in lines[: done[-1] + 1])
         if kept < len(data):
             os.truncate(path, kept)
@@ -86,6 +89,51 @@ def resume(path: str, settings: Settings) -> frozenset[str]:
         raise UsageError(f"{path!r} holds no results of 'tclint fleet'; give another file.") from None
     names = (found[at]["target"] for at in done if found[at]["type"] in _DONE)
     return frozenset(before for name in names for before in _without_sets(name))
+
+
+def _done(found: Sequence[Document]) -> list[int]:
+    """Where the header and what ends targets are, without the last target if a part of it was cut off."""
+    done = [0, *(at for at, record in enumerate(found) if record["type"] in _DONE)]
+    starts = [at for at, following in itertools.pairwise([*done, len(found)]) if following > at + 1]
+    if not starts:
+        return done
+    last = found[starts[-1] + 1 :]
+    errors = sum(record["type"] == "error" for record in last)
+    ended = {None, *(record["target"] for record in last if record["type"] in _DONE)}
+    for record in last:
+        if record["type"] == "metric" and (
+            record["target"] not in ended or (record["name"] == "target_errors" and record["value"] > errors)
+        ):
+            return [at for at in done if at <= starts[-1]]
+    return done
+
+
+@contextlib.contextmanager
+def alone(path: str) -> Iterator[None]:
+    """With a file that no other run appends to, where the system can tell; makes the file.
+
+    Raises:
+        UsageError: another run does, or it cannot be written.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device has no end
+        raise UsageError(f"Cannot resume {path!r}: it is no regular file.")
+    try:
+        file = open(path, "ab")  # noqa: SIM115
+    except OSError as error:
+        raise UsageError(f"Cannot resume {path!r}: {error.strerror or error}.") from None
+    with file:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"Another run is writing to {path!r}; give each run a file of its own, and merge them with "
+                "'tclint merge'."
+            ) from None
+        except (ImportError, OSError):  # Windows, or a file system without locks
+            pass
+        yield
 
 
 def _without_sets(name: str) -> Iterator[str]:
