@@ -15,7 +15,7 @@ from tclint.report.html.markup import text
 from tclint.report.html.page import document, island
 
 ROWS = 2_000
-"""Of the table, those of the fronts first; the chart has every point."""
+"""Of the table, those of the fronts first; the chart has every point that fits."""
 _HEADER = (
     "point",
     "GPU",
@@ -47,14 +47,14 @@ def render(sweep: Sweep) -> str:
 </main>
 <footer><p>tclint {text(__version__)}. Times are predictions for GPU kernels, not measurements. \
 A point is on the Pareto front if it fits the GPU and none with as many parameters takes less time; \
-! marks more memory than the GPU has.</p>
+! marks more memory than the GPU has, and the chart leaves such points out.</p>
 """
     before, after = document(f"sweep of {sweep.target}", body, ("models.js", "sweep.js"))
     return before + island(_data(sweep, fronts)) + after
 
 
 def _data(sweep: Sweep, fronts: list[frozenset[int]]) -> dict[str, Any]:
-    """By GPU and precision: [point, parameters, time, ready, on the front] of every point."""
+    """By GPU and precision: [point, parameters, time, ready, on the front] of every point that fits."""
     positions = sorted(sweep.costs)
     is_per_sample = len({cost.batch for cost in sweep.costs.values()}) > 1
     return {
@@ -72,6 +72,7 @@ def _data(sweep: Sweep, fronts: list[frozenset[int]]) -> dict[str, Any]:
                         int(position in fronts[at]),
                     ]
                     for position, time_us in times_us(sweep, at).items()
+                    if sweep.costs[position].prices[at].fits
                 ],
             }
             for at, kind in enumerate(price_kinds(sweep))
