@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -110,7 +113,7 @@ def fleet(
     from tclint.engine.check import check
     from tclint.engine.report_cache import ReportCache
     from tclint.fleet.bulk import check_tasks
-    from tclint.fleet.results import header, merge, resume
+    from tclint.fleet.results import Known, alone, header, merge, resume
     from tclint.fleet.targets import tasks_of
 
     settings = check((), settings).settings  # what is wrong is refused before anything is written
@@ -118,17 +121,18 @@ def fleet(
     streams = format_name == "jsonl"
     with contextlib.ExitStack() as stack:
         results = resumed
-        if not resumed and (written or not streams):
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tclint-"))
-            results = os.path.join(folder, "results.jsonl")
-        known = resume(results, settings) if results else frozenset()
-        left = tuple(task for task in tasks if task.name not in known)
+        if resumed:
+            stack.enter_context(alone(resumed))
+        elif written or not streams:
+            results = stack.enter_context(_temporary())
+        known = resume(results, settings) if results else Known()
+        left = tuple(task for task in tasks if task.name not in known.names)
         if len(left) < len(tasks):
             say(f"note: {resumed} has {len(tasks) - len(left)} of {len(tasks)} targets already.")
         prints = streams and not resumed
         if prints:
             write_stdout(header(settings))
-        worst = 0
+        worst = known.exit_code
         kept = ReportCache() if settings.cache else None
         with ProgressLine() as progress:
             for done in check_tasks(left, settings.jobs, progress, scheduler, kept):
@@ -139,14 +143,30 @@ def fleet(
                 for error in done.errors:
                     say(f"error: {error}")
                 worst = max(worst, done.exit_code)
-        if not written and streams:
+        if streams and not written:
             return worst
         document = merge([results])
         if streams:
             write_files(document, (results,), written, Style(verbosity=min(verbose, 1)))
         else:
             show(document, (results,), format_name, written, verbose=verbose, no_color=no_color)
-        return max(worst, int(document["summary"]["exit_code"]))
+        return worst
+
+
+@contextlib.contextmanager
+def _temporary() -> Iterator[str]:
+    """A file for results, which stays if the run ends before they are reported."""
+    folder = tempfile.mkdtemp(prefix="tclint-")
+    results = os.path.join(folder, "results.jsonl")
+    try:
+        yield results
+    except BaseException:
+        if os.path.exists(results) and '"type": "metric"' in Path(results).read_text(encoding="utf-8"):
+            say(f"note: the results so far are in {results}; '--resume {results}' goes on from them.")
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _append(path: str, lines: str) -> None:

@@ -69,7 +69,7 @@ class Condition:
             parts = [tree.left, tree.right]
         elif isinstance(tree, ast.Compare) and all(type(sign) in _COMPARISONS for sign in tree.ops):
             parts = [tree.left, *tree.comparators]
-        elif isinstance(tree, ast.Name) or (isinstance(tree, ast.Constant) and _is_number(tree.value)):
+        elif _name(tree) or (isinstance(tree, ast.Constant) and _is_number(tree.value)):
             return
         else:
             raise self._refused(f"has {ast.unparse(tree)!r}, which is not evaluated")
@@ -93,8 +93,9 @@ class Condition:
                     return False
                 left = right
             return True
-        if isinstance(tree, ast.Name):
-            return self._named(tree.id, values)
+        name = _name(tree)
+        if name:
+            return self._named(name, values)
         assert isinstance(tree, ast.Constant)
         return tree.value
 
@@ -109,6 +110,14 @@ class Condition:
     def _refused(self, why: str, hint: str = "") -> UsageError:
         hint = hint or " Write numbers and arguments with + - * / // %, comparisons, and, or, not."
         return UsageError(f"--where {self._text!r} {why}.{hint}")
+
+
+def _name(tree: ast.expr) -> str:
+    """The argument that 'width' or 'config.n_layer' names, '' for what is no name."""
+    if isinstance(tree, ast.Attribute):
+        before = _name(tree.value)
+        return f"{before}.{tree.attr}" if before else ""
+    return tree.id if isinstance(tree, ast.Name) else ""
 
 
 def _is_number(value: object) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 SPREAD = 4
-"""Points traced beside the corners, only to compare with."""
+"""Points traced beside the corners, only to compare with; more where there are more arguments."""
+CANDIDATES = 64
+"""Points that each of them is chosen from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,7 @@ class Samples:
     corners: tuple[Point, ...]
     """Where all arguments are small, or large, and where one is as small or large as it gets."""
     spread: tuple[Point, ...]
-    """Others, far apart."""
+    """Others, far apart, with odd sizes: those that code which rounds to multiples of 8 does not keep."""
 
     @property
     def learned_from(self) -> tuple[Point, ...]:
@@ -65,9 +68,30 @@ def samples_of(points: Sequence[Point]) -> Samples:
         for value in (min(ranks[axis]), max(ranks[axis])):
             if value not in reached:
                 corners.append(next(point for point in points if point[axis] == value))
-    step = len(points) / (SPREAD + 1)
-    spread = tuple(points[int((at + 1) * step)] for at in range(SPREAD)) if len(points) > SPREAD else ()
-    return Samples(base, ends, tuple(corners), spread)
+    return Samples(base, ends, tuple(corners), _spread(points))
+
+
+def _spread(points: Sequence[Point]) -> tuple[Point, ...]:
+    """One point from each part of the grid: the first with the least round sizes, the others each with the
+    least round size of one argument."""
+    axes = range(len(points[0]))
+    count = max(SPREAD, len(axes) + 1)
+    if len(points) <= count:
+        return ()
+    choice = random.Random(0)  # regular steps would find values as regular: all of them even, say
+    found = []
+    for at in range(count):
+        part = points[at * len(points) // count : (at + 1) * len(points) // count]
+        tried = choice.sample(part, min(CANDIDATES, len(part)))
+        weighed = axes if at == 0 else [(at - 1) % len(axes)]
+        roundness = [sum(_twos(point[axis]) for axis in weighed) for point in tried]
+        found.append(tried[roundness.index(min(roundness))])
+    return tuple(found)
+
+
+def _twos(size: int) -> int:
+    """How many times 2 divides it."""
+    return (size & -size).bit_length() - 1
 
 
 def _others(point: Point, axis: int) -> Point:

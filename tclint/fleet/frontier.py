@@ -39,13 +39,13 @@ def times_us(sweep: Sweep, at: int) -> Mapping[int, float]:
 
 
 def front(sweep: Sweep, at: int) -> frozenset[int]:
-    """The points that no other one beats: none with as many parameters takes less time, and none with more
-    takes the same."""
+    """The points that fit the GPU and that no other such beats: none with as many parameters takes less time,
+    and none with more takes the same."""
     best_us = float("inf")
     found = []
     times = times_us(sweep, at)
     for position in sorted(times, key=lambda p: (-sweep.costs[p].parameters, times[p])):
-        if times[position] < best_us:
+        if times[position] < best_us and sweep.costs[position].prices[at].fits:
             best_us = times[position]
             found.append(position)
     return frozenset(found)
@@ -53,6 +53,8 @@ def front(sweep: Sweep, at: int) -> frozenset[int]:
 
 def neighbours(sweep: Sweep, at: int) -> dict[int, Neighbour]:
     """Of each point that has one, the faster neighbour with the fewest more parameters, of those the fastest.
+
+    One that does not fit the GPU is none.
 
     Another batch makes no other model, so it is none.
     """
@@ -68,7 +70,8 @@ def neighbours(sweep: Sweep, at: int) -> dict[int, Neighbour]:
             line.sort(key=lambda position: (sweep.costs[position].parameters, times[position]))
             for place, one in enumerate(line):
                 same = (p for p in line[:place] if sweep.costs[p].parameters == sweep.costs[one].parameters)
-                offers = (_neighbour(sweep, times, axis, one, other) for other in (*same, *line[place + 1 :]))
+                held = (p for p in (*same, *line[place + 1 :]) if sweep.costs[p].prices[at].fits)
+                offers = (_neighbour(sweep, times, axis, one, other) for other in held)
                 offered = next((offer for offer in offers if offer is not None), None)
                 if offered is not None and (one not in found or _rank(offered) < _rank(found[one])):
                     found[one] = offered

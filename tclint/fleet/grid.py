@@ -17,7 +17,8 @@ from tclint.tracing.worker.target_arguments import literal, parse_arguments
 BATCH = "batch"
 """Name of the axis that `--batch` makes."""
 MOST_POINTS = 1_000_000
-_RANGE = re.compile(r"(?P<start>\d+):(?P<stop>\d+)(:(?P<step>\d+))?")
+_RANGE = re.compile(r"(?P<start>\d{1,18}):(?P<stop>\d{1,18})(:(?P<step>\d{1,18}))?")
+_LIKE_A_RANGE = re.compile(r"-?\d[\d.e-]*(:-?\d[\d.e-]*){1,2}")
 _PIECE = re.compile(r"""(?:"[^"]*"|'[^']*'|[^,])+""")
 _BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
 
@@ -27,11 +28,12 @@ Values = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An argument that is swept; `texts` are its values as `--arg` takes them."""
+    """An argument that is swept."""
 
     name: str
+    texts: Mapping[str, str]
+    """The values as `--arg` takes them, by their reprs: 1, 1.0 and True are three."""
     values: Values
-    texts: tuple[str, ...]
 
     @property
     def is_size(self) -> bool:
@@ -50,6 +52,10 @@ class Grid:
     def names(self) -> tuple[str, ...]:
         return tuple(axis.name for axis in self.axes)
 
+    def text_at(self, position: int) -> str:
+        """A point as people read it: 'width=512 heads=8'."""
+        return " ".join(map("{}={}".format, self.names, self.points[position]))
+
     def settings_at(self, point: Values, settings: Settings) -> Settings:
         """The settings that the point is traced under."""
         texts = list(settings.arguments)
@@ -58,7 +64,7 @@ class Grid:
             if axis.name == BATCH:
                 batch = value
             else:
-                texts.append(f"{axis.name}={axis.texts[axis.values.index(value)]}")
+                texts.append(f"{axis.name}={axis.texts[repr(value)]}")
         return replace(settings, arguments=tuple(texts), batch=batch)
 
 
@@ -75,7 +81,7 @@ def grid_of(settings: Settings, batch: str, where: str) -> tuple[Grid, Settings]
     for spec in parse_arguments(settings.arguments):
         texts = _texts(spec.text, f"--arg {spec.name}")
         if len(texts) == 1:
-            fixed[spec.name] = spec.text
+            fixed[spec.name] = texts[0] if _RANGE.fullmatch(spec.text) else spec.text
         else:
             axes.append(_axis(spec.name, texts))
     if batch:
@@ -111,14 +117,13 @@ def _kept(axes: Sequence[Axis], fixed: Mapping[str, object], where: str) -> tupl
 
 
 def _axis(name: str, texts: Sequence[str]) -> Axis:
-    values: list[Any] = []
-    distinct: list[str] = []
+    values: dict[str, Any] = {}
+    distinct: dict[str, str] = {}
     for text in texts:
         value = literal(text)
-        if value not in values:
-            values.append(value)
-            distinct.append(text)
-    return Axis(name, tuple(values), tuple(distinct))
+        values.setdefault(repr(value), value)
+        distinct.setdefault(repr(value), text)
+    return Axis(name, distinct, tuple(values.values()))
 
 
 def _batch_axis(text: str) -> Axis:
@@ -138,6 +143,11 @@ def _texts(text: str, option: str) -> list[str]:
         if (stop - start) // step >= MOST_POINTS:
             raise UsageError(f"{option}={text} has more than {MOST_POINTS:,} values; take larger steps.")
         return [str(value) for value in range(start, stop + 1, step)]
+    if _LIKE_A_RANGE.fullmatch(text):
+        raise UsageError(
+            f"{option}={text[:60]} is no range of whole numbers such as 256:1024:64; list other values with "
+            "commas."
+        )
     parts: list[str] = []
     pending = ""
     for match in _PIECE.finditer(text):

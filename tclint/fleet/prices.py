@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from tclint.config.settings import Precision, Settings
 from tclint.core.errors import TargetError
 from tclint.cost.estimate import Estimate, estimate
+from tclint.cost.memory.step_memory import fits
 from tclint.cost.scenario import Scenario
 from tclint.engine.model_pass import as_priced
 from tclint.fleet.cluster import Lost, Place, completed, connected
@@ -35,6 +36,8 @@ class Price:
     """NaN: no operator has a formula there."""
     readiness_percent: float
     memory_bytes: int
+    fits: bool
+    """Whether the GPU's memory holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ def _price(found: Estimate) -> Price:
         found.step_time_us if is_known else math.nan,
         found.readiness_percent if is_known else math.nan,
         found.memory.total_bytes,
+        fits(found.memory.total_bytes, found.gpu),
     )
 
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tclint.config.settings import Settings
+from tclint.config.settings import FailOn, Settings
 from tclint.core.errors import UsageError
 from tclint.core.finding import LEVEL_ORDER
 from tclint.core.rule import CRASH_CODE
 from tclint.engine.report import Report
 from tclint.report.formats.json import LEVELS, clean, to_dict
-from tclint.report.formats.jsonlines import HEADER, records
+from tclint.report.formats.jsonlines import HEADER, LISTS, records
 from tclint.report.load import load_report
 
 Document = Mapping[str, Any]
+
+_RUN = b'{"type": "run"'
+"""What the header begins with."""
 
 _DONE = ("entry", "error")
 """Records that end what a target has: those before them belong to it."""
@@ -59,8 +65,22 @@ def _line(record: Document) -> str:
 # ---------------------------------------------------------------- going on
 
 
-def resume(path: str, settings: Settings) -> frozenset[str]:
-    """The names of the targets that a file has; what was cut off behind them is removed. Makes the file.
+_KEPT = ("type", "target", "name", "value", "code", "level")
+"""What going on needs of a record: whole ones of thousands of targets take a GiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a file has already."""
+
+    names: frozenset[str] = frozenset()
+    """Of targets."""
+    exit_code: int = 0
+    """Of a run that found the same."""
+
+
+def resume(path: str, settings: Settings) -> Known:
+    """What a file has; what was cut off behind its last target is removed. Makes the file.
 
     Raises:
         UsageError: the file cannot be used, or was written under other settings.
@@ -69,12 +89,14 @@ def resume(path: str, settings: Settings) -> frozenset[str]:
     try:
         data = Path(path).read_bytes() if os.path.exists(path) else b""
         lines = data.split(b"\n")[:-1]  # what follows the last end of a line was cut off
-        if not lines:
+        if not lines and _RUN.startswith(data[: len(_RUN)]):
             Path(path).write_text(first, encoding="utf-8")
-            return frozenset()
-        found = [json.loads(line) for line in lines]
-        done = [at for at, record in enumerate(found) if record["type"] in (*_DONE, "run")]
-        _check_header(path, found[0], json.loads(first))
+            return Known()
+        _check_header(path, json.loads(lines[0]), json.loads(first))
+        found = [
+            {name: record[name] for name in _KEPT if name in record} for record in map(json.loads, lines)
+        ]
+        done = _done(found)
         kept = sum(len(line) + 1 for line in lines[: done[-1] + 1])
         if kept < len(data):
             os.truncate(path, kept)
@@ -83,7 +105,55 @@ def resume(path: str, settings: Settings) -> frozenset[str]:
     except (ValueError, KeyError, TypeError, IndexError):
         raise UsageError(f"{path!r} holds no results of 'tclint fleet'; give another file.") from None
     names = (found[at]["target"] for at in done if found[at]["type"] in _DONE)
-    return frozenset(before for name in names for before in _without_sets(name))
+    return Known(
+        frozenset(before for name in names for before in _without_sets(name)),
+        _exit_code(found[: done[-1] + 1], settings.fail_on),
+    )
+
+
+def _done(found: Sequence[Document]) -> list[int]:
+    """Where the header and what ends targets are, without the last target if a part of it was cut off."""
+    done = [0, *(at for at, record in enumerate(found) if record["type"] in _DONE)]
+    starts = [at for at, following in itertools.pairwise([*done, len(found)]) if following > at + 1]
+    if not starts:
+        return done
+    last = found[starts[-1] + 1 :]
+    errors = sum(record["type"] == "error" for record in last)
+    ended = {None, *(record["target"] for record in last if record["type"] in _DONE)}
+    for record in last:
+        if record["type"] == "metric" and (
+            record["target"] not in ended or (record["name"] == "target_errors" and record["value"] > errors)
+        ):
+            return [at for at in done if at <= starts[-1]]
+    return done
+
+
+@contextlib.contextmanager
+def alone(path: str) -> Iterator[None]:
+    """With a file that no other run appends to, where the system can tell; makes the file.
+
+    Raises:
+        UsageError: another run does, or it cannot be written.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device has no end
+        raise UsageError(f"Cannot resume {path!r}: it is no regular file.")
+    try:
+        file = open(path, "ab")  # noqa: SIM115
+    except OSError as error:
+        raise UsageError(f"Cannot resume {path!r}: {error.strerror or error}.") from None
+    with file:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                f"Another run is writing to {path!r}; give each run a file of its own, and merge them with "
+                "'tclint merge'."
+            ) from None
+        except (ImportError, OSError):  # Windows, or a file system without locks
+            pass
+        yield
 
 
 def _without_sets(name: str) -> Iterator[str]:
@@ -160,11 +230,7 @@ def _statistics(rows: Sequence[Document]) -> list[dict[str, Any]]:
 def _summary(document: Document) -> dict[str, Any]:
     findings = document["findings"]
     by_level = Counter(finding["level"] for finding in findings)
-    fail_on = document["settings"]["fail_on"]
-    fails = fail_on != "never" and any(
-        LEVEL_ORDER[finding["level"]] <= LEVEL_ORDER[fail_on] for finding in findings
-    )
-    crashed = bool(document["errors"]) or any(finding["code"] == CRASH_CODE for finding in findings)
+    records = [{"type": LISTS[name], **item} for name in ("findings", "errors") for item in document[name]]
     return {
         "findings": len(findings),
         "by_level": {level: by_level[level] for level in LEVELS},
@@ -172,5 +238,17 @@ def _summary(document: Document) -> dict[str, Any]:
         "suppressed": sum(row["suppressed"] for row in document["statistics"]),
         "baselined": 0,
         "source_files": 0,
-        "exit_code": 2 if crashed else int(fails),
+        "exit_code": _exit_code(records, document["settings"]["fail_on"]),
     }
+
+
+def _exit_code(records: Sequence[Document], fail_on: FailOn) -> int:
+    """Of a run with these records, as `check` has it."""
+    findings = [record for record in records if record["type"] == "finding"]
+    if any(record["type"] == "error" for record in records):
+        return 2
+    if any(finding["code"] == CRASH_CODE for finding in findings):
+        return 2
+    if fail_on == "never":
+        return 0
+    return int(any(LEVEL_ORDER[finding["level"]] <= LEVEL_ORDER[fail_on] for finding in findings))

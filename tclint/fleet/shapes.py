@@ -75,14 +75,23 @@ def learn(
     return formulas
 
 
+_WINDOW = ("stride", "padding", "dilation", "kernel_size")
+"""Attributes that resizing leaves as they are, though arguments such as a patch size may set them."""
+
+
 def is_same_program(one: Graph, other: Graph) -> bool:
-    """Whether two traces ran the same operators on tensors of as many dims."""
+    """Whether two traces ran the same operators, with the same windows, on tensors of as many dims."""
     return _program(one) == _program(other)
 
 
 def _program(graph: Graph) -> list[tuple[object, ...]]:
     return [
-        (op.name, op.module_path, *((len(spec.shape), spec.dtype) for spec in (*op.inputs, *op.outputs)))
+        (
+            op.name,
+            op.module_path,
+            *map(op.attributes.get, _WINDOW),
+            *((len(spec.shape), spec.dtype) for spec in (*op.inputs, *op.outputs)),
+        )
         for op in graph.ops
     ]
 

@@ -199,7 +199,7 @@ class _Run:
         base = graphs[part.positions[samples.base]]
         learned_from = part.traces_of(graphs, samples.learned_from)
         if any(not is_same_program(base, graph) for _, graph in learned_from):
-            return Unresolved("the model runs other operators at other points")
+            return Unresolved("the model runs other operators or strides at other points")
         points = tuple(part.positions)
         formulas = learn(base, learned_from, points)
         if isinstance(formulas, Unresolved):
@@ -208,7 +208,8 @@ class _Run:
         for point, graph in part.traces_of(graphs, samples.all):
             resized = shapes.at(point)
             if resized is None or not self._pricing.is_same_step(resized, graph):
-                return Unresolved("resizing gives another step than a trace does")
+                where = self._grid.text_at(part.positions[point])
+                return Unresolved(f"resizing gives another step than a trace does, at {where}")
         missing = tuple(point for point in points if part.positions[point] not in self.costs)
         return Family(base, formulas, missing)
 

@@ -6,16 +6,16 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from tclint.core.units import bytes_text, count, percent_text, plural, time_text
+from tclint.core.units import count, percent_text, plural, time_text
 from tclint.core.version import __version__
 from tclint.fleet.frontier import front, neighbours, times_us
 from tclint.fleet.sweep import Sweep
-from tclint.fleet.sweep_report import change_text, point_text, price_kinds
+from tclint.fleet.sweep_report import change_text, memory_text, point_text, price_kinds
 from tclint.report.html.markup import text
 from tclint.report.html.page import document, island
 
 ROWS = 2_000
-"""Of the table, those of the fronts first; the chart has every point."""
+"""Of the table, those of the fronts first; the chart has every point that fits."""
 _HEADER = (
     "point",
     "GPU",
@@ -46,14 +46,15 @@ def render(sweep: Sweep) -> str:
 {_table(sweep, fronts)}
 </main>
 <footer><p>tclint {text(__version__)}. Times are predictions for GPU kernels, not measurements. \
-A point is on the Pareto front if none with as many parameters takes less time.</p>
+A point is on the Pareto front if it fits the GPU and none with as many parameters takes less time; \
+! marks more memory than the GPU has, and the chart leaves such points out.</p>
 """
     before, after = document(f"sweep of {sweep.target}", body, ("models.js", "sweep.js"))
     return before + island(_data(sweep, fronts)) + after
 
 
 def _data(sweep: Sweep, fronts: list[frozenset[int]]) -> dict[str, Any]:
-    """By GPU and precision: [point, parameters, time, ready, on the front] of every point."""
+    """By GPU and precision: [point, parameters, time, ready, on the front] of every point that fits."""
     positions = sorted(sweep.costs)
     is_per_sample = len({cost.batch for cost in sweep.costs.values()}) > 1
     return {
@@ -71,6 +72,7 @@ def _data(sweep: Sweep, fronts: list[frozenset[int]]) -> dict[str, Any]:
                         int(position in fronts[at]),
                     ]
                     for position, time_us in times_us(sweep, at).items()
+                    if sweep.costs[position].prices[at].fits
                 ],
             }
             for at, kind in enumerate(price_kinds(sweep))
@@ -112,7 +114,7 @@ def _rows(sweep: Sweep, fronts: list[frozenset[int]]) -> Iterator[str]:
             (count(cost.parameters), cost.parameters),
             (time_text(price.step_time_us), price.step_time_us),
             (percent_text(price.readiness_percent), price.readiness_percent),
-            (bytes_text(price.memory_bytes), price.memory_bytes),
+            (memory_text(price), price.memory_bytes),
             ("yes" if position in fronts[at] else "no", None),
             ("" if offer is None else change_text(offer), None),
         )

@@ -55,7 +55,7 @@ def _text(sweep: Sweep) -> Iterator[str]:
         yield f"{plural(len(sweep.errors), 'point')} failed:"
         yield from (
             f"  {point_text(sweep, position)}: {printable(message)}"
-            for position, message in list(sweep.errors.items())[:NAMED]
+            for position, message in sorted(sweep.errors.items())[:NAMED]
         )
         if len(sweep.errors) > NAMED:
             yield f"  and {len(sweep.errors) - NAMED} more; --format json has all of them."
@@ -83,7 +83,7 @@ def _table(sweep: Sweep, at: int, price: Price) -> Iterator[str]:
             ("* " if position in best else "  ") + point_text(sweep, position),
             count(cost.parameters),
             flops_text(cost.flops),
-            bytes_text(priced.memory_bytes),
+            memory_text(priced),
             time_text(priced.step_time_us),
         )
         sample = (time_text(times[position]) if position in times else "unknown",) if per_sample else ()
@@ -91,6 +91,8 @@ def _table(sweep: Sweep, at: int, price: Price) -> Iterator[str]:
     sample_header = ("per sample",) if per_sample else ()
     header = ("  point", "parameters", "FLOPs", "memory", "step time", *sample_header, "readiness")
     yield from table(header, rows, indent="")
+    if not all(sweep.costs[position].prices[at].fits for position in shown):
+        yield "  ! more memory than the GPU has"
     if len(shown) < len(sweep.costs):
         others = len(sweep.costs) - len(shown)
         yield f"  {plural(others, 'other point')} besides; --format csv has all of them."
@@ -112,9 +114,13 @@ def change_text(offer: Neighbour) -> str:
     return printable(f"{change}: {more} parameters, {percent_text(offer.faster_percent)} faster")
 
 
+def memory_text(price: Price) -> str:
+    """'12.3 GiB', with a mark if the GPU has less."""
+    return bytes_text(price.memory_bytes) + ("" if price.fits else " !")
+
+
 def point_text(sweep: Sweep, position: int) -> str:
-    values = zip(sweep.grid.names, sweep.grid.points[position], strict=True)
-    return printable(" ".join(f"{name}={value}" for name, value in values))
+    return printable(sweep.grid.text_at(position))
 
 
 # ---------------------------------------------------------------- for programs
@@ -134,6 +140,7 @@ def _document(sweep: Sweep) -> dict[str, Any]:
                 "step_time_us": priced.step_time_us,
                 "readiness_percent": priced.readiness_percent,
                 "memory_bytes": priced.memory_bytes,
+                "fits": priced.fits,
                 "on_front": position in best[at],
                 "faster_neighbour": None
                 if offer is None
@@ -188,7 +195,7 @@ def _csv(sweep: Sweep) -> str:
 
 _COLUMNS = (
     "parameters", "flops", "batch", "gpu", "precision", "step_time_us", "readiness_percent", "memory_bytes",
-    "on_front", "faster_neighbour",
+    "fits", "on_front", "faster_neighbour",
 )  # fmt: skip
 
 
@@ -209,6 +216,7 @@ def _rows(sweep: Sweep) -> Iterator[dict[str, Any]]:
                 rounded(priced.step_time_us),
                 rounded(priced.readiness_percent),
                 priced.memory_bytes,
+                int(priced.fits),
                 int(position in best[at]),
                 None if offer is None else change_text(offer),
             )

@@ -93,7 +93,7 @@ def _shard(tasks: tuple[Task, ...], shard: str) -> tuple[Task, ...]:
 def _lines(file: str) -> list[tuple[str, str, tuple[str, ...]]]:
     """Target, where it stands, and the words behind it, of every line."""
     try:
-        text = Path(file).read_text(encoding="utf-8")
+        text = Path(file).read_text(encoding="utf-8-sig")  # as Windows editors save it
     except OSError as error:
         raise UsageError(f"Cannot read the targets in {file!r}: {error.strerror or error}.") from None
     except UnicodeDecodeError:

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from tclint.cli.main import cli
 from tclint.fleet import bulk, processes
+from tclint.fleet.results import alone
 from tclint.tracing.worker.client import Tracer
 
 Run = Callable[..., Result]
@@ -189,6 +190,64 @@ def test_resume_goes_on_where_it_stopped(run: Run, tmp_path: Path) -> None:
     again = run(*command, "--resume", "zoo.jsonl")
     assert "has 3 of 3 targets already" in again.stderr
     assert file.read_text() == whole
+
+
+def test_resume_redoes_a_target_of_which_one_entry_was_cut_off(run: Run, tmp_path: Path) -> None:
+    """A target with several sets of inputs has an entry for each, or an error."""
+    sets = ("--input-set", "8,512", "--input-set", "16,512", "--input-set", "16,513")
+    command = ("fleet", "zoo.py:build_small", *sets, "--gpu", "a100", "--resume", "zoo.jsonl")
+    file = tmp_path / "zoo.jsonl"
+    run(*command)
+    whole = file.read_text()
+    parts = whole.splitlines(keepends=True)
+    kinds = [record["type"] for record in lines(whole)]
+    assert kinds[-3:].count("error") >= 1
+    for left_out in (1, 2):
+        file.write_text("".join(parts[:-left_out]))
+        assert "already" not in run(*command).stderr
+        assert len(file.read_text().splitlines()) == len(parts)
+
+
+def test_a_run_that_is_stopped_says_where_its_results_are(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a report that is made at the end, what is done is kept for another run."""
+    check = bulk.check
+    seen = []
+
+    def stopping(targets: Any, *rest: Any, **named: Any) -> Any:
+        seen.extend(targets)
+        if len(seen) > 1:
+            raise KeyboardInterrupt
+        return check(targets, *rest, **named)
+
+    command = ("fleet", "zoo.py:build_small", "zoo.py:build_large", "--gpu", "a100", "--format", "concise")
+    monkeypatch.setattr(bulk, "check", stopping)
+    stopped = run(*command)
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    note = next(line for line in stopped.stderr.splitlines() if "the results so far are in" in line)
+    kept = note.rpartition("'--resume ")[2].partition("'")[0]
+    assert "has 1 of 2 targets already" in run(*command, "--resume", kept).stderr
+
+
+def test_a_resumed_run_exits_as_the_whole_would(run: Run) -> None:
+    command = ("fleet", "zoo.py:nothing", "--gpu", "a100", "--resume", "zoo.jsonl")
+    assert (run(*command).exit_code, run(*command).exit_code) == (2, 2)
+
+
+def test_resume_leaves_other_files_alone(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("no end of line")
+    assert "holds no results" in error_line(run("fleet", "zoo.py:Wide", "--resume", "note.txt"))
+    assert (tmp_path / "note.txt").read_text() == "no end of line"
+    assert "no regular file" in error_line(run("fleet", "zoo.py:Wide", "--resume", os.devnull))
+    with alone(str(tmp_path / "zoo.jsonl")):
+        assert "Another run is writing" in error_line(run("fleet", "zoo.py:Wide", "--resume", "zoo.jsonl"))
+
+
+def test_files_of_targets_that_windows_editors_saved(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "zoo.txt").write_bytes(b"\xef\xbb\xbfzoo.py:build_small # small\r\n\r\n")
+    assert names(run("fleet", "--targets", "zoo.txt", "--gpu", "a100").stdout) == ["zoo.py:build_small"]
 
 
 def test_resume_refuses_other_settings(run: Run, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -65,3 +66,17 @@ def test_samples_reach_every_end() -> None:
         values = [point[axis] for point in learned_from]
         assert (min(values), max(values)) == (diagonal[0][axis], diagonal[-1][axis])
     assert not set(samples_of(POINTS).spread) <= set(samples_of(POINTS).learned_from)
+
+
+def test_samples_have_sizes_that_rounding_to_eights_changes() -> None:
+    """Every other size of this grid is a multiple of 8, as are its ends, its middle and its fifths."""
+    samples = samples_of([(size,) for size in range(64, 1025, 4)])
+    assert any(size % 8 for (size,) in samples.all)
+
+
+def test_samples_have_an_odd_size_of_each_argument() -> None:
+    points = list(itertools.product(range(64, 321, 4), range(2, 9), range(16, 129, 8)))
+    samples = samples_of(points)
+    assert any(size % 8 for size, _, _ in samples.spread)
+    assert any(size % 2 for _, size, _ in samples.spread)
+    assert any(size % 16 for _, _, size in samples.spread)

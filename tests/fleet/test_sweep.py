@@ -20,6 +20,8 @@ from tclint.fleet.sweep_report import check_parquet
 Run = Callable[..., Result]
 
 MODELS = '''
+import types
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -85,6 +87,22 @@ class Rounded(nn.Module):
     def forward(self, x):
         return self.first(x)
 
+class Patches(nn.Module):
+    def __init__(self, width=64, patch=16, image=64):
+        super().__init__()
+        self.patch = nn.Conv2d(3, width, patch, patch)
+        self.position = nn.Parameter(torch.zeros(1, (image // patch) ** 2, width))
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x):
+        return self.out(self.patch(x).flatten(2).transpose(1, 2) + self.position)
+
+def patches(width=64, patch=16, image=64):
+    return Patches(width, patch, image), (torch.zeros(2, 3, image, image),)
+
+def nested(config=types.SimpleNamespace(width=64, bias=True)):
+    return nn.Linear(32, config.width, bias=config.bias), (torch.zeros(4, 32),)
+
 def example_inputs():
     return (torch.zeros(4, 64, dtype=torch.long),)
 '''
@@ -115,6 +133,7 @@ def error_line(result: Result) -> str:
     return line.removeprefix("error: ")
 
 
+A100_JSON = ("--gpu", "a100", "--format", "json")
 GRID = ("--arg", "width=96:320:32", "--arg", "heads=2,4,8", "--arg", "vocabulary=500,501,512")
 
 
@@ -305,13 +324,16 @@ def test_where_leaves_points_out(run: Run) -> None:
         (("--arg", "width=64"), "There is nothing to sweep"),
         (("--arg", "width=64:32"), "empty range"),
         (("--arg", "width=1:2000000"), "more than 1,000,000"),
+        (("--arg", "width=1:200000", "--arg", "heads=1:10"), "more than 1,000,000"),
+        (("--arg", f"width=1:{'9' * 5000}"), "is no range of whole numbers"),
+        (("--arg", "width=1.0:4.0:0.5"), "is no range of whole numbers"),
         (("--arg", "width=64,96", "--batch", "2,x"), "--batch takes sizes"),
         (("--arg", "batch=2,4", "--batch", "2,4"), "exclude each other"),
         (("--arg", "width=64,96", "--where", "width > 1e9"), "is true for no point"),
         (("--arg", "width=64,96", "--where", "widht > 1"), "Did you mean 'width'?"),
         (("--arg", "width=64,96", "--where", "width %"), "cannot be read"),
         (("--arg", "width=64,96", "--where", "__import__('os')"), "is not evaluated"),
-        (("--arg", "width=64,96", "--where", "width.real"), "is not evaluated"),
+        (("--arg", "width=64,96", "--where", "width.real"), "no argument of this sweep"),
         (("--arg", "width=64,96", "--where", "2 ** width"), "is not evaluated"),
         (("--arg", "width=64,96", "--where", "'a' * width"), "is not evaluated"),
         (("--arg", "width=64,96", "--where", "width / (width - 64)"), "divides by zero at width=64"),
@@ -354,3 +376,47 @@ def test_published_vocabulary(run: Run) -> None:
     result = run(GPT2, *sizes, "--input", "int64[8,1024]", "--format", "json")
     times = times_us(result, "vocab_size")
     assert sorted(times, key=times.__getitem__) == [50304, 51200, 50257]
+
+
+def test_a_patch_size_is_traced_per_value_and_the_rest_resized(run: Run) -> None:
+    """It is the stride of a convolution too, which resizing leaves as it is."""
+    arguments = ("--arg", "patch=8,16", "--arg", "width=32:320:32", "--arg", "image=64,96,128", *A100_JSON)
+    found = document(run("model.py:patches", *arguments))
+    assert (found["notes"], found["errors"]) == ([], [])
+    assert len(found["points"]) == 60
+    assert found["traced"] <= 30
+    position = {"patch": 8, "width": 224, "image": 96}
+    (point,) = (item for item in found["points"] if item["arguments"] == position)
+    alone = document(
+        run("model.py:patches", *(f"--arg={k}={v},{v + 8}" for k, v in position.items()), *A100_JSON)
+    )
+    assert alone["points"][0]["prices"][0]["step_time_us"] == point["prices"][0]["step_time_us"]
+
+
+def test_a_point_that_does_not_fit_the_gpu_is_no_advice(run: Run) -> None:
+    """More samples per step are faster per sample, but 16 GiB hold a few only."""
+    arguments = ("model.py:Plain", "--arg", "width=64", "--batch", "1000,1000000000", "--input", "8,32")
+    found = document(run(*arguments, "--gpu", "v100", "--format", "json"))
+    told = [(price["fits"], price["on_front"]) for item in found["points"] for price in item["prices"]]
+    assert told == [(True, True), (False, False)]
+    shown = run(*arguments, "--gpu", "v100").stdout
+    assert shown.count(" GiB !") == 1
+    assert "! more memory than the GPU has" in shown
+
+
+def test_equal_values_of_other_types_are_points_of_their_own(run: Run) -> None:
+    found = document(run("model.py:nested", "--arg", "config.bias=True,1,1.0,False", *A100_JSON))
+    assert [item["arguments"]["config.bias"] for item in found["points"]] == [True, 1, 1.0, False]
+
+
+def test_conditions_name_arguments_of_arguments(run: Run) -> None:
+    arguments = ("--arg", "config.width=64,96,128", "--where", "config.width % 64 == 0", *A100_JSON)
+    found = document(run("model.py:nested", *arguments))
+    assert [item["arguments"]["config.width"] for item in found["points"]] == [64, 128]
+
+
+def test_a_range_of_one_value_is_that_value(run: Run) -> None:
+    found = document(
+        run("model.py:Plain", "--arg", "width=64:64", "--batch", "2,4", "--input", "8,32", *A100_JSON)
+    )
+    assert (len(found["points"]), found["errors"]) == (2, [])

@@ -13,9 +13,9 @@ from tclint.analysis.graph_context import GraphContext
 from tclint.config.precisions import PRECISION_FACTS, why_impossible
 from tclint.config.settings import COMPARISONS, PRECISIONS, ComparisonKind, Precision
 from tclint.cost.estimate import Estimate, estimate
-from tclint.cost.gpu import Gpu, all_gpus
+from tclint.cost.gpu import all_gpus
 from tclint.cost.math_units import tf32_switches, unit_class
-from tclint.cost.memory.step_memory import BatchMemory, batch_memory
+from tclint.cost.memory.step_memory import BatchMemory, batch_memory, fits
 from tclint.cost.rows import Memory
 from tclint.cost.scenario import Layout, Scenario
 from tclint.cost.transforms.casts import running
@@ -208,7 +208,7 @@ class WhatIf:
             tensor_core_time_percent=after.tensor_core_time_percent,
             uncertainty_percent=after.uncertainty_percent,
             memory_bytes=memory,
-            fits=_fits(memory, after.gpu),
+            fits=fits(memory, after.gpu),
             calibrated=after.products_calibrated,
             present=ratio == 1.0 and after.scenario == before.scenario,
             note=note,
@@ -274,10 +274,6 @@ def _lines_of(context: GraphContext, scenario: Scenario) -> _Lines | str:
     plain = batch_memory(batch, memories[0], memories[1], checkpointed=False)
     assert plain is not None
     return plain, batch_memory(batch, memories[0], memories[1], checkpointed=True)
-
-
-def _fits(memory_bytes: int, gpu: Gpu) -> bool:
-    return BatchMemory(1, 0.0, float(memory_bytes)).largest(gpu) >= 1
 
 
 def _uses_cudnn(found: Estimate) -> bool:

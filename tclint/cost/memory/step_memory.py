@@ -155,6 +155,11 @@ class BatchMemory:
         return int(available / self.per_sample_bytes)
 
 
+def fits(memory_bytes: int, gpu: Gpu) -> bool:
+    """Whether the GPU holds a step that needs so much, with RESERVED_BYTES left."""
+    return memory_bytes <= gpu.dram_gib * 2**30 - RESERVED_BYTES
+
+
 def batch_memory(
     batch: int, at_batch: Memory, at_double: Memory, *, checkpointed: bool
 ) -> BatchMemory | None:
