@@ -22,7 +22,7 @@ from tclint.plugin import GraphRule
 class Mine(GraphRule):
     '''One line.{PAGE}
     '''
-    code, name, since, level, confidence = "{{code}}", "{{name}}", "1", "info", "high"
+    code, name, level, confidence = "{{code}}", "{{name}}", "info", "high"
     sources = ("Handbook, chapter 1",)
 
     def check(self, context):
@@ -92,7 +92,6 @@ def test_a_bad_local_rule_file_is_one_sentence(tmp_path: Path, source: str, says
 GOOD_FIELDS = """\
     code = "ZZZ001"
     name = "mine"
-    since = "1"
     level = "info"
     confidence = "high"
     sources = ("Handbook, chapter 1",)
@@ -124,8 +123,6 @@ def test_the_rule_that_the_next_tests_spoil_is_good(tmp_path: Path) -> None:
         ("code", "7"),
         ("name", None),
         ("name", "'Not Kebab'"),
-        ("since", None),
-        ("since", "1.0"),
         ("level", None),
         ("level", "'fatal'"),
         ("level", "['info']"),
@@ -225,7 +222,7 @@ from tclint.plugin import GraphRule, SourceRule
 class Traced(GraphRule):
     '''Traced side.{PAGE}
     '''
-    code, name, since, level, confidence = "ZZZ001", "mine", "1", "info", "high"
+    code, name, level, confidence = "ZZZ001", "mine", "info", "high"
     sources = ("Handbook, chapter 1",)
 
     def check(self, context):
@@ -234,7 +231,7 @@ class Traced(GraphRule):
 class Read(SourceRule):
     '''Read side.{PAGE}
     '''
-    code, name, since, level, confidence = "{{code}}", "{{name}}", "1", "info", "high"
+    code, name, level, confidence = "{{code}}", "{{name}}", "info", "high"
     sources = ("Handbook, chapter 1",)
     triggers = ("nn",)
 
