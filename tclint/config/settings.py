@@ -308,12 +308,6 @@ class Settings:
         "In folders, read only files that differ from this git revision.",
     )
     baseline: str = setting("", kinds.FILE, "Do not list findings accepted in this file.")
-    frameworks: tuple[str, ...] = setting(
-        (),
-        kinds.FILES,
-        "TOML files with frameworks that scale losses themselves, in the format of frameworks.toml.",
-        has_flag=False,
-    )
     rules: tuple[str, ...] = setting(
         (),
         kinds.FILES,

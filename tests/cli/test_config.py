@@ -65,7 +65,6 @@ jobs = 2
 exclude = ["generated/"]
 baseline = "known.json"
 rules = ["./lint_rules"]
-frameworks = "house.toml"
 """
     settings = load_config(write(tmp_path, text))
     assert settings == Settings(
@@ -97,7 +96,6 @@ frameworks = "house.toml"
         exclude_root=str(tmp_path),
         baseline=str(tmp_path / "known.json"),
         rules=(str(tmp_path / "lint_rules"),),
-        frameworks=(str(tmp_path / "house.toml"),),
     )
 
 
