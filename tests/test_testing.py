@@ -45,7 +45,7 @@ PAGE = """One line.
 
 class Seeds(SourceRule):
     __doc__ = PAGE
-    code, name, since, level, confidence = "ZZZ001", "seeds", "1", "info", "high"
+    code, name, level, confidence = "ZZZ001", "seeds", "info", "high"
     sources = ("Handbook, chapter 1",)
     triggers = ("manual_seed",)
     makes_edits = False
@@ -73,7 +73,7 @@ class Seeds(SourceRule):
 
 class Linears(GraphRule):
     __doc__ = PAGE
-    code, name, since, level, confidence = "ZZZ002", "linears", "1", "info", "high"
+    code, name, level, confidence = "ZZZ002", "linears", "info", "high"
     sources = ("Handbook, chapter 1",)
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
@@ -206,8 +206,8 @@ def test_a_folder_that_is_not_of_examples_fails(tmp_path: Path, texts: dict[str,
 
 
 def test_the_class_is_checked_as_well(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="`since`"):
-        check_rule(variant(since=""), write(tmp_path, invalid_seeded=SEEDED, valid_plain=PLAIN))
+    with pytest.raises(UsageError, match="`sources`"):
+        check_rule(variant(sources=()), write(tmp_path, invalid_seeded=SEEDED, valid_plain=PLAIN))
 
 
 def test_graph_rules_run_on_build_model(tmp_path: Path) -> None:

@@ -54,7 +54,6 @@ class ApexAmp(SourceRule):
 
     code = "AMP015"
     name = "apex-amp"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = ("NVIDIA apex, README: apex.amp is deprecated in favour of torch.amp",)

@@ -37,7 +37,6 @@ class AutocastDeviceMismatch(SourceRule):
 
     code = "AMP022"
     name = "autocast-device-mismatch"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = ("PyTorch Automatic Mixed Precision package, torch.autocast: its parameters",)

@@ -32,7 +32,6 @@ class AutocastFp32Dtype(SourceRule):
 
     code = "AMP023"
     name = "autocast-fp32-dtype"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

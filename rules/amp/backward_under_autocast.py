@@ -44,7 +44,6 @@ class BackwardUnderAutocast(SourceRule):
 
     code = "AMP006"
     name = "backward-under-autocast"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

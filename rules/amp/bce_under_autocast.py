@@ -49,7 +49,6 @@ class BceUnderAutocast(SourceRule):
 
     code = "AMP007"
     name = "bce-under-autocast"
-    since = "0.1.0"
     level = "error"
     confidence = "high"
     sources = (

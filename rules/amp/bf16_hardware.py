@@ -36,7 +36,6 @@ class Bf16OnPreAmpere(SourceRule):
 
     code = "AMP017"
     name = "bf16-on-pre-ampere"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

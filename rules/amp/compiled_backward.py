@@ -36,7 +36,6 @@ class CompileBackwardAutocast(SourceRule):
 
     code = "AMP024"
     name = "compile-backward-autocast"
-    since = "0.1.0"
     level = "warning"
     confidence = "low"
     enabled_by_default = False

@@ -39,7 +39,6 @@ class CustomFunctionNoCustomFwd(SourceRule):
 
     code = "AMP025"
     name = "custom-function-no-custom-fwd"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

@@ -67,7 +67,6 @@ class DeprecatedCudaAmp(SourceRule):
 
     code = "AMP014"
     name = "deprecated-cuda-amp"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (

@@ -39,7 +39,6 @@ class Fp32IslandMissingFloat(SourceRule):
 
     code = "AMP027"
     name = "fp32-island-missing-float"
-    since = "0.1.0"
     level = "warning"
     confidence = "medium"
     sources = (

@@ -48,7 +48,6 @@ class HalfModelWithAutocast(SourceRule):
 
     code = "AMP009"
     name = "half-model-with-autocast-or-scaler"
-    since = "0.1.0"
     level = "error"
     confidence = "high"
     sources = (

@@ -41,7 +41,6 @@ class HalfTargets(SourceRule):
 
     code = "AMP030"
     name = "half-targets"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

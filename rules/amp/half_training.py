@@ -44,7 +44,6 @@ class HalfTrainNoScaler(SourceRule):
 
     code = "AMP002"
     name = "half-train-no-scaler"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

@@ -36,7 +36,6 @@ class InPlaceUnderAutocast(SourceRule):
 
     code = "AMP026"
     name = "inplace-or-out-under-autocast"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (

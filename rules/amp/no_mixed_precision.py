@@ -63,7 +63,6 @@ class NoMixedPrecision(SourceRule):
 
     code = "AMP016"
     name = "no-mixed-precision"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

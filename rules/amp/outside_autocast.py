@@ -45,7 +45,6 @@ class ProductOutsideAutocast(GraphRule):
 
     code = "AMP029"
     name = "product-outside-autocast"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

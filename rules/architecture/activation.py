@@ -5,11 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from tclint.analysis.activations import NOT_FUSABLE
 from tclint.analysis.layers import indices_of, producers, worth_saying_unpriced
 from tclint.analysis.share_findings import share_finding
 from tclint.plugin import Effect, Finding, Graph, GraphContext, GraphRule, Op
 
+_NOT_FUSABLE = frozenset(
+    [
+        "leaky_relu",
+        "hardswish",
+        "hardsigmoid",
+        "mish",
+        "prelu",
+        "selu",
+        "celu",
+        "rrelu",
+        "glu",
+        "log_sigmoid",
+        "hardshrink",
+        "softshrink",
+        "threshold",
+    ]
+)
+"""Operators outside the list of the NVIDIA cuDNN Developer Guide, runtime fusion engines: relu (clipped too),
+tanh, sigmoid, elu, gelu, softplus, swish (silu)."""
 _BETWEEN = frozenset({"norm"})
 _FUSED_INTO = frozenset({"conv", "linear", "matmul"})
 
@@ -40,7 +58,6 @@ class ActivationNotFusable(GraphRule):
 
     code = "ARC007"
     name = "activation-not-fusable"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = ("NVIDIA cuDNN 8 Developer Guide, Runtime Fusion Engine: supported pointwise operations",)
@@ -49,7 +66,7 @@ class ActivationNotFusable(GraphRule):
         if context.settings.compiled:
             return
         ops = [
-            op for op in context.graph.ops if op.name in NOT_FUSABLE and _follows_product(op, context.graph)
+            op for op in context.graph.ops if op.name in _NOT_FUSABLE and _follows_product(op, context.graph)
         ]
         if not ops or not worth_saying_unpriced(context, indices_of(ops)):
             return

@@ -47,7 +47,6 @@ class ManualAttentionInSource(SourceRule):
 
     code = "ARC005"
     name = "manual-attention"
-    since = "0.1.0"
     level = "warning"
     confidence = "medium"
     sources = (

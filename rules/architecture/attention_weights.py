@@ -42,7 +42,6 @@ class MhaNeedWeights(SourceRule):
 
     code = "ARC017"
     name = "mha-need-weights"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (

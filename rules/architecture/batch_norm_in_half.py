@@ -41,7 +41,6 @@ class BatchNormInHalf(SourceRule):
 
     code = "ARC019"
     name = "batchnorm-in-half"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

@@ -41,7 +41,6 @@ class RnnCellLoop(GraphRule):
 
     code = "ARC006"
     name = "rnn-cell-loop"
-    since = "0.1.0"
     level = "warning"
     confidence = "medium"
     sources = (

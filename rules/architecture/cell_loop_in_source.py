@@ -38,7 +38,6 @@ class RnnCellLoopInSource(SourceRule):
 
     code = "ARC006"
     name = "rnn-cell-loop"
-    since = "0.1.0"
     level = "warning"
     confidence = "medium"
     sources = (

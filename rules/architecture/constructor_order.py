@@ -43,7 +43,6 @@ class ConstructorOrder(GraphRule):
 
     code = "ARC020"
     name = "ddp-constructor-order"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

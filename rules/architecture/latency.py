@@ -41,7 +41,6 @@ class LatencyBoundLayers(GraphRule):
 
     code = "ARC021"
     name = "latency-bound-layers"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

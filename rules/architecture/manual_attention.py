@@ -48,7 +48,6 @@ class ManualAttention(GraphRule):
 
     code = "ARC005"
     name = "manual-attention"
-    since = "0.1.0"
     level = "warning"
     confidence = "medium"
     sources = (

@@ -46,7 +46,6 @@ class MemoryBoundLayers(GraphRule):
 
     code = "ARC008"
     name = "memory-bound-layers"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

@@ -47,7 +47,6 @@ class PointwiseChains(GraphRule):
 
     code = "ARC016"
     name = "pointwise-chains"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

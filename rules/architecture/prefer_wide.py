@@ -34,7 +34,6 @@ class PreferWide(GraphRule):
 
     code = "ARC011"
     name = "prefer-wide"
-    since = "0.1.0"
     level = "info"
     confidence = "low"
     enabled_by_default = False

@@ -52,7 +52,6 @@ class ProbabilitiesBeforeLoss(SourceRule):
 
     code = "ARC012"
     name = "sigmoid-bceloss"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

@@ -41,7 +41,6 @@ class ProjectionsSeparate(GraphRule):
 
     code = "ARC004"
     name = "qkv-separate"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

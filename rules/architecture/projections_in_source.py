@@ -55,7 +55,6 @@ class ProjectionsSeparateInSource(SourceRule):
 
     code = "ARC004"
     name = "qkv-separate"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

@@ -45,7 +45,6 @@ class Sparse24Shape(GraphRule):
 
     code = "ARC015"
     name = "sparse-24-shape"
-    since = "0.1.0"
     level = "info"
     confidence = "low"
     enabled_by_default = False

@@ -62,7 +62,6 @@ class LmHeadNoPaddingTie(SourceRule):
 
     code = "ARC018"
     name = "lm-head-no-padding-tie"
-    since = "0.1.0"
     level = "warning"
     confidence = "medium"
     sources = (

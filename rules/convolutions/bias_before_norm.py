@@ -52,7 +52,6 @@ class ConvBiasBeforeBn(GraphRule):
 
     code = "ARC001"
     name = "conv-bias-before-bn"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (

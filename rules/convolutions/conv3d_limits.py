@@ -38,7 +38,6 @@ class Conv3dLimits(GraphRule):
 
     code = "ARC013"
     name = "conv3d-limits"
-    since = "0.1.0"
     level = "info"
     confidence = "low"
     enabled_by_default = False

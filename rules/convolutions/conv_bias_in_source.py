@@ -54,7 +54,6 @@ class ConvBiasBeforeBnInSource(SourceRule):
 
     code = "ARC001"
     name = "conv-bias-before-bn"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (

@@ -57,7 +57,6 @@ class DepthwiseConv(GraphRule):
 
     code = "ARC002"
     name = "depthwise-conv"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

@@ -41,7 +41,6 @@ class EarlyStageExtras(GraphRule):
 
     code = "ARC022"
     name = "early-stage-extras"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

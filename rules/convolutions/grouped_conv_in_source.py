@@ -46,7 +46,6 @@ class GroupedConvShapeInSource(SourceRule):
 
     code = "ARC003"
     name = "grouped-conv-shape"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

@@ -48,7 +48,6 @@ class GroupedConvShape(GraphRule):
 
     code = "ARC003"
     name = "grouped-conv-shape"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

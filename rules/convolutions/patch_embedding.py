@@ -55,7 +55,6 @@ class PatchEmbeddingConv(GraphRule):
 
     code = "ARC023"
     name = "patch-embedding-conv"
-    since = "0.1.0"
     level = "warning"
     confidence = "medium"
     sources = (

@@ -39,7 +39,6 @@ class UpsampleHires(GraphRule):
 
     code = "ARC009"
     name = "upsample-hires"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

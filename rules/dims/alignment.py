@@ -42,7 +42,6 @@ class LinearMisaligned(GraphRule):
 
     code = "DIM001"
     name = "linear-misaligned"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (
@@ -89,7 +88,6 @@ class ConvMisaligned(GraphRule):
 
     code = "DIM002"
     name = "conv-misaligned"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

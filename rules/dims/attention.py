@@ -57,7 +57,6 @@ class HeadDim(GraphRule):
 
     code = "DIM005"
     name = "head-dim"
-    since = "0.1.0"
     level = "warning"
     confidence = "medium"
     sources = (

@@ -50,7 +50,6 @@ class ExpertTokens(GraphRule):
 
     code = "DIM016"
     name = "expert-tokens"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

@@ -53,7 +53,6 @@ class FirstLayerC3(GraphRule):
 
     code = "DIM006"
     name = "first-layer-c3"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

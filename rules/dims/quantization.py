@@ -43,7 +43,6 @@ class Ampere128Bytes(GraphRule):
 
     code = "DIM010"
     name = "a100-128-byte"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (
@@ -95,7 +94,6 @@ class TileWaveQuantization(GraphRule):
 
     code = "DIM011"
     name = "tile-wave-quantization"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

@@ -35,7 +35,6 @@ class RnnMisaligned(GraphRule):
 
     code = "DIM004"
     name = "rnn-misaligned"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

@@ -56,7 +56,6 @@ class SequencePad(SourceRule):
 
     code = "DIM008"
     name = "sequence-pad"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (

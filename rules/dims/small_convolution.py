@@ -61,7 +61,6 @@ class FewChannels(GraphRule):
 
     code = "DIM007"
     name = "few-channels"
-    since = "0.1.0"
     level = "info"
     confidence = "low"
     enabled_by_default = False
@@ -127,7 +126,6 @@ class SmallConvolution(GraphRule):
 
     code = "DIM013"
     name = "conv-implicit-gemm-small"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = ("NVIDIA Convolutional Layers User's Guide: the dims of the implicit GEMM",)

@@ -59,7 +59,6 @@ class SmallGemm(GraphRule):
 
     code = "DIM012"
     name = "small-gemm"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

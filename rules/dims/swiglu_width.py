@@ -52,7 +52,6 @@ class SwigluTwoThirds(SourceRule):
 
     code = "DIM014"
     name = "swiglu-two-thirds"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

@@ -37,7 +37,6 @@ class TensorParallelDivisibility(GraphRule):
 
     code = "DIM015"
     name = "tp-divisibility"
-    since = "0.1.0"
     level = "warning"
     confidence = "medium"
     sources = (

@@ -54,7 +54,6 @@ class TokenCountMisaligned(GraphRule):
 
     code = "DIM009"
     name = "token-count-misaligned"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

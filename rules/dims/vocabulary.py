@@ -56,7 +56,6 @@ class VocabMisaligned(GraphRule):
 
     code = "DIM003"
     name = "vocab-misaligned"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

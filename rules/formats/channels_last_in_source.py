@@ -65,7 +65,6 @@ class ChannelsLastMissingInSource(SourceRule):
 
     code = "FMT001"
     name = "channels-last-missing"
-    since = "0.1.0"
     level = "warning"
     confidence = "medium"
     sources = (

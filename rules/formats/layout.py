@@ -56,7 +56,6 @@ class ChannelsLastMissing(GraphRule):
 
     code = "FMT001"
     name = "channels-last-missing"
-    since = "0.1.0"
     level = "warning"
     confidence = "medium"
     sources = (

@@ -42,7 +42,6 @@ class LayoutBreakingOp(GraphRule):
 
     code = "FMT006"
     name = "layout-breaking-op"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = ("PyTorch Channels Last Memory Format tutorial: operators without channels_last support",)
@@ -92,7 +91,6 @@ class NormWithoutNhwcKernel(GraphRule):
 
     code = "ARC010"
     name = "norm-without-nhwc-kernel"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = ("PyTorch Channels Last Memory Format tutorial: operators with channels_last kernels",)

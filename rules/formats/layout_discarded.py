@@ -31,7 +31,6 @@ class ChannelsLastDiscarded(SourceRule):
 
     code = "FMT002"
     name = "channels-last-discarded"
-    since = "0.1.0"
     level = "error"
     confidence = "high"
     sources = (

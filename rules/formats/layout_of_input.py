@@ -39,7 +39,6 @@ class ModelChannelsLastInputNot(SourceRule):
 
     code = "FMT003"
     name = "model-cl-input-not"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (

@@ -38,7 +38,6 @@ class InputChannelsLastModelNot(SourceRule):
 
     code = "FMT004"
     name = "input-cl-model-not"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

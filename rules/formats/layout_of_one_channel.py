@@ -31,7 +31,6 @@ class ContiguousInsteadOfTo(SourceRule):
 
     code = "FMT007"
     name = "contiguous-vs-to"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (

@@ -32,7 +32,6 @@ class ChannelsLastWrongRank(SourceRule):
 
     code = "FMT005"
     name = "cl-wrong-rank"
-    since = "0.1.0"
     level = "error"
     confidence = "high"
     sources = (

@@ -36,7 +36,6 @@ class Float64Model(SourceRule):
 
     code = "PRC007"
     name = "float64-model"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

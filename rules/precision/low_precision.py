@@ -135,7 +135,6 @@ class Fp8Dims(GraphRule):
 
     code = "PRC008"
     name = "fp8-dims"
-    since = "0.1.0"
     level = "error"
     confidence = "medium"
     sources = ("NVIDIA Transformer Engine documentation, FP8: both dims divisible by 16",)
@@ -179,7 +178,6 @@ class Int8Dims(GraphRule):
 
     code = "PRC009"
     name = "int8-dims"
-    since = "0.1.0"
     level = "warning"
     confidence = "medium"
     sources = (

@@ -42,7 +42,6 @@ class PrecisionBadValue(SourceRule):
 
     code = "PRC005"
     name = "precision-bad-value"
-    since = "0.1.0"
     level = "error"
     confidence = "high"
     sources = (

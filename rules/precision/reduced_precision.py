@@ -32,7 +32,6 @@ class ReducedPrecisionReduction(SourceRule):
 
     code = "PRC006"
     name = "reduced-precision-reduction"
-    since = "0.1.0"
     level = "info"
     confidence = "low"
     enabled_by_default = False

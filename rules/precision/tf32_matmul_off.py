@@ -53,7 +53,6 @@ class Tf32MatmulOff(SourceRule):
 
     code = "PRC001"
     name = "tf32-matmul-off"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

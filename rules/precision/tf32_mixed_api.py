@@ -37,7 +37,6 @@ class Tf32MixedApi(SourceRule):
 
     code = "PRC004"
     name = "tf32-mixed-api"
-    since = "0.1.0"
     level = "error"
     confidence = "high"
     sources = (

@@ -44,7 +44,6 @@ class Tf32Disabled(SourceRule):
 
     code = "PRC002"
     name = "tf32-disabled"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (
@@ -101,7 +100,6 @@ class Tf32LegacyApi(SourceRule):
 
     code = "PRC003"
     name = "tf32-legacy-api"
-    since = "0.1.0"
     level = "info"
     confidence = "low"
     enabled_by_default = False

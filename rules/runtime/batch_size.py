@@ -43,7 +43,6 @@ class BatchMultipleOf8(SourceRule):
 
     code = "RUN009"
     name = "batch-multiple-of-8"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

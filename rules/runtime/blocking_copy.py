@@ -40,7 +40,6 @@ class BlockingCopy(SourceRule):
 
     code = "RUN008"
     name = "blocking-h2d"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (

@@ -50,7 +50,6 @@ class CudnnBenchmarkOff(SourceRule):
 
     code = "RUN002"
     name = "cudnn-benchmark-off"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = ("PyTorch Performance Tuning Guide, Enable cuDNN auto-tuner: what cudnn.benchmark does",)
@@ -116,7 +115,6 @@ class DeterministicWithBenchmark(SourceRule):
 
     code = "RUN003"
     name = "deterministic-with-benchmark"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (

@@ -75,7 +75,6 @@ class CudnnBenchmarkMissing(SourceRule):
 
     code = "RUN001"
     name = "cudnn-benchmark-missing"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

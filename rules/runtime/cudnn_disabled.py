@@ -38,7 +38,6 @@ class CudnnDisabled(SourceRule):
 
     code = "RUN004"
     name = "cudnn-disabled"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = ("PyTorch torch.backends, torch.backends.cudnn.enabled: what it switches off",)

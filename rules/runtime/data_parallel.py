@@ -35,7 +35,6 @@ class DataParallel(SourceRule):
 
     code = "RUN013"
     name = "data-parallel"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

@@ -61,7 +61,6 @@ class DebugApisOn(SourceRule):
 
     code = "RUN005"
     name = "debug-apis-on"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

@@ -32,7 +32,6 @@ class DropLast(SourceRule):
 
     code = "RUN010"
     name = "drop-last"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

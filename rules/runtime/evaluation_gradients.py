@@ -57,7 +57,6 @@ class EvalWithoutNoGrad(SourceRule):
 
     code = "RUN016"
     name = "eval-without-no-grad"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

@@ -40,7 +40,6 @@ class OptimizerNotFused(SourceRule):
 
     code = "RUN012"
     name = "optimizer-not-fused"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

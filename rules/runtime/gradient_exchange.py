@@ -45,7 +45,6 @@ class DdpAccumulationWithoutNoSync(SourceRule):
 
     code = "RUN018"
     name = "ddp-accum-no-sync"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (

@@ -43,7 +43,6 @@ class NumWorkersZero(SourceRule):
 
     code = "RUN006"
     name = "num-workers-zero"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (

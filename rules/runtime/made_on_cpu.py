@@ -44,7 +44,6 @@ class CpuCreateThenCuda(SourceRule):
 
     code = "RUN015"
     name = "cpu-create-then-cuda"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (

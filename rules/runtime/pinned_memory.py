@@ -40,7 +40,6 @@ class PinMemoryMissing(SourceRule):
 
     code = "RUN007"
     name = "pin-memory-missing"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (

@@ -45,7 +45,6 @@ class SyncInLoop(SourceRule):
 
     code = "RUN014"
     name = "sync-in-loop"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (

@@ -34,7 +34,6 @@ class ZeroGradMemset(SourceRule):
 
     code = "RUN011"
     name = "zero-grad-memset"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (

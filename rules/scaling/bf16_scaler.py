@@ -51,7 +51,6 @@ class ScalerWithBf16(SourceRule):
 
     code = "AMP008"
     name = "scaler-with-bf16"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (

@@ -45,7 +45,6 @@ class ClipBeforeUnscale(SourceRule):
 
     code = "AMP003"
     name = "clip-before-unscale"
-    since = "0.1.0"
     level = "error"
     confidence = "high"
     sources = (
@@ -100,7 +99,6 @@ class ClipBeforeUnscale(SourceRule):
         return None
 
     def _report(self, context: SourceContext, view: View, clip: Op, step: Op, backward: Op | None) -> Finding:
-        since = ""
         what = "changed" if clip.kind == "cut" else "clipped"
         related = [context.related(step.node_id, f"`{step.scaler}` unscales only here")]
         if backward is not None:

@@ -33,7 +33,6 @@ class LossScaleConfig(SourceRule):
 
     code = "AMP019"
     name = "loss-scale-config"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = (

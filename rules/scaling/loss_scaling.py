@@ -63,7 +63,6 @@ class Fp16AutocastNoScaler(SourceRule):
 
     code = "AMP001"
     name = "fp16-autocast-no-scaler"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

@@ -37,7 +37,6 @@ class ScaledGradientInspection(SourceRule):
 
     code = "AMP020"
     name = "scaled-grad-inspection"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

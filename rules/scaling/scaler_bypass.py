@@ -50,7 +50,6 @@ class StepBypassesScaler(SourceRule):
 
     code = "AMP005"
     name = "optimizer-step-bypasses-scaler"
-    since = "0.1.0"
     level = "error"
     confidence = "high"
     sources = (

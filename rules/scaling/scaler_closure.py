@@ -32,7 +32,6 @@ class ScalerClosure(SourceRule):
 
     code = "AMP021"
     name = "scaler-closure"
-    since = "0.1.0"
     level = "error"
     confidence = "high"
     sources = ("PyTorch 2.13 torch/amp/grad_scaler.py, GradScaler.step: closures are refused",)

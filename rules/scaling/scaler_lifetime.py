@@ -53,7 +53,6 @@ class ScalerLifetime(SourceRule):
 
     code = "AMP011"
     name = "scaler-lifetime"
-    since = "0.1.0"
     level = "warning"
     confidence = "high"
     sources = (

@@ -35,7 +35,6 @@ class ScalerStateNotSaved(SourceRule):
 
     code = "AMP018"
     name = "scaler-state-not-saved"
-    since = "0.1.0"
     level = "info"
     confidence = "high"
     sources = ("PyTorch Automatic Mixed Precision recipe, Saving/Resuming: save the scaler's state as well",)

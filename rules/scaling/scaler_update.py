@@ -41,7 +41,6 @@ class StepWithoutUpdate(SourceRule):
 
     code = "AMP004"
     name = "step-without-update"
-    since = "0.1.0"
     level = "error"
     confidence = "high"
     sources = (

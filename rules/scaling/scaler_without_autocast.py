@@ -42,7 +42,6 @@ class ScalerWithoutAutocast(SourceRule):
 
     code = "AMP012"
     name = "scaler-without-autocast"
-    since = "0.1.0"
     level = "info"
     confidence = "medium"
     sources = (

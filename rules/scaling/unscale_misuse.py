@@ -47,7 +47,6 @@ class UnscaleMisuse(SourceRule):
 
     code = "AMP010"
     name = "unscale-misuse"
-    since = "0.1.0"
     level = "error"
     confidence = "high"
     sources = (

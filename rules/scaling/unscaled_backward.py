@@ -37,7 +37,6 @@ class UnscaledBackward(SourceRule):
 
     code = "AMP013"
     name = "unscaled-backward"
-    since = "0.1.0"
     level = "error"
     confidence = "high"
     sources = (

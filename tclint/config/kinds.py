@@ -128,14 +128,6 @@ def _size_mib(value: object) -> int:
     return int(mib)
 
 
-def _version(value: object) -> str:
-    """'11.8', '7.6.3', or a number such as 12."""
-    text = str(value).strip() if isinstance(value, str | int | float) else ""
-    if isinstance(value, bool) or not re.fullmatch(r"\d{1,4}(\.\d{1,4}){0,3}", text):
-        raise ValueError("expects a version such as '11.8' or '7.6.3'")
-    return text
-
-
 def _at_least(least: int, expected: str) -> Callable[[object], int]:
     """A whole number."""
 
@@ -203,7 +195,6 @@ PRICE = Kind(_price, "PRICE", _NUMBER)
 PERCENT = Kind(_percent, "PERCENT", _NUMBER)
 SECONDS = Kind(_seconds, "SECONDS", _NUMBER)
 SIZE_MIB = Kind(_size_mib, "SIZE", {"type": "integer", "minimum": 1})
-VERSION = Kind(_version, "VERSION", _TEXT)
 INPUTS = Kind(_names, "SPEC", _TEXTS)
 INPUT_SETS = Kind(_names, "SPECS", _TEXTS)
 ARGUMENTS = Kind(_names, "NAME=VALUE", _TEXTS)

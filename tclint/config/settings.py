@@ -172,20 +172,6 @@ class Settings:
         "Number of GPUs that layers are split over; heads, widths and vocabulary must be divisible by it.",
         places=("report", "baseline"),
     )
-    cuda: str = setting(
-        "",
-        kinds.VERSION,
-        "CUDA version, 11 or later if not given: before 11.0 matrix products need aligned dims to use "
-        "Tensor Cores at all.",
-        places=("report", "baseline"),
-    )
-    cudnn: str = setting(
-        "",
-        kinds.VERSION,
-        "cuDNN version, 7.6.3 or later if not given: before 7.6.3 convolutions need aligned channels to use "
-        "Tensor Cores at all.",
-        places=("report", "baseline"),
-    )
     optimizer: OptimizerName = setting(
         "adamw",
         one_of(OPTIMIZERS),
@@ -322,12 +308,6 @@ class Settings:
         "In folders, read only files that differ from this git revision.",
     )
     baseline: str = setting("", kinds.FILE, "Do not list findings accepted in this file.")
-    frameworks: tuple[str, ...] = setting(
-        (),
-        kinds.FILES,
-        "TOML files with frameworks that scale losses themselves, in the format of frameworks.toml.",
-        has_flag=False,
-    )
     rules: tuple[str, ...] = setting(
         (),
         kinds.FILES,

@@ -48,46 +48,37 @@ def write_bytes_atomically(path: str, data: bytes) -> None:
     Raises:
         UsageError: it cannot be written; what was there stays.
     """
-    temporary: str | None = None
-    if _is_device(path):
-        try:
-            with open(path, "wb") as file:
-                file.write(data)
-        except OSError as error:
-            raise _cannot_write(path, error) from error
-        return
-    # A link is followed: replacing it would silently detach it from the file that the user keeps.
-    target = os.path.realpath(path)
-    try:
-        descriptor, temporary = tempfile.mkstemp(prefix=".tclint-", dir=os.path.dirname(target))
-        with open(descriptor, "wb") as file:
+    if not _is_device(path):
+        with replacing(path, synced=False) as temporary, open(temporary, "wb") as file:
             file.write(data)
-        os.chmod(temporary, _mode_for(target))
-        os.replace(temporary, target)
-        temporary = None
+        return
+    try:
+        with open(path, "wb") as file:
+            file.write(data)
     except OSError as error:
         raise _cannot_write(path, error) from error
-    finally:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
 
 
 @contextlib.contextmanager
-def replacing(path: str) -> Iterator[str]:
+def replacing(path: str, *, synced: bool = True) -> Iterator[str]:
     """A file to write to, which takes the place of `path` once the block has ended without an error.
+
+    Args:
+        synced: whether its content is on the disk before it does.
 
     Raises:
         UsageError: it cannot be written; what was there stays.
     """
+    # A link is followed: replacing it would silently detach it from the file that the user keeps.
     target = os.path.realpath(path)
     temporary: str | None = None
     try:
         descriptor, temporary = tempfile.mkstemp(prefix=".tclint-", dir=os.path.dirname(target))
         os.close(descriptor)
         yield temporary
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
+        if synced:
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
         os.chmod(temporary, _mode_for(target))
         os.replace(temporary, target)
         temporary = None

@@ -36,8 +36,6 @@ class Rule:
     """Family and number, 'DIM003'; stable."""
     name: ClassVar[str]
     """kebab-case, reads as 'allow <name>'; stable."""
-    since: ClassVar[str]
-    """The tclint version that brought it."""
     level: ClassVar[Level]
     confidence: ClassVar[Confidence]
     sources: ClassVar[tuple[str, ...]]

@@ -34,7 +34,6 @@ _Check = tuple[Callable[[Any], bool], str]
 _FIELDS: dict[str, _Check] = {
     "code": (_matches(CODE_PATTERN), "two to six capital letters and three digits, such as 'ABC001'"),
     "name": (_matches(NAME_PATTERN), "words in kebab-case, such as 'large-dropout'"),
-    "since": (_is_text, "the version that brought the rule, such as '1.0'"),
     "level": (lambda value: value in get_args(Level), f"one of {', '.join(map(repr, get_args(Level)))}"),
     "confidence": (
         lambda value: value in get_args(Confidence),

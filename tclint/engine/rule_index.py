@@ -21,7 +21,7 @@ from tclint.source.source_rule import SourceRule
 
 PACKAGE = "tclint_rules"
 FILE = "index.json"
-_PLAIN = ("code", "name", "since", "level", "confidence", "enabled_by_default")
+_PLAIN = ("code", "name", "level", "confidence", "enabled_by_default")
 _TUPLES = ("triggers", "requires", "priced_as")
 
 

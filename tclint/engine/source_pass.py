@@ -15,7 +15,6 @@ from typing import TypeAlias
 from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding, Location
 from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME, apply_rule
-from tclint.source.names.frameworks import extended, names
 from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.cache import TablesCache
@@ -72,8 +71,6 @@ def lint(
     Raises:
         TargetError: a path does not exist, or is neither a folder nor a Python file.
     """
-    with extended(settings.frameworks):
-        names()  # what is wrong with the user's files is said before anything is read
     contents = contents or {}
     files, skipped = discover(paths, settings, contents)
     # Rules are asked about the settings when a file could concern them: some have to read data for it.
@@ -204,7 +201,7 @@ def lint_text(
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
     try:
-        with extended(settings.frameworks), _without_garbage_collection():
+        with _without_garbage_collection():
             context = SourceContext.of(path, parse_text(text), settings)
             found = [finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))]
     finally:

@@ -85,9 +85,7 @@ def rule_page(sides: Sequence[type[Rule]], style: Style) -> str:
     lines.append("")
     for rule in sides:
         state = "on by default" if rule.enabled_by_default else "off by default"
-        lines.append(
-            f"{rule.level}, {rule.confidence} confidence, {rule_kind(rule)} rule, {state}, since {rule.since}"
-        )
+        lines.append(f"{rule.level}, {rule.confidence} confidence, {rule_kind(rule)} rule, {state}")
     for name, parts in sections(sides):
         lines += ["", heading(name), *_bodies(parts, prose=name in _PROSE)]
     lines += ["", heading(REFERENCES), *_bodies(reference_texts(sides), prose=True)]
@@ -238,7 +236,6 @@ def _rule(rule: type[Rule]) -> dict[str, Any]:
         "confidence": rule.confidence,
         "kind": rule_kind(rule),
         "enabled_by_default": rule.enabled_by_default,
-        "since": rule.since,
         "summary": rule.summary(),
         "sources": list(rule.sources),
     }

@@ -380,7 +380,7 @@ def test_local_rules_are_listed_and_explained(run: Run, tmp_path: Path) -> None:
         '    """Ours alone.\n\n    What it does\n    It speaks to us.\n\n    Why it costs\n    Time.\n\n'
         "    Example\n        x\n\n    Use instead\n        y\n\n    When it does not apply\n    Never.\n"
         '    """\n'
-        "    code, name, since, level, confidence = 'OUR001', 'our-own', '1', 'info', 'low'\n"
+        "    code, name, level, confidence = 'OUR001', 'our-own', 'info', 'low'\n"
         "    sources = ('The team',)\n"
         "    def check(self, context):\n        return iter(())\n"
         "RULES = (Mine,)\n"
@@ -395,7 +395,7 @@ def test_a_rule_without_triggers_is_a_usage_error(run: Run, tmp_path: Path) -> N
     (tmp_path / "mine.py").write_text(
         "from tclint.plugin import SourceRule\n"
         "class Mine(SourceRule):\n"
-        "    code, name, since, level, confidence = 'OUR001', 'our-own', '1', 'info', 'low'\n"
+        "    code, name, level, confidence = 'OUR001', 'our-own', 'info', 'low'\n"
         "    sources = ('The team',)\n"
         "RULES = (Mine,)\n"
     )

@@ -47,8 +47,6 @@ mode = "infer"
 layout = "channels_last"
 quantized = "fp8"
 tensor-parallel = 4
-cuda = 10.2
-cudnn = "7.6.2"
 compiled = true
 optimizer = "sgd-momentum"
 accumulation = 4
@@ -67,7 +65,6 @@ jobs = 2
 exclude = ["generated/"]
 baseline = "known.json"
 rules = ["./lint_rules"]
-frameworks = "house.toml"
 """
     settings = load_config(write(tmp_path, text))
     assert settings == Settings(
@@ -77,8 +74,6 @@ frameworks = "house.toml"
         layout="channels_last",
         quantized="fp8",
         tensor_parallel=4,
-        cuda="10.2",
-        cudnn="7.6.2",
         compiled=True,
         optimizer="sgd-momentum",
         accumulation=4,
@@ -101,7 +96,6 @@ frameworks = "house.toml"
         exclude_root=str(tmp_path),
         baseline=str(tmp_path / "known.json"),
         rules=(str(tmp_path / "lint_rules"),),
-        frameworks=(str(tmp_path / "house.toml"),),
     )
 
 

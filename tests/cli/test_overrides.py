@@ -8,8 +8,9 @@ from tclint.core.rule import CRASH_CODE, CRASH_NAME
 from tclint.engine.rule_registry import Selection
 
 
-def finding(code: str, path: str, target: str | None = "model.py:build") -> Finding:
-    return Finding(code, "a-name", "warning", "high", "It is slow.", Location(path, 1), target=target)
+def finding(code: str, path: str) -> Finding:
+    place = Location(path, 1)
+    return Finding(code, "a-name", "warning", "high", "It is slow.", place, target="model.py:build")
 
 
 def codes(findings: list[Finding]) -> list[str]:
@@ -44,15 +45,6 @@ def test_extended_on_its_paths_only() -> None:
         select=("DIM001",), overrides=(Override(("tests/",), extend_select=("vocab-misaligned",)),)
     )
     assert codes(standing(FINDINGS, settings)) == ["DIM001", "DIM003", "DIM001"]
-
-
-def test_a_side_for_sources_that_is_off_stays_off_elsewhere() -> None:
-    settings = Settings(overrides=(Override(("tests/",), extend_select=("ARC007",)),))
-    found = [
-        finding("ARC007", path, target) for path in ("tests/a.py", "src/a.py") for target in ("m.py:f", None)
-    ]
-    assert standing(found, settings) == found[:3]
-    assert standing(found, Settings()) == [found[0], found[2]]
 
 
 def test_later_override_has_the_last_word() -> None:

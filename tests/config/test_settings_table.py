@@ -39,7 +39,6 @@ EXAMPLES: dict[Kind, str] = {
     kinds.PERCENT: "2.5%",
     kinds.SECONDS: "7",
     kinds.SIZE_MIB: "64MiB",
-    kinds.VERSION: "7.5",
     kinds.INPUTS: "int64[8,128]",
     kinds.INPUT_SETS: "8,64;8",
     kinds.ARGUMENTS: "width=64",
@@ -180,15 +179,15 @@ def test_the_json_report_states_it_under_its_name(setting: Setting) -> None:
 
 
 def test_names_that_files_hold() -> None:
-    """Reports and baselines that people keep have these; the lists only grow."""
+    """Reports and baselines that people keep have these."""
     priced = {
-        "gpus", "precision", "mode", "layout", "compiled", "quantized", "tensor_parallel", "cuda", "cudnn",
-        "optimizer", "accumulation", "batch", "min_gain_percent",
+        "gpus", "precision", "mode", "layout", "compiled", "quantized", "tensor_parallel", "optimizer",
+        "accumulation", "batch", "min_gain_percent",
     }  # fmt: skip
     stated = to_dict(Report(settings=Settings(), entries=(), findings=()))["settings"]
     assert priced | {"fail_on"} <= set(stated)
     assert priced | {"inputs", "arguments"} <= set(scenario_of(Settings()))
-    assert (stated["cuda"], stated["gpus"]) == (None, ["a100", "v100"])
+    assert stated["gpus"] == ["a100", "v100"]
 
 
 @every_setting

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tclint.config.settings import Settings
+from tclint.config.settings import Override, Settings
 from tclint.core.errors import UsageError
+from tclint.core.finding import Finding, Location
 from tclint.core.rule import DOC_SECTIONS
 from tclint.engine.rule_registry import Selection, all_rules, find_rule, load_rules
 from tclint.report.catalogue import rule_json, rule_page
@@ -22,7 +24,7 @@ from tclint.plugin import GraphRule
 class Mine(GraphRule):
     '''One line.{PAGE}
     '''
-    code, name, since, level, confidence = "{{code}}", "{{name}}", "1", "info", "high"
+    code, name, level, confidence = "{{code}}", "{{name}}", "info", "high"
     sources = ("Handbook, chapter 1",)
 
     def check(self, context):
@@ -92,7 +94,6 @@ def test_a_bad_local_rule_file_is_one_sentence(tmp_path: Path, source: str, says
 GOOD_FIELDS = """\
     code = "ZZZ001"
     name = "mine"
-    since = "1"
     level = "info"
     confidence = "high"
     sources = ("Handbook, chapter 1",)
@@ -124,8 +125,6 @@ def test_the_rule_that_the_next_tests_spoil_is_good(tmp_path: Path) -> None:
         ("code", "7"),
         ("name", None),
         ("name", "'Not Kebab'"),
-        ("since", None),
-        ("since", "1.0"),
         ("level", None),
         ("level", "'fatal'"),
         ("level", "['info']"),
@@ -225,7 +224,7 @@ from tclint.plugin import GraphRule, SourceRule
 class Traced(GraphRule):
     '''Traced side.{PAGE}
     '''
-    code, name, since, level, confidence = "ZZZ001", "mine", "1", "info", "high"
+    code, name, level, confidence = "ZZZ001", "mine", "info", "high"
     sources = ("Handbook, chapter 1",)
 
     def check(self, context):
@@ -234,7 +233,7 @@ class Traced(GraphRule):
 class Read(SourceRule):
     '''Read side.{PAGE}
     '''
-    code, name, since, level, confidence = "{{code}}", "{{name}}", "1", "info", "high"
+    code, name, level, confidence = "{{code}}", "{{name}}", "info", "high"
     sources = ("Handbook, chapter 1",)
     triggers = ("nn",)
 
@@ -258,6 +257,21 @@ def test_a_rule_may_have_a_side_for_each_pass(tmp_path: Path) -> None:
     assert page.count("Handbook, chapter 1") == 1
     assert json.loads(rule_json(sides))["source_side"]["summary"] == "Read side."
     assert json.loads(rule_json(find_rule("DIM003")))["source_side"] is None
+
+
+def test_a_side_that_is_off_stays_off_where_nothing_selects_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    text = TWO_SIDES.format(code="ZZZ001", name="mine")
+    file.write_text(text.replace('triggers = ("nn",)', 'triggers = ("nn",)\n    enabled_by_default = False'))
+    found = [
+        Finding("ZZZ001", "mine", "info", "high", "It is slow.", Location(path, 1), target=target)
+        for path in ("tests/a.py", "src/a.py")
+        for target in ("m.py:f", None)
+    ]
+    settings = Settings(rules=(str(file),))
+    selected = replace(settings, overrides=(Override(("tests/",), extend_select=("ZZZ001",)),))
+    assert [one for one in found if Selection(selected).allows(one)] == found[:3]
+    assert [one for one in found if Selection(settings).allows(one)] == [found[0], found[2]]
 
 
 def test_what_others_wrote_under_references_is_shown_above_the_sources(tmp_path: Path) -> None:

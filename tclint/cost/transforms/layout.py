@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from tclint.cost.scenario import Layout
 from tclint.graph.ops import Graph, Op, TensorSpec, channels_last_strides, contiguous_strides, numel
+from tclint.graph.ops.axis_order import PERMUTES, axis_order
 from tclint.graph.ops.op_tables import operators
 
 IMAGE_RANKS = (4, 5)
 
 _CONTIGUOUS_RESULT = operators("layout", "contiguous_result")
 _SLICES = operators("layout", "slices")
-_PERMUTES = operators("layout", "permutes")
 
 
 def apply_layout(graph: Graph, layout: Layout, keeping: frozenset[int] = frozenset()) -> Graph:
@@ -115,8 +115,8 @@ class _Layout:
         before = op.inputs[0]
         if source.strides is None or before.strides is None or spec.strides is None:
             return None, False
-        if op.name in _PERMUTES and sorted(source.shape) == sorted(spec.shape):
-            order = _permutation(op)
+        if op.name in PERMUTES and sorted(source.shape) == sorted(spec.shape):
+            order = axis_order(op)
             if order is not None:
                 return tuple(source.strides[axis] for axis in order), False
         if op.name in _SLICES and len(source.shape) == len(spec.shape):
@@ -157,23 +157,6 @@ def _strides_in_order(shape: tuple[int, ...], leader: TensorSpec) -> tuple[int, 
         result[axis] = step
         step *= max(shape[axis], 1)
     return tuple(result)
-
-
-def _permutation(op: Op) -> tuple[int, ...] | None:
-    rank = len(op.inputs[0].shape)
-    if op.name == "permute":
-        dims = op.attributes.get("dims")
-        return tuple(int(axis) % rank for axis in dims) if isinstance(dims, (list, tuple)) else None
-    if op.name in ("t", "mT"):
-        first, second = rank - 2, rank - 1
-    else:
-        first = op.attributes.get("dim0", op.attributes.get("axis0"))
-        second = op.attributes.get("dim1", op.attributes.get("axis1"))
-    if not isinstance(first, int) or not isinstance(second, int) or rank < 2:
-        return None
-    order = list(range(rank))
-    order[first % rank], order[second % rank] = order[second % rank], order[first % rank]
-    return tuple(order)
 
 
 def view_strides(

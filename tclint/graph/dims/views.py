@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tclint.graph.dims.call import Axes, Call, Piece, Unmodelled, rule
 from tclint.graph.dims.reshape import reshape
 from tclint.graph.dims.size import ONE, Size, concatenation, product
+from tclint.graph.ops.axis_order import PERMUTES, axis_order
 
 _OPEN_END = 1 << 60
 """torch writes the end of an open slice as the largest int64."""
@@ -24,41 +25,12 @@ def _view_as(call: Call) -> Sequence[Axes]:
     return (result,)
 
 
-@rule("permute")
+@rule(*PERMUTES)
 def _permute(call: Call) -> Sequence[Axes]:
-    axes = call.first()
-    return (tuple(axes[call.axis(dim, len(axes))] for dim in call.integers("dims")),)
-
-
-@rule("transpose", "swapaxes", "swapdims")
-def _transpose(call: Call) -> Sequence[Axes]:
-    axes = list(call.first())
-    names = ("dim0", "dim1") if "dim0" in call.op.attributes else ("axis0", "axis1")
-    first, second = (call.axis(call.integer(name), len(axes)) for name in names)
-    axes[first], axes[second] = axes[second], axes[first]
-    return (tuple(axes),)
-
-
-@rule("t", "numpy_T")
-def _reversed(call: Call) -> Sequence[Axes]:
-    return (tuple(reversed(call.first())),)
-
-
-@rule("mT", "mH", "matrix_H", "adjoint")
-def _matrix_transpose(call: Call) -> Sequence[Axes]:
-    *batch, rows, columns = call.first()
-    return ((*batch, columns, rows),)
-
-
-@rule("movedim", "moveaxis")
-def _movedim(call: Call) -> Sequence[Axes]:
-    axes = call.first()
-    rank = len(axes)
-    sources = [call.axis(dim, rank) for dim in call.integers("source")]
-    targets = [call.axis(dim, rank) for dim in call.integers("destination")]
-    moved = dict(zip(targets, sources, strict=True))
-    others = iter(dim for dim in range(rank) if dim not in sources)
-    return (tuple(axes[moved[dim] if dim in moved else next(others)] for dim in range(rank)),)
+    axes, order = call.first(), axis_order(call.op)
+    if order is None:
+        raise Unmodelled("an order of axes that it does not say")
+    return (tuple(axes[axis] for axis in order),)
 
 
 @rule("unsqueeze")

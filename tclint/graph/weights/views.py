@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tclint.graph.dims.views import slice_bounds
+from tclint.graph.ops.axis_order import PERMUTES, axis_order
 from tclint.graph.weights.axis import Axis, Fill, Scattered, concatenated, product, split
 from tclint.graph.weights.step import Padded, Step, rule, values_of
 from tclint.graph.weights.values import is_zero
@@ -68,41 +69,12 @@ def reshaped(axes: list[Axis], shape: list[tuple[int, int]]) -> list[Axis]:
     return [Axis.kept(1) if size == (1, 1) else next(parts) for size in shape]
 
 
-@rule("permute")
+@rule(*PERMUTES)
 def _permute(step: Step) -> Sequence[Padded]:
-    axes = step.inputs[0].axes
-    return [_viewed(step, [axes[dim] for dim in step.dims("dims", len(axes))])]
-
-
-@rule("transpose", "swapaxes", "swapdims")
-def _transpose(step: Step) -> Sequence[Padded]:
-    axes = list(step.inputs[0].axes)
-    names = ("dim0", "dim1") if "dim0" in step.old.attributes else ("axis0", "axis1")
-    first, second = (step.dims(name, len(axes))[0] for name in names)
-    if axes:
-        axes[first], axes[second] = axes[second], axes[first]
-    return [_viewed(step, axes)]
-
-
-@rule("t", "numpy_T")
-def _reversed(step: Step) -> Sequence[Padded]:
-    return [_viewed(step, step.inputs[0].axes[::-1])]
-
-
-@rule("mT", "mH", "matrix_H", "adjoint")
-def _matrix_transpose(step: Step) -> Sequence[Padded]:
-    *batch, rows, columns = step.inputs[0].axes
-    return [_viewed(step, [*batch, columns, rows])]
-
-
-@rule("movedim", "moveaxis")
-def _movedim(step: Step) -> Sequence[Padded]:
-    axes = step.inputs[0].axes
-    sources = step.dims("source", len(axes))
-    moved = dict(zip(step.dims("destination", len(axes)), sources, strict=True))
-    others = iter(dim for dim in range(len(axes)) if dim not in sources)
-    order = [moved[dim] if dim in moved else next(others) for dim in range(len(axes))]
-    return [_viewed(step, [axes[dim] for dim in order])]
+    axes, order = step.inputs[0].axes, axis_order(step.old)
+    if order is None:
+        raise step.inexact("it does not say the order of its axes")
+    return [_viewed(step, [axes[axis] for axis in order])]
 
 
 @rule("unsqueeze")

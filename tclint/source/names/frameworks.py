@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
-from tclint.core.errors import UsageError
-from tclint.core.toml import packaged_toml, parse_toml
+from tclint.core.toml import packaged_toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,78 +51,10 @@ class Names:
         return None
 
 
-_EXTENSIONS: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("frameworks", default=())
-
-
-@contextmanager
-def extended(paths: tuple[str, ...]) -> Iterator[None]:
-    """Within the block, `names()` holds what these files of the user add to frameworks.toml as well.
-
-    Raises:
-        UsageError: one of them cannot be read.
-    """
-    token = _EXTENSIONS.set(tuple((path, _read(path)) for path in paths))
-    try:
-        yield
-    finally:
-        _EXTENSIONS.reset(token)
-
-
-def names() -> Names:
-    """Known names: those of frameworks.toml and of the files in `extended`.
-
-    Raises:
-        UsageError: such a file is not like frameworks.toml.
-    """
-    return _load(_EXTENSIONS.get())
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except OSError as error:
-        raise UsageError(f"Cannot read {path}: {error.strerror or error}; fix `frameworks`.") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"Cannot read {path}: it is not UTF-8 (byte {error.start}).") from error
-
-
 @cache
-def _load(extensions: tuple[tuple[str, str], ...]) -> Names:
+def names() -> Names:
+    """Those of frameworks.toml."""
     data = packaged_toml("tclint.source.names", "frameworks.toml")
-    for path, text in extensions:
-        try:
-            added = parse_toml(text)
-        except ValueError as error:
-            raise UsageError(f"{path} is not valid TOML: {error}.") from error
-        _merge(data, added, path, "")
-    try:
-        return _names(data)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"{', '.join(path for path, _ in extensions)} does not have the form of tclint's frameworks.toml "
-            f"({type(error).__name__}: {error})."
-        ) from error
-
-
-def _merge(data: dict[str, Any], added: dict[str, Any], path: str, where: str) -> None:
-    for key, value in added.items():
-        known = data.get(key)
-        if known is None and not where:
-            raise UsageError(f"{path}: {key!r} is not a table of frameworks.toml; it has {', '.join(data)}.")
-        if known is None:
-            data[key] = value
-        elif isinstance(known, dict) and isinstance(value, dict):
-            _merge(known, value, path, f"{where}{key}.")
-        elif isinstance(known, list) and isinstance(value, list):
-            known.extend(value)
-        elif type(known) is type(value):
-            data[key] = value
-        else:
-            raise UsageError(f"{path}: {where}{key} must be a {type(known).__name__} as in frameworks.toml.")
-
-
-def _names(data: dict[str, Any]) -> Names:
     autocast = data["autocast"]
     return Names(
         autocast={
