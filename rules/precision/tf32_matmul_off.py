@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path, words
 from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
 from tclint.source.training.trained_layers import matmul_layers
+from tclint.source.training.trainers import trainings_in_float32
 
 _TF32_WORDS = (
     "allow_tf32",
@@ -16,6 +18,7 @@ _TF32_WORDS = (
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
     "NVIDIA_TF32_OVERRIDE",
 )
+_ELSEWHERE = (*_TF32_WORDS, "autocast", "bfloat16", "torch.float16", ".half()")
 _OTHER_PRECISIONS = words(
     "autocast bfloat16 float16 half fp16 bf16 mixed gradscaler amp float64 double tf32 quantize quantization"
 )
@@ -47,8 +50,9 @@ class Tf32MatmulOff(SourceRule):
     When it does not apply
     Compute capability below 8.0; programs under autocast or in another dtype; convolutions, for which
     cuDNN uses TF32 by default; numerical work that needs float32. The rule is silent if this file or one
-    that runs with it mentions a TF32 switch or a precision, if a training framework is imported, if the
-    layers are narrower than 256, and if it cannot see what the model consists of.
+    that runs with it mentions a TF32 switch or a precision, if a training framework is imported (but for
+    transformers' Trainer and Lightning, where they are seen to train in float32 because nobody says
+    otherwise), if the layers are narrower than 256, and if it cannot see what the model consists of.
     """
 
     code = "PRC001"
@@ -63,27 +67,23 @@ class Tf32MatmulOff(SourceRule):
         "PyTorch torch.set_float32_matmul_precision: the default is `highest`",
         "NVIDIA A100 Tensor Core GPU Architecture: 156 TFLOP/s in TF32 and 19.5 in float32",
     )
-    triggers = (".backward(",)
-    requires = (".step(",)
+    triggers = (".backward(", "TrainingArguments(", "Trainer(", "Fabric(")
+    pattern = re.compile(rb"\.step\(|\.train\(|\.fit\(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
-        if is_test_path(context.path) or not program.trainings or not context.on_gpu:
-            return
-        if (
+        if is_test_path(context.path) or (
             program.words & _OTHER_PRECISIONS
             or "fp32_precision" in context.tables.identifiers
             or "set_float32_matmul_precision" in context.tables.identifiers
-            or context.amp.framework
-            or context.amp.scaler_name
+            or imported_packages(context) & SCIENCE
         ):
             return
-        if imported_packages(context) & SCIENCE:
+        yield from self._by_framework(context)
+        if not program.trainings or not context.on_gpu or context.amp.framework or context.amp.scaler_name:
             return
         layers = matmul_layers(context)
-        if not layers:
-            return
-        if context.neighbours.mention((*_TF32_WORDS, "autocast", "bfloat16", "torch.float16", ".half()")):
+        if not layers or context.neighbours.mention(_ELSEWHERE):
             return
         training = program.trainings[0]
         where = training.function.qualified_name or "the module"
@@ -98,4 +98,29 @@ class Tf32MatmulOff(SourceRule):
                 "capability 8.0 and newer."
             ),
             identity=f"{training.function.qualified_name}",
+        )
+
+    def _by_framework(self, context: SourceContext) -> Iterator[Finding]:
+        found = [item for item in trainings_in_float32(context) if item.trained.products]
+        if not found or context.neighbours.mention((*_ELSEWHERE, "fp16", "bf16", "mixed_precision")):
+            return
+        first = found[0]
+        name = first.stated.qualified.rpartition(".")[2]
+        is_arguments = name.endswith("TrainingArguments")
+        switch = "Pass tf32=True"
+        if not is_arguments:
+            switch = 'Call `torch.set_float32_matmul_precision("high")` once before training'
+        yield self.finding(
+            context.location(first.stated.call.node_id),
+            f"This {name} trains {first.trained.products} in float32 and no TF32 switch is set: matrix "
+            "products run without Tensor Cores.",
+            related=(context.related(first.starts, "it trains here"),),
+            evidence={
+                "function": first.stated.function.qualified_name or "the module",
+                "layers": first.trained.products,
+                "float32_matmul_precision": "highest (default)",
+                "argument": "tf32=True" if is_arguments else None,
+            },
+            fix=Fix(f"{switch}, on GPUs of compute capability 8.0 and newer."),
+            identity=f"{name}:{first.stated.function.qualified_name}",
         )

@@ -9,7 +9,14 @@ from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import Called, has_star, is_test_path, keyword
 from tclint.source.syntax.tables import method_of, render
 from tclint.source.training.batch_copies import copies_in_training
-from tclint.source.training.loaders import dataset_made_by, loaders_of, placed_by, targets_of
+from tclint.source.training.loaders import (
+    dataset_made_by,
+    feeds_evaluation,
+    loaders_of,
+    placed_by,
+    targets_of,
+)
+from tclint.source.training.trainers import loader_of_lightning
 
 
 class PinMemoryMissing(SourceRule):
@@ -17,7 +24,8 @@ class PinMemoryMissing(SourceRule):
 
     What it does
     Finds a `DataLoader` without `pin_memory` whose batches a training loop copies to the GPU: in the same
-    function, or in one of the project that gets the loader, wrapped or not.
+    function, or in one of the project that gets the loader, wrapped or not; or a Trainer of Lightning on a
+    GPU, which gets it from `train_dataloader` or as an argument of `fit`.
 
     Why it costs
     The GPU can only copy from page-locked memory. From other memory the driver first copies through a
@@ -63,6 +71,9 @@ class PinMemoryMissing(SourceRule):
             if not copies and context.amp.framework in (None, "apex"):
                 where, copies = copies_in_training(context, loader)
             if not copies:
+                handed = loader_of_lightning(context, loader)
+                if handed and not feeds_evaluation(context, loader):
+                    yield self._of_lightning(context, loader, handed)
                 continue
             copy = copies[0]
             file = f" of {os.path.basename(where.path)}" if where is not context else ""
@@ -75,6 +86,16 @@ class PinMemoryMissing(SourceRule):
                 fix=Fix("Pass pin_memory=True, and non_blocking=True to the copies."),
                 identity=":".join((loader.function.qualified_name, *targets_of(loader))),
             )
+
+    def _of_lightning(self, context: SourceContext, loader: Called, handed: str) -> Finding:
+        return self.finding(
+            context.location(loader.call.node_id),
+            "This DataLoader has no pin_memory: Lightning's Trainer copies its batches through a staging "
+            "buffer.",
+            evidence={"pin_memory": False, "function": loader.function.qualified_name, "handed_to": handed},
+            fix=Fix("Pass pin_memory=True; Lightning copies with non_blocking=True by itself."),
+            identity=":".join((loader.function.qualified_name, *targets_of(loader))),
+        )
 
 
 def _in_memory(context: SourceContext, loader: Called) -> bool:

@@ -22,6 +22,9 @@ _IMPORT = re.compile(
     re.MULTILINE,
 )
 _WORD = re.compile(rb"\w+")
+_SCRIPTS = re.compile(r".*\.(sh|bash|slurm|ya?ml|md|rst|json)|Makefile", re.IGNORECASE)
+_SCRIPT_FOLDERS = ("", "scripts", "script", "bash", "configs", "config")
+_LARGEST_SCRIPT_BYTES = 200_000
 
 
 @dataclass
@@ -71,6 +74,21 @@ class Neighbours:
             if any(word in data for word in wanted):
                 return path
         return None
+
+    def scripts_match(self, pattern: re.Pattern[bytes]) -> bool:
+        """Whether a shell script, a configuration or a page beside the file, or in a folder above it in its
+        project, holds what the pattern matches."""
+        if not os.path.isfile(self.path):
+            return False
+        root = _root_of(self.path)
+        folder = os.path.dirname(os.path.abspath(self.path))
+        while True:
+            for path in _scripts_in(folder):
+                if pattern.search(_read(path)):
+                    return True
+            if folder == root or folder == os.path.dirname(folder):
+                return False
+            folder = os.path.dirname(folder)
 
     def importing(self, word: str) -> Iterator[str]:
         """Files that import this one and hold a word."""
@@ -129,7 +147,26 @@ def _root_of(path: str) -> str:
 def forget() -> None:
     """Read files anew, in a process that outlives what it read: an editor's server."""
     _project.cache_clear()
+    _scripts_in.cache_clear()
     _read.cache_clear()
+
+
+@lru_cache(maxsize=256)
+def _scripts_in(folder: str) -> tuple[str, ...]:
+    found = []
+    for inner in _SCRIPT_FOLDERS:
+        try:
+            entries = list(os.scandir(os.path.join(folder, inner)))
+        except OSError:
+            continue
+        found += [
+            entry.path
+            for entry in entries
+            if _SCRIPTS.fullmatch(entry.name)
+            and entry.is_file()
+            and entry.stat().st_size <= _LARGEST_SCRIPT_BYTES
+        ]
+    return tuple(found)
 
 
 @lru_cache(maxsize=4)
