@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path, keyword, words
-from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
+from tclint.source.training.precision_switches import SCIENCE, imported_packages
 from tclint.source.training.steps import is_repeated
-from tclint.source.training.trained_layers import trained_layers
-from tclint.source.training.trainers import trainings_in_float32
+from tclint.source.training.trained_layers import Parts, trained_layers
+from tclint.source.training.trainers import InFloat32, trainings_in_float32
 
 _OTHER = words(
     "autocast bfloat16 float16 half fp16 bf16 mixed gradscaler amp float64 double quantize quantization "
@@ -83,66 +83,49 @@ class NoMixedPrecision(SourceRule):
     pattern = re.compile(rb"\.step|\.train\(|\.fit\(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        if is_test_path(context.path) or program.words & _OTHER:
+        if is_test_path(context.path) or context.program.words & _OTHER:
             return
-        yield from self._by_framework(context)
-        if not program.trainings or context.amp.framework:
+        found = next(iter(trainings_in_float32(context)), None) or _loop(context)
+        if found is None or imported_packages(context) & SCIENCE or context.neighbours.mention(_ELSEWHERE):
             return
-        if "precision" in program.words and "recall" not in program.words:
-            return
-        if not context.on_gpu or imported_packages(context) & SCIENCE:
-            return
-        layers = trained_layers(context)
-        if not layers or not context.neighbours.known or context.neighbours.mention(_ELSEWHERE):
-            return
-        training = next((training for training in program.trainings if is_repeated(context, training)), None)
-        if training is None:
-            return
-        yield self.finding(
-            context.location(training.backward.call.node_id),
-            f"This loop trains {layers} in float32: nothing here, nor in the files that run with it, uses "
-            "mixed precision.",
-            related=training_evidence(context, training),
-            evidence={
-                "function": training.function.qualified_name or "the module",
-                "layers": layers,
-                "autocast": None,
-            },
-            effect=Effect(unknown="what a model gains depends on its shapes, which this file does not show"),
-            fix=Fix(
-                "Compute the loss under torch.autocast, in bfloat16 on GPUs that have it, or in float16 and "
-                "scale it with torch.amp.GradScaler; lint the model itself to see what it gains."
-            ),
-            identity=training.function.qualified_name,
+        fix = (
+            "Compute the loss under torch.autocast, in bfloat16 on GPUs that have it, or in float16 and "
+            "scale it with torch.amp.GradScaler; lint the model itself to see what it gains."
         )
-
-    def _by_framework(self, context: SourceContext) -> Iterator[Finding]:
-        found = trainings_in_float32(context)
-        if not found or imported_packages(context) & SCIENCE or context.neighbours.mention(_ELSEWHERE):
-            return
-        first = found[0]
-        name = first.stated.qualified.rpartition(".")[2]
-        is_arguments = name.endswith("TrainingArguments")
-        mixed = "bf16" if keyword(first.stated.call, "gpus") else "bf16-mixed"
-        argument = "bf16=True" if is_arguments else f'precision="{mixed}"'
-        older = argument.replace("bf16=", "fp16=").replace('"bf16', '"16')
-        missing = "neither bf16 nor fp16" if is_arguments else "no precision"
-        others = [
-            context.related(item.stated.call.node_id, "this says nothing of precision either")
-            for item in found[1:]
-            if item.stated.call.node_id != first.stated.call.node_id
-        ]
+        argument = None
+        if found.name.endswith("TrainingArguments"):
+            argument = "bf16=True"
+        elif found.name != "loop":  # Lightning 1 knows only "bf16"
+            argument = f'precision="{"bf16" if keyword(found.call, "gpus") else "bf16-mixed"}"'
+        if argument:
+            older = argument.replace("bf16=", "fp16=").replace('"bf16', '"16')
+            fix = f"Pass {argument} on GPUs of compute capability 8.0 and newer, {older} on older ones."
         yield self.finding(
-            context.location(first.stated.call.node_id),
-            f"This {name} has {missing}: {first.trained.layers} trains in float32.",
-            related=(context.related(first.starts, "it trains here"), *others),
+            context.location(found.call.node_id),
+            f"This {found.name} trains {found.parts.layers} in float32: nothing here, nor in the files that "
+            "run with it, uses mixed precision.",
+            related=(context.related(*found.shown),),
             evidence={
-                "function": first.stated.function.qualified_name or "the module",
-                "layers": first.trained.layers,
+                "function": found.function.qualified_name or "the module",
+                "layers": found.parts.layers,
+                "autocast": None,
                 "argument": argument,
             },
             effect=Effect(unknown="what a model gains depends on its shapes, which this file does not show"),
-            fix=Fix(f"Pass {argument} on GPUs of compute capability 8.0 and newer, {older} on older ones."),
-            identity=f"{name}:{first.stated.function.qualified_name}",
+            fix=Fix(fix),
+            identity=found.function.qualified_name,
         )
+
+
+def _loop(context: SourceContext) -> InFloat32 | None:
+    """A training loop of the file's own on a GPU, with layers to gain by."""
+    program = context.program
+    if not program.trainings or context.amp.framework or not context.on_gpu:
+        return None
+    if ("precision" in program.words and "recall" not in program.words) or not context.neighbours.known:
+        return None
+    layers = trained_layers(context)
+    training = next((training for training in program.trainings if is_repeated(context, training)), None)
+    if not layers or training is None:
+        return None
+    return InFloat32.of_loop(training, Parts(layers, "", ()))

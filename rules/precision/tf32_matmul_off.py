@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path, words
-from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
-from tclint.source.training.trained_layers import matmul_layers
-from tclint.source.training.trainers import trainings_in_float32
+from tclint.source.training.precision_switches import SCIENCE, imported_packages
+from tclint.source.training.trained_layers import Parts, matmul_layers
+from tclint.source.training.trainers import InFloat32, trainings_in_float32
 
 _TF32_WORDS = (
     "allow_tf32",
@@ -18,7 +18,6 @@ _TF32_WORDS = (
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
     "NVIDIA_TF32_OVERRIDE",
 )
-_ELSEWHERE = (*_TF32_WORDS, "autocast", "bfloat16", "torch.float16", ".half()")
 _OTHER_PRECISIONS = words(
     "autocast bfloat16 float16 half fp16 bf16 mixed gradscaler amp float64 double tf32 quantize quantization"
 )
@@ -49,10 +48,11 @@ class Tf32MatmulOff(SourceRule):
 
     When it does not apply
     Compute capability below 8.0; programs under autocast or in another dtype; convolutions, for which
-    cuDNN uses TF32 by default; numerical work that needs float32. The rule is silent if this file or one
-    that runs with it mentions a TF32 switch or a precision, if a training framework is imported (but for
-    transformers' Trainer and Lightning, where they are seen to train in float32 because nobody says
-    otherwise), if the layers are narrower than 256, and if it cannot see what the model consists of.
+    cuDNN uses TF32 by default; transformers' `torch_compile`, which switches TF32 on; numerical work that
+    needs float32. The rule is silent if this file or one that runs with it mentions a TF32 switch or a
+    precision, if a training framework is imported (but for transformers' Trainer and Lightning, where they
+    are seen to train in float32 because nobody says otherwise), if the layers are narrower than 256, and if
+    it cannot see what the model consists of.
     """
 
     code = "PRC001"
@@ -79,48 +79,38 @@ class Tf32MatmulOff(SourceRule):
             or imported_packages(context) & SCIENCE
         ):
             return
-        yield from self._by_framework(context)
-        if not program.trainings or not context.on_gpu or context.amp.framework or context.amp.scaler_name:
+        compiles = any("torch_compile" in name for name in program.lower_identifiers)
+        by_framework = (
+            item for item in trainings_in_float32(context) if item.parts.products and not compiles
+        )
+        found = next(by_framework, None) or _loop(context)
+        elsewhere = (*_TF32_WORDS, "autocast", "bfloat16", "torch.float16", ".half()")
+        if found is None or context.neighbours.mention(elsewhere):
             return
-        layers = matmul_layers(context)
-        if not layers or context.neighbours.mention(_ELSEWHERE):
-            return
-        training = program.trainings[0]
-        where = training.function.qualified_name or "the module"
+        argument = "tf32=True" if found.name.endswith("TrainingArguments") else None
+        switch = 'Call `torch.set_float32_matmul_precision("high")` once before training'
         yield self.finding(
-            context.location(training.backward.call.node_id),
-            f"This loop trains {layers} in float32 and no TF32 switch is set: matrix products run without "
-            "Tensor Cores.",
-            related=training_evidence(context, training),
-            evidence={"function": where, "layers": layers, "float32_matmul_precision": "highest (default)"},
+            context.location(found.call.node_id),
+            f"This {found.name} trains {found.parts.products} in float32 and no TF32 switch is set: matrix "
+            "products run without Tensor Cores.",
+            related=(context.related(*found.shown),),
+            evidence={
+                "function": found.function.qualified_name or "the module",
+                "layers": found.parts.products,
+                "float32_matmul_precision": "highest (default)",
+                "argument": argument,
+            },
             fix=Fix(
-                'Call `torch.set_float32_matmul_precision("high")` once before training, on GPUs of compute '
-                "capability 8.0 and newer."
+                f"{f'Pass {argument}' if argument else switch}, on GPUs of compute capability 8.0 and newer."
             ),
-            identity=f"{training.function.qualified_name}",
+            identity=found.function.qualified_name,
         )
 
-    def _by_framework(self, context: SourceContext) -> Iterator[Finding]:
-        found = [item for item in trainings_in_float32(context) if item.trained.products]
-        if not found or context.neighbours.mention((*_ELSEWHERE, "fp16", "bf16", "mixed_precision")):
-            return
-        first = found[0]
-        name = first.stated.qualified.rpartition(".")[2]
-        is_arguments = name.endswith("TrainingArguments")
-        switch = "Pass tf32=True"
-        if not is_arguments:
-            switch = 'Call `torch.set_float32_matmul_precision("high")` once before training'
-        yield self.finding(
-            context.location(first.stated.call.node_id),
-            f"This {name} trains {first.trained.products} in float32 and no TF32 switch is set: matrix "
-            "products run without Tensor Cores.",
-            related=(context.related(first.starts, "it trains here"),),
-            evidence={
-                "function": first.stated.function.qualified_name or "the module",
-                "layers": first.trained.products,
-                "float32_matmul_precision": "highest (default)",
-                "argument": "tf32=True" if is_arguments else None,
-            },
-            fix=Fix(f"{switch}, on GPUs of compute capability 8.0 and newer."),
-            identity=f"{name}:{first.stated.function.qualified_name}",
-        )
+
+def _loop(context: SourceContext) -> InFloat32 | None:
+    """A training loop of the file's own on a GPU, with matrix products to gain by."""
+    program = context.program
+    if not program.trainings or not context.on_gpu or context.amp.framework or context.amp.scaler_name:
+        return None
+    layers = matmul_layers(context)
+    return InFloat32.of_loop(program.trainings[0], Parts(layers, layers, ())) if layers else None

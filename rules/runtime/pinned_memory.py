@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.plugin import Finding, Fix, Related, SourceContext, SourceRule
 from tclint.source.names.queries import Called, has_star, is_test_path, keyword
 from tclint.source.syntax.tables import method_of, render
 from tclint.source.training.batch_copies import copies_in_training
 from tclint.source.training.loaders import (
     dataset_made_by,
-    feeds_evaluation,
     loaders_of,
     placed_by,
     targets_of,
@@ -70,32 +69,25 @@ class PinMemoryMissing(SourceRule):
             where, copies = context, [call for call in placed if call is not None and program.trainings]
             if not copies and context.amp.framework in (None, "apex"):
                 where, copies = copies_in_training(context, loader)
-            if not copies:
-                handed = loader_of_lightning(context, loader)
-                if handed and not feeds_evaluation(context, loader):
-                    yield self._of_lightning(context, loader, handed)
+            related: tuple[Related, ...] = ()
+            if copies:
+                line, file = where.location(copies[0].node_id).line, ""
+                if where is not context:
+                    file = f" of {os.path.basename(where.path)}"
+                says = f"`{where.excerpt(copies[0].node_id)}` on line {line}{file} copies"
+                related = (where.related(copies[0].node_id, "its batches are copied to the GPU here"),)
+            elif loader_of_lightning(context, loader):
+                says = "Lightning's Trainer copies its batches"
+            else:
                 continue
-            copy = copies[0]
-            file = f" of {os.path.basename(where.path)}" if where is not context else ""
             yield self.finding(
                 context.location(loader.call.node_id),
-                f"This DataLoader has no pin_memory: `{where.excerpt(copy.node_id)}` on line "
-                f"{where.location(copy.node_id).line}{file} copies through a staging buffer.",
-                related=(where.related(copy.node_id, "its batches are copied to the GPU here"),),
+                f"This DataLoader has no pin_memory: {says} through a staging buffer.",
+                related=related,
                 evidence={"pin_memory": False, "function": loader.function.qualified_name},
                 fix=Fix("Pass pin_memory=True, and non_blocking=True to the copies."),
                 identity=":".join((loader.function.qualified_name, *targets_of(loader))),
             )
-
-    def _of_lightning(self, context: SourceContext, loader: Called, handed: str) -> Finding:
-        return self.finding(
-            context.location(loader.call.node_id),
-            "This DataLoader has no pin_memory: Lightning's Trainer copies its batches through a staging "
-            "buffer.",
-            evidence={"pin_memory": False, "function": loader.function.qualified_name, "handed_to": handed},
-            fix=Fix("Pass pin_memory=True; Lightning copies with non_blocking=True by itself."),
-            identity=":".join((loader.function.qualified_name, *targets_of(loader))),
-        )
 
 
 def _in_memory(context: SourceContext, loader: Called) -> bool:

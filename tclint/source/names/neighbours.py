@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from pathlib import Path
 
 from tclint.source.syntax.discovery import SKIPPED_FOLDERS
 
@@ -22,9 +23,7 @@ _IMPORT = re.compile(
     re.MULTILINE,
 )
 _WORD = re.compile(rb"\w+")
-_SCRIPTS = re.compile(r".*\.(sh|bash|slurm|ya?ml|md|rst|json)|Makefile", re.IGNORECASE)
-_SCRIPT_FOLDERS = ("", "scripts", "script", "bash", "configs", "config")
-_LARGEST_SCRIPT_BYTES = 200_000
+_SCRIPTS = ("*.sh", "*.bash", "*.slurm", "*.y*ml", "*.md", "*.rst", "Makefile")
 
 
 @dataclass
@@ -78,17 +77,13 @@ class Neighbours:
     def scripts_match(self, pattern: re.Pattern[bytes]) -> bool:
         """Whether a shell script, a configuration or a page beside the file, or in a folder above it in its
         project, holds what the pattern matches."""
-        if not os.path.isfile(self.path):
-            return False
         root = _root_of(self.path)
-        folder = os.path.dirname(os.path.abspath(self.path))
-        while True:
-            for path in _scripts_in(folder):
-                if pattern.search(_read(path)):
-                    return True
-            if folder == root or folder == os.path.dirname(folder):
-                return False
-            folder = os.path.dirname(folder)
+        for folder in Path(self.path).resolve().parents if os.path.isfile(self.path) else ():
+            if any(pattern.search(_read(path)) for path in _scripts_in(folder)):
+                return True
+            if str(folder) == root:
+                break
+        return False
 
     def importing(self, word: str) -> Iterator[str]:
         """Files that import this one and hold a word."""
@@ -152,21 +147,9 @@ def forget() -> None:
 
 
 @lru_cache(maxsize=256)
-def _scripts_in(folder: str) -> tuple[str, ...]:
-    found = []
-    for inner in _SCRIPT_FOLDERS:
-        try:
-            entries = list(os.scandir(os.path.join(folder, inner)))
-        except OSError:
-            continue
-        found += [
-            entry.path
-            for entry in entries
-            if _SCRIPTS.fullmatch(entry.name)
-            and entry.is_file()
-            and entry.stat().st_size <= _LARGEST_SCRIPT_BYTES
-        ]
-    return tuple(found)
+def _scripts_in(folder: Path) -> tuple[str, ...]:
+    inner = (folder, *folder.glob("*script*"), *folder.glob("*config*"))
+    return tuple(str(path) for where in inner for name in _SCRIPTS for path in where.glob(name))
 
 
 @lru_cache(maxsize=4)

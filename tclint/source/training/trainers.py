@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tclint.source.context import SourceContext
 from tclint.source.facts.autocasts import Autocast, Region
+from tclint.source.facts.program import Training
 from tclint.source.layers.convolutional import Models
 from tclint.source.layers.library_models import Built
 from tclint.source.names.queries import Called, has_star, inner_model, keyword, words
@@ -18,17 +19,8 @@ from tclint.source.training.loaders import targets_of
 from tclint.source.training.models_under_autocast import NOT_TRAINED
 from tclint.source.training.trained_layers import Parts, parts_of_model, trained_parts
 
-_TRAINERS = (
-    *(f"transformers.{name}" for name in ("Trainer", "Seq2SeqTrainer", "trainer.Trainer")),
-    "transformers.trainer_seq2seq.Seq2SeqTrainer",
-    "trl.SFTTrainer",
-    "trl.trainer.SFTTrainer",
-)
-_ARGUMENTS = (
-    *(f"transformers.{name}" for name in ("TrainingArguments", "training_args.TrainingArguments")),
-    "transformers.Seq2SeqTrainingArguments",
-    "transformers.training_args_seq2seq.Seq2SeqTrainingArguments",
-)
+_TRAINERS = ("transformers.Trainer", "transformers.Seq2SeqTrainer", "trl.SFTTrainer")
+_ARGUMENTS = ("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments")
 """Not TRL's SFTConfig: it turns bf16 on by itself (trl/trainer/sft_config.py)."""
 _PACKAGES = ("lightning", "lightning.pytorch", "pytorch_lightning", "lightning.fabric", "lightning_fabric")
 LIGHTNING = tuple(f"{package}.{name}" for package in _PACKAGES for name in ("Trainer", "Fabric"))
@@ -67,11 +59,24 @@ LT_PRECISION."""
 class InFloat32(NamedTuple):
     """A training whose precision nobody has chosen, so that it runs in float32."""
 
-    stated: Called
-    """The call that would say it: `TrainingArguments(...)`, `Trainer(...)`, `Fabric(...)`."""
-    starts: int
-    """Node id of what starts it: `trainer.train()`, `trainer.fit(model)`."""
-    trained: Parts
+    name: str
+    """'TrainingArguments', 'Trainer', 'Fabric'; 'loop' of one that no framework runs."""
+    call: Call
+    """What would choose the precision; of a loop, its backward."""
+    function: Function
+    shown: tuple[int, str]
+    """Node id of what shows that it trains, and what to say of it."""
+    parts: Parts
+
+    @classmethod
+    def of_loop(cls, training: Training, parts: Parts) -> InFloat32:
+        shown = (training.step.call.node_id, "the optimizer steps here: this file trains")
+        return cls("loop", training.backward.call, training.function, shown, parts)
+
+    @classmethod
+    def stated(cls, made: Called, starts: int, parts: Parts) -> InFloat32:
+        name = made.qualified.rpartition(".")[2]
+        return cls(name, made.call, made.function, (starts, "it trains here"), parts)
 
 
 def trainings_in_float32(context: SourceContext) -> list[InFloat32]:
@@ -117,7 +122,7 @@ def _of_transformers(context: SourceContext) -> Iterator[InFloat32]:
         trained = parts_of_model(context, *model[0]) if len(model) == 1 else None
         given = {argument.keyword for argument in (*trainer.call.arguments, *stated.call.arguments)}
         if trained and trained.layers and _loads_float32(trained, bool(given & _ONLY_BEFORE_5)):
-            yield InFloat32(stated, starts, trained)
+            yield InFloat32.stated(stated, starts, trained)
 
 
 def _trainers_of_transformers(context: SourceContext) -> Iterator[Called]:
@@ -163,7 +168,7 @@ def _of_lightning(context: SourceContext) -> Iterator[InFloat32]:
             continue
         models = [parts_of_model(context, *made) for made in _fitted(context, starts)]
         if models and all(trained.layers and _loads_float32(trained, before_5=False) for trained in models):
-            yield InFloat32(trainer, starts, models[0])
+            yield InFloat32.stated(trainer, starts, models[0])
 
 
 def _of_fabric(context: SourceContext) -> Iterator[InFloat32]:
@@ -175,7 +180,7 @@ def _of_fabric(context: SourceContext) -> Iterator[InFloat32]:
             continue
         trained = trained_parts(context)
         if _on_gpu(context, made) and trained.layers and _loads_float32(trained, before_5=False):
-            yield InFloat32(made, training.backward.call.node_id, trained)
+            yield InFloat32.stated(made, training.backward.call.node_id, trained)
 
 
 def _is_default(context: SourceContext, made: Called, position: int = -1) -> bool:
