@@ -10,7 +10,7 @@ from tclint.source.names.queries import Called, has_star, is_test_path, keyword,
 from tclint.source.names.readers import NOTHING
 from tclint.source.syntax.tables import Call, Collection, Function, Literal, Other, dotted, method_of, render
 from tclint.source.training.batch_copies import copies_to_gpu
-from tclint.source.training.loaders import dataset_made_by, datasets_made, feeds_evaluation, loaders_of
+from tclint.source.training.loaders import datasets_made, feeds_evaluation, loaders_of
 from tclint.source.training.trainers import loader_of_lightning, trainers_of_transformers
 
 _FILE_DATASETS = words(
@@ -66,12 +66,13 @@ class NumWorkersZero(SourceRule):
         for loader in loaders_of(context):
             if has_star(loader.call) or feeds_evaluation(context, loader):
                 continue
-            if not program.trainings and not loader_of_lightning(context, loader):
+            handed = loader_of_lightning(context, loader)
+            if not program.trainings and not handed:
                 continue
             workers = keyword(loader.call, "num_workers", 5)
             if workers is not None and workers != Literal(0):
                 continue
-            source = _reads_files(context, loader) or _collates(context, loader)
+            source = _reads_files(context, loader, bool(handed)) or _collates(context, loader)
             if not source:
                 continue
             shown = "has no num_workers" if workers is None else "has num_workers=0"
@@ -128,9 +129,14 @@ def _collates(context: SourceContext, loader: Called) -> str:
     return ""
 
 
-def _reads_files(context: SourceContext, loader: Called) -> str:
-    """A dataset of torchvision, or of the project, that opens files for every item; '' where none is seen."""
-    return _prepares(context, dataset_made_by(context, loader))
+def _reads_files(context: SourceContext, loader: Called, in_parts: bool) -> str:
+    """A dataset of torchvision, or of the project, that opens files for every item; '' where none is seen.
+
+    Args:
+        in_parts: what `random_split` makes of a dataset counts as well.
+    """
+    dataset = keyword(loader.call, "dataset", 0)
+    return _prepares(context, datasets_made(context, loader.function, dataset, 3 if in_parts else 0))
 
 
 def _prepares(context: SourceContext, made: list[tuple[Function, Call]]) -> str:

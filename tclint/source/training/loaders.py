@@ -249,8 +249,8 @@ def names_read(expression: Expression) -> Iterator[str]:
 
 
 def dataset_made_by(context: SourceContext, loader: Called) -> list[tuple[Function, Call]]:
-    """The calls that make the loader's dataset, or what that is a part of."""
-    return datasets_made(context, loader.function, keyword(loader.call, "dataset", 0))
+    """The calls that make the loader's dataset."""
+    return datasets_made(context, loader.function, keyword(loader.call, "dataset", 0), 0)
 
 
 def datasets_made(
