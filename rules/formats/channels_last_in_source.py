@@ -14,6 +14,7 @@ from tclint.source.layers.library_models import Built
 from tclint.source.names.queries import is_test_path
 from tclint.source.training.across_files import functions_that_train
 from tclint.source.training.models_under_autocast import models_called
+from tclint.source.training.trainers import convolutional_in_16_bits
 
 _WORDS = (
     "channels_last",
@@ -31,10 +32,10 @@ class ChannelsLastMissingInSource(SourceRule):
     """A convolutional model runs in NCHW, although Tensor Core convolutions want NHWC.
 
     What it does
-    Finds scripts that train under autocast (Accelerate's mixed precision included) in float16 or bfloat16
-    on a GPU, whose model is a network of 2-D convolutions as far as the script or the project's own
-    modules show, and where neither the script nor a project file that runs with it mentions
-    channels_last.
+    Finds scripts that train under autocast (mixed precision of Accelerate and of Lightning's Trainer
+    included) in float16 or bfloat16 on a GPU, whose model is a network of 2-D convolutions as far as the
+    script or the project's own modules show, and where neither the script nor a project file that runs
+    with it mentions channels_last.
 
     Why it costs
     cuDNN's Tensor Core kernels read channels innermost. In NCHW each convolution either runs a slower
@@ -72,14 +73,22 @@ class ChannelsLastMissingInSource(SourceRule):
         "NVIDIA Convolutional Layers User's Guide, Tensor Layouts In Memory: NCHW vs NHWC: NHWC is "
         "recommended",
     )
-    triggers = ("autocast", "mixed_precision")
+    triggers = ("autocast", "mixed_precision", "precision=")
     # Where another file goes backward, this one still hands it the optimizer, or clears its gradients.
-    pattern = re.compile(rb"\.backward\(|zero_grad\(|optim")
+    pattern = re.compile(rb"\.backward\(|zero_grad\(|optim|\.fit\(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if is_test_path(context.path) or not functions_that_train(context):
+        if (
+            is_test_path(context.path)
+            or any(word in line for line in context.lines() for word in _WORDS)
+            or compiles(context)
+        ):
             return
-        if any(word in line for line in context.lines() for word in _WORDS) or compiles(context):
+        for region, model in convolutional_in_16_bits(context):
+            if not context.neighbours.mention(_WORDS):
+                yield self._finding(context, region, model, "self.model", True, None)
+            return
+        if not functions_that_train(context):
             return
         models = Models(context)
         for region, function, call, name in models_called(context):

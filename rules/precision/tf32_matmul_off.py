@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path, words
-from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
-from tclint.source.training.trained_layers import matmul_layers
+from tclint.source.training.precision_switches import SCIENCE, imported_packages
+from tclint.source.training.trained_layers import Parts, matmul_layers
+from tclint.source.training.trainers import InFloat32, trainings_in_float32
 
 _TF32_WORDS = (
     "allow_tf32",
@@ -46,9 +48,11 @@ class Tf32MatmulOff(SourceRule):
 
     When it does not apply
     Compute capability below 8.0; programs under autocast or in another dtype; convolutions, for which
-    cuDNN uses TF32 by default; numerical work that needs float32. The rule is silent if this file or one
-    that runs with it mentions a TF32 switch or a precision, if a training framework is imported, if the
-    layers are narrower than 256, and if it cannot see what the model consists of.
+    cuDNN uses TF32 by default; transformers' `torch_compile`, which switches TF32 on; numerical work that
+    needs float32. The rule is silent if this file or one that runs with it mentions a TF32 switch or a
+    precision, if a training framework is imported (but for transformers' Trainer and Lightning, where they
+    are seen to train in float32 because nobody says otherwise), if the layers are narrower than 256, and if
+    it cannot see what the model consists of.
     """
 
     code = "PRC001"
@@ -62,39 +66,50 @@ class Tf32MatmulOff(SourceRule):
         "PyTorch torch.set_float32_matmul_precision: the default is `highest`",
         "NVIDIA A100 Tensor Core GPU Architecture: 156 TFLOP/s in TF32 and 19.5 in float32",
     )
-    triggers = (".backward(",)
-    requires = (".step(",)
+    triggers = (".backward(", "TrainingArguments(", "Trainer(", "Fabric(")
+    pattern = re.compile(rb"\.step\(|\.train\(|\.fit\(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
-        if is_test_path(context.path) or not program.trainings or not context.on_gpu:
-            return
-        if (
+        if is_test_path(context.path) or (
             program.words & _OTHER_PRECISIONS
             or "fp32_precision" in context.tables.identifiers
             or "set_float32_matmul_precision" in context.tables.identifiers
-            or context.amp.framework
-            or context.amp.scaler_name
+            or imported_packages(context) & SCIENCE
         ):
             return
-        if imported_packages(context) & SCIENCE:
-            return
-        layers = matmul_layers(context)
-        if not layers:
-            return
-        if context.neighbours.mention((*_TF32_WORDS, "autocast", "bfloat16", "torch.float16", ".half()")):
-            return
-        training = program.trainings[0]
-        where = training.function.qualified_name or "the module"
-        yield self.finding(
-            context.location(training.backward.call.node_id),
-            f"This loop trains {layers} in float32 and no TF32 switch is set: matrix products run without "
-            "Tensor Cores.",
-            related=training_evidence(context, training),
-            evidence={"function": where, "layers": layers, "float32_matmul_precision": "highest (default)"},
-            fix=Fix(
-                'Call `torch.set_float32_matmul_precision("high")` once before training, on GPUs of compute '
-                "capability 8.0 and newer."
-            ),
-            identity=f"{training.function.qualified_name}",
+        compiles = any("torch_compile" in name for name in program.lower_identifiers)
+        by_framework = (
+            item for item in trainings_in_float32(context) if item.parts.products and not compiles
         )
+        found = next(by_framework, None) or _loop(context)
+        elsewhere = (*_TF32_WORDS, "autocast", "bfloat16", "torch.float16", ".half()")
+        if found is None or context.neighbours.mention(elsewhere):
+            return
+        argument = "tf32=True" if found.name.endswith("TrainingArguments") else None
+        switch = 'Call `torch.set_float32_matmul_precision("high")` once before training'
+        yield self.finding(
+            context.location(found.call.node_id),
+            f"This {found.name} trains {found.parts.products} in float32 and no TF32 switch is set: matrix "
+            "products run without Tensor Cores.",
+            related=(context.related(*found.shown),),
+            evidence={
+                "function": found.function.qualified_name or "the module",
+                "layers": found.parts.products,
+                "float32_matmul_precision": "highest (default)",
+                "argument": argument,
+            },
+            fix=Fix(
+                f"{f'Pass {argument}' if argument else switch}, on GPUs of compute capability 8.0 and newer."
+            ),
+            identity=found.function.qualified_name,
+        )
+
+
+def _loop(context: SourceContext) -> InFloat32 | None:
+    """A training loop of the file's own on a GPU, with matrix products to gain by."""
+    program = context.program
+    if not program.trainings or not context.on_gpu or context.amp.framework or context.amp.scaler_name:
+        return None
+    layers = matmul_layers(context)
+    return InFloat32.of_loop(program.trainings[0], Parts(layers, layers, ())) if layers else None

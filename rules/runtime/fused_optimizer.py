@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import has_star, is_test_path, keyword
-from tclint.source.syntax.tables import Collection, Expression, Literal, Name
+from tclint.source.syntax.tables import Collection, Expression, Literal, Name, render
+from tclint.source.training.trainers import optimizer_of_lightning
 
 _FUSED = {"torch.optim.Adam": "Adam", "torch.optim.AdamW": "AdamW", "torch.optim.SGD": "SGD"}
 
@@ -19,7 +21,8 @@ class OptimizerNotFused(SourceRule):
     """Adam, AdamW or SGD without its fused kernel.
 
     What it does
-    Finds `torch.optim.Adam`, `AdamW` and `SGD` without `fused` or `foreach` in files that train on a GPU.
+    Finds `torch.optim.Adam`, `AdamW` and `SGD` without `fused` or `foreach` in files that train on a GPU,
+    and in `configure_optimizers` of a Lightning module that a Trainer of the project trains on one.
 
     Why it costs
     The default launches several kernels per group of parameters, each reading and writing all of them;
@@ -34,8 +37,8 @@ class OptimizerNotFused(SourceRule):
     When it does not apply
     PyTorch before 2.0 (Adam, AdamW) or 2.3 (SGD), parameters that are not floating-point, training on the
     CPU, a few tensors in a list. Other optimizers have no fused version: the argument raises TypeError.
-    Lightning refuses to clip gradients of a fused optimizer in float16 (not Fabric in bfloat16 or float32);
-    DeepSpeed and apex bring their own.
+    Lightning refuses to clip gradients of a fused optimizer in float16 (not Fabric in bfloat16 or float32):
+    the rule is silent where the project clips them; DeepSpeed and apex bring their own.
     """
 
     code = "RUN012"
@@ -47,19 +50,20 @@ class OptimizerNotFused(SourceRule):
         "on PyTorch 2.13)",
     )
     triggers = ("Adam(", "AdamW(", "SGD(")
-    requires = (".backward(",)
+    pattern = re.compile(rb"\.backward\(|def configure_optimizers")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
-        if is_test_path(context.path) or not context.on_gpu or not program.trainings:
+        if is_test_path(context.path) or not context.on_gpu or not context.torch_may_be((2, 0)):
             return
         own_step = context.amp.framework in _OWN_STEP and not _fabric_without_scaler(context)
-        if own_step or not context.torch_may_be((2, 0)):
-            return
+        loop = bool(program.trainings) and not own_step
         for called in program.calls(*_FUSED):
             given = {argument.keyword for argument in called.call.arguments}
             first = keyword(called.call, "params", 0)
             if given & _CHOSEN or has_star(called.call) or _tensors(first):
+                continue
+            if not loop and not optimizer_of_lightning(context, called):
                 continue
             name = _FUSED[called.qualified]
             yield self.finding(
@@ -73,10 +77,14 @@ class OptimizerNotFused(SourceRule):
 
 
 def _fabric_without_scaler(context: SourceContext) -> bool:
-    """`Fabric(precision="bf16-mixed")`: no scaler, which would refuse a fused optimizer's gradients."""
+    """`Fabric()` and `Fabric(precision="bf16-mixed")`: no scaler, which would refuse a fused optimizer's
+    gradients."""
+    calls = [(function, event.call) for function, event, _ in context.program.methods("Fabric")]
+    if any(has_star(call) or "deepspeed" in render(call) for _, call in calls):
+        return False
     precisions = [
-        context.resolver.evaluate(function, keyword(event.call, "precision", 4) or Literal(None)).values
-        for function, event, _ in context.program.methods("Fabric")
+        context.resolver.evaluate(function, keyword(call, "precision", 4) or Literal("32-true")).values
+        for function, call in calls
     ]
     if "xla" in context.program.words:
         return False

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import Called, has_star, is_test_path, keyword, words
 from tclint.source.names.readers import NOTHING
-from tclint.source.syntax.tables import Call, Collection, Literal, Other, dotted, method_of, render
+from tclint.source.syntax.tables import Call, Collection, Function, Literal, Other, dotted, method_of, render
 from tclint.source.training.batch_copies import copies_to_gpu
-from tclint.source.training.loaders import dataset_made_by, feeds_evaluation, loaders_of
+from tclint.source.training.loaders import datasets_made, feeds_evaluation, loaders_of
+from tclint.source.training.trainers import loader_of_lightning, trainers_of_transformers
 
 _FILE_DATASETS = words(
     "ImageFolder DatasetFolder ImageNet CocoDetection CIFAR10 CIFAR100 Places365 STL10 CelebA LSUN "
@@ -22,9 +24,11 @@ class NumWorkersZero(SourceRule):
     """A training loader that reads files in the main process.
 
     What it does
-    Finds `DataLoader(...)` without `num_workers`, or with 0, in a file that trains on CUDA, where there is
-    work to do for a batch: a torchvision dataset of images, a Dataset of the project that opens files, or a
-    `collate_fn` that tokenizes or, of a library, pads.
+    Finds `DataLoader(...)` without `num_workers`, or with 0, in a file that trains on CUDA, or that hands it
+    to a Trainer of Lightning on a GPU (`train_dataloader`, an argument of `fit`), where there is work to do
+    for a batch: a torchvision dataset of images, a Dataset of the project that opens files, or a
+    `collate_fn` that tokenizes or, of a library, pads. `TrainingArguments` of transformers without
+    `dataloader_num_workers`, where such a Dataset is trained on, or one with `set_transform`.
 
     Why it costs
     With `num_workers=0`, the default, the training loop itself reads and decodes every batch while the
@@ -48,20 +52,26 @@ class NumWorkersZero(SourceRule):
     sources = (
         "PyTorch Performance Tuning Guide, Enable asynchronous data loading and augmentation: num_workers",
     )
-    triggers = ("DataLoader",)
-    requires = (".backward(",)
+    triggers = ("DataLoader", "TrainingArguments(")
+    pattern = re.compile(rb"\.backward\(|def train_dataloader|\.fit\(|\.train\(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         program = context.program
-        if is_test_path(context.path) or not program.trainings or not context.on_gpu:
+        if is_test_path(context.path):
+            return
+        yield from self._by_transformers(context)
+        if not context.on_gpu:
             return
         for loader in loaders_of(context):
             if has_star(loader.call) or feeds_evaluation(context, loader):
                 continue
+            handed = loader_of_lightning(context, loader)
+            if not program.trainings and not handed:
+                continue
             workers = keyword(loader.call, "num_workers", 5)
             if workers is not None and workers != Literal(0):
                 continue
-            source = _reads_files(context, loader) or _collates(context, loader)
+            source = _reads_files(context, loader, bool(handed)) or _collates(context, loader)
             if not source:
                 continue
             shown = "has no num_workers" if workers is None else "has num_workers=0"
@@ -73,6 +83,32 @@ class NumWorkersZero(SourceRule):
                 fix=Fix("Pass num_workers, about as many as CPU cores per GPU."),
                 identity=f"{loader.function.qualified_name}:{source}",
             )
+
+    def _by_transformers(self, context: SourceContext) -> Iterator[Finding]:
+        for trainer, stated, _ in trainers_of_transformers(context):
+            dataset = keyword(trainer.call, "train_dataset")
+            source = _transformed(context) or _prepares(
+                context, datasets_made(context, trainer.function, dataset)
+            )
+            if not source or keyword(stated.call, "dataloader_num_workers") is not None:
+                continue
+            yield self.finding(
+                context.location(stated.call.node_id),
+                f"This {stated.qualified.rpartition('.')[2]} has no dataloader_num_workers: `{source}` "
+                "prepares every batch in the training process while the GPU waits.",
+                evidence={"num_workers": 0, "dataset": source, "function": stated.function.qualified_name},
+                fix=Fix("Pass dataloader_num_workers, about as many as CPU cores per GPU."),
+                identity=f"{stated.function.qualified_name}:{source}",
+            )
+
+
+def _transformed(context: SourceContext) -> str:
+    """What `dataset.set_transform(function)` runs for every batch of the file's datasets; '' without any."""
+    for _, event, _ in context.program.methods("set_transform", "with_transform"):
+        name = dotted(keyword(event.call, "transform", 0) or NOTHING)
+        if name:
+            return name
+    return ""
 
 
 def _collates(context: SourceContext, loader: Called) -> str:
@@ -92,9 +128,18 @@ def _collates(context: SourceContext, loader: Called) -> str:
     return ""
 
 
-def _reads_files(context: SourceContext, loader: Called) -> str:
-    """A dataset of torchvision, or of the project, that opens files for every item; '' where none is seen."""
-    for scope, call in dataset_made_by(context, loader):
+def _reads_files(context: SourceContext, loader: Called, in_parts: bool) -> str:
+    """A dataset of torchvision, or of the project, that opens files for every item; '' where none is seen.
+
+    Args:
+        in_parts: what `random_split` makes of a dataset counts as well.
+    """
+    dataset = keyword(loader.call, "dataset", 0)
+    return _prepares(context, datasets_made(context, loader.function, dataset, 3 if in_parts else 0))
+
+
+def _prepares(context: SourceContext, made: list[tuple[Function, Call]]) -> str:
+    for scope, call in made:
         for name in context.resolver.called(scope, call):
             if name.startswith("torchvision.datasets.") and name.rpartition(".")[2] in _FILE_DATASETS:
                 return name.rpartition(".")[2]

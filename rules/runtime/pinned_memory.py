@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.plugin import Finding, Fix, Related, SourceContext, SourceRule
 from tclint.source.names.queries import Called, has_star, is_test_path, keyword
 from tclint.source.syntax.tables import method_of, render
 from tclint.source.training.batch_copies import copies_in_training
-from tclint.source.training.loaders import dataset_made_by, loaders_of, placed_by, targets_of
+from tclint.source.training.loaders import (
+    dataset_made_by,
+    loaders_of,
+    placed_by,
+    targets_of,
+)
+from tclint.source.training.trainers import loader_of_lightning
 
 
 class PinMemoryMissing(SourceRule):
@@ -17,7 +23,8 @@ class PinMemoryMissing(SourceRule):
 
     What it does
     Finds a `DataLoader` without `pin_memory` whose batches a training loop copies to the GPU: in the same
-    function, or in one of the project that gets the loader, wrapped or not.
+    function, or in one of the project that gets the loader, wrapped or not; or a Trainer of Lightning on a
+    GPU, which gets it from `train_dataloader` or as an argument of `fit`.
 
     Why it costs
     The GPU can only copy from page-locked memory. From other memory the driver first copies through a
@@ -61,15 +68,21 @@ class PinMemoryMissing(SourceRule):
             where, copies = context, [call for call in placed if call is not None and program.trainings]
             if not copies and context.amp.framework in (None, "apex"):
                 where, copies = copies_in_training(context, loader)
-            if not copies:
+            related: tuple[Related, ...] = ()
+            if copies:
+                line, file = where.location(copies[0].node_id).line, ""
+                if where is not context:
+                    file = f" of {os.path.basename(where.path)}"
+                says = f"`{where.excerpt(copies[0].node_id)}` on line {line}{file} copies"
+                related = (where.related(copies[0].node_id, "its batches are copied to the GPU here"),)
+            elif loader_of_lightning(context, loader):
+                says = "Lightning's Trainer copies its batches"
+            else:
                 continue
-            copy = copies[0]
-            file = f" of {os.path.basename(where.path)}" if where is not context else ""
             yield self.finding(
                 context.location(loader.call.node_id),
-                f"This DataLoader has no pin_memory: `{where.excerpt(copy.node_id)}` on line "
-                f"{where.location(copy.node_id).line}{file} copies through a staging buffer.",
-                related=(where.related(copy.node_id, "its batches are copied to the GPU here"),),
+                f"This DataLoader has no pin_memory: {says} through a staging buffer.",
+                related=related,
                 evidence={"pin_memory": False, "function": loader.function.qualified_name},
                 fix=Fix("Pass pin_memory=True, and non_blocking=True to the copies."),
                 identity=":".join((loader.function.qualified_name, *targets_of(loader))),

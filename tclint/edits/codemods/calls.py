@@ -70,6 +70,24 @@ class FusedOptimizer(_WithArgument):
             super().plan()
 
 
+@fixes("AMP016")
+class ChoosePrecision(Codemod):
+    """Pass the argument of a framework that chooses mixed precision."""
+
+    def plan(self) -> None:
+        pass_stated(self)
+
+
+def pass_stated(codemod: Codemod) -> bool:
+    """Give the finding's call the argument that its evidence states; False where it states none."""
+    argument, call = codemod.finding.evidence.get("argument"), codemod.find(cst.Call)
+    if not isinstance(argument, str) or call is None or has_stars(call):
+        return False
+    code = argument.replace('"', codemod.program.quote)
+    codemod.change(call, lambda call: append_argument(call, code))
+    return True
+
+
 @fixes("ARC017")
 class NoAttentionWeights(_WithArgument):
     """Do not compute the weights that nobody reads."""

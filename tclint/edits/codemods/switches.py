@@ -7,6 +7,7 @@ import libcst.matchers as m
 from libcst.codemod.visitors import GatherImportsVisitor, RemoveImportsVisitor
 
 from tclint.edits.codemod import Codemod, fixes
+from tclint.edits.codemods.calls import pass_stated
 from tclint.edits.program import Line, find_all
 from tclint.source.syntax.expressions import dotted_name
 
@@ -41,9 +42,11 @@ class _BehindImports(Codemod):
 
 @fixes("PRC001")
 class AllowTf32(_BehindImports):
-    """Set the precision of float32 matrix products behind the imports."""
+    """Set the precision of float32 matrix products behind the imports, or by the framework's argument."""
 
     def plan(self) -> None:
+        if pass_stated(self):
+            return
         quote, torch = self.program.quote, self.program.torch
         if torch is not None:
             self.set(f"{torch}.set_float32_matmul_precision({quote}high{quote})")

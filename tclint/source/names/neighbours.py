@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from pathlib import Path
 
 from tclint.source.syntax.discovery import SKIPPED_FOLDERS
 
@@ -22,6 +23,7 @@ _IMPORT = re.compile(
     re.MULTILINE,
 )
 _WORD = re.compile(rb"\w+")
+_SCRIPTS = ("*.sh", "*.bash", "*.slurm", "*.y*ml", "*.md", "*.rst", "Makefile")
 
 
 @dataclass
@@ -71,6 +73,17 @@ class Neighbours:
             if any(word in data for word in wanted):
                 return path
         return None
+
+    def scripts_match(self, pattern: re.Pattern[bytes]) -> bool:
+        """Whether a shell script, a configuration or a page beside the file, or in a folder above it in its
+        project, holds what the pattern matches."""
+        root = _root_of(self.path)
+        for folder in Path(self.path).resolve().parents if os.path.isfile(self.path) else ():
+            if any(pattern.search(_read(path)) for path in _scripts_in(folder)):
+                return True
+            if str(folder) == root:
+                break
+        return False
 
     def importing(self, word: str) -> Iterator[str]:
         """Files that import this one and hold a word."""
@@ -129,7 +142,14 @@ def _root_of(path: str) -> str:
 def forget() -> None:
     """Read files anew, in a process that outlives what it read: an editor's server."""
     _project.cache_clear()
+    _scripts_in.cache_clear()
     _read.cache_clear()
+
+
+@lru_cache(maxsize=256)
+def _scripts_in(folder: Path) -> tuple[str, ...]:
+    inner = (folder, *folder.glob("*script*"), *folder.glob("*config*"))
+    return tuple(str(path) for where in inner for name in _SCRIPTS for path in where.glob(name))
 
 
 @lru_cache(maxsize=4)

@@ -250,8 +250,23 @@ def names_read(expression: Expression) -> Iterator[str]:
 
 def dataset_made_by(context: SourceContext, loader: Called) -> list[tuple[Function, Call]]:
     """The calls that make the loader's dataset."""
-    dataset = keyword(loader.call, "dataset", 0)
-    if isinstance(dataset, Call):
-        return [(loader.function, dataset)]
-    origins = context.resolver.origins_of(loader.function, dotted(dataset)) if dataset is not None else ()
-    return [(scope, value) for scope, value in origins if isinstance(value, Call)]
+    return datasets_made(context, loader.function, keyword(loader.call, "dataset", 0), 0)
+
+
+def datasets_made(
+    context: SourceContext, function: Function, dataset: Expression | None, depth: int = 3
+) -> list[tuple[Function, Call]]:
+    """The calls that make a dataset, or what it is a part of."""
+    made = [(function, dataset)] if isinstance(dataset, Call) else []
+    if not made and dataset is not None:
+        origins = context.resolver.origins_of(function, dotted(dataset))
+        made = [(scope, value) for scope, value in origins if isinstance(value, Call)]
+    found = []
+    for scope, call in made:
+        is_part = method_of(call)[1] in ("random_split", "Subset") and depth > 0
+        found += (
+            datasets_made(context, scope, keyword(call, "dataset", 0), depth - 1)
+            if is_part
+            else [(scope, call)]
+        )
+    return found

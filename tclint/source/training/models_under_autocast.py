@@ -14,7 +14,7 @@ from tclint.source.names.queries import conditions_of, keyword
 from tclint.source.syntax.tables import Call, Function, dotted
 from tclint.source.training.across_files import functions_that_train
 
-_NOT_TRAINED = re.compile(r"loss|crit|lpips|vgg|percep|teacher|ema\b|_ema|inception|metric")
+NOT_TRAINED = re.compile(r"loss|crit|lpips|vgg|percep|teacher|ema\b|_ema|inception|metric")
 """In names, in lower case, of networks that run beside the one that is trained."""
 _EVALUATES = re.compile(r"eval|valid|test|infer|predict|sample|generate")
 _CALLED_INSIDE = 2
@@ -122,7 +122,7 @@ def _called(
         if block not in function.enclosing(event.block):
             continue
         name = dotted(event.call.function).removesuffix(".forward").removesuffix(".module")
-        if not name or context.resolver.qualified(function, name) or _NOT_TRAINED.search(name.lower()):
+        if not name or context.resolver.qualified(function, name) or NOT_TRAINED.search(name.lower()):
             continue
         if _only_evaluates(context, name):
             continue

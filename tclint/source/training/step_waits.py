@@ -59,7 +59,7 @@ def waits_of(context: SourceContext, step: Step) -> list[Wait]:
     """What waits in every round of a step, in order; nothing where the step has to wait anyway: for an
     environment, or to look for NaN."""
     function = step.function
-    until = max((event.call.node_id for event in step.backwards), default=0)
+    until = max((event.call.node_id for event in step.backwards), default=_EVERYWHERE)
     known = _known_of_losses(function, step.losses, until)
     reader = _Reader(context, step, DeviceValues(context, function, known))
     return [] if reader.has_to_wait() else reader.waits()

@@ -14,6 +14,7 @@ from tclint.source.syntax.tables import (
     Collection,
     Expression,
     Function,
+    Literal,
     Name,
     Operation,
     Return,
@@ -91,12 +92,15 @@ def loss_names(loss: Expression) -> set[str]:
 
 
 def _lightning_loss(function: Function) -> tuple[Expression, ...]:
-    """What a Lightning module's training_step returns."""
-    return tuple(
-        event.value
-        for event in function.events
-        if isinstance(event, Return) and isinstance(event.value, Name)
-    )
+    """What a Lightning module's training_step returns, alone or as `{"loss": loss}`."""
+    found = []
+    for event in function.events:
+        value = event.value if isinstance(event, Return) else None
+        if isinstance(value, Collection) and Literal("loss") in value.keys:
+            value = value.items[value.keys.index(Literal("loss"))]
+        if isinstance(value, Name):
+            found.append(value)
+    return tuple(found) if function.name == "training_step" else ()
 
 
 def _loop_of_step(training: Training, backward: CallEvent) -> int:

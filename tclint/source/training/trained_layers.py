@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from tclint.source.context import SourceContext
 from tclint.source.layers.convolutional import Models
-from tclint.source.layers.library_models import Built
-from tclint.source.names.queries import Called, has_star, keyword
-from tclint.source.syntax.tables import CallEvent, Function, dotted, method_of
+from tclint.source.layers.library_models import Built, library_model
+from tclint.source.names.queries import Called, has_star, keyword, makers
+from tclint.source.syntax.tables import Call, CallEvent, Function, dotted, method_of
 
 _ATTENTION = (
     "torch.nn.MultiheadAttention",
@@ -30,6 +32,10 @@ _ELSEWHERE = {"Conv2d": 1, "conv2d": 1, "Conv1d": 1, "Conv3d": 1, "MultiheadAtte
 """Layer -> calls in the files that run with this one, from which on it is taken to be trained."""
 _CLASSES_FOLLOWED = 60
 """Classes of a model that is made of others."""
+_CALLS_FOLLOWED = 2_000
+_NO_MODEL = re.compile(r"Collator|Config|Output|Processor|Tokenizer|Trainer|Extractor")
+_CONVOLUTIONAL = re.compile(r"ResNet|ConvN|RegNet|EfficientNet|MobileNet|PoolFormer|MobileViT|Bit(Model|For)")
+"""In names of classes of transformers: cuDNN runs their convolutions in TF32 by default."""
 _CONVOLUTIONS = ("Conv2d", "ConvTranspose2d", "Conv3d", "ConvTranspose3d")
 
 
@@ -113,6 +119,86 @@ def _sizes(layers: Iterable[tuple[SourceContext, Called]], *names: str) -> list[
     ]
 
 
+class Parts(NamedTuple):
+    """What a model consists of, as far as the files show."""
+
+    layers: str
+    """Those that mixed precision speeds up; '' where little is seen, or only small ones."""
+    products: str
+    """Those of them whose matrix products need TF32 switched on."""
+    checkpoints: tuple[tuple[SourceContext, Function, Call], ...]
+    """Calls that load a model of transformers: file, function, call."""
+
+
+def trained_parts(context: SourceContext) -> Parts:
+    """What a program with a loop of its own trains."""
+    loaded = [
+        (context, function, event.call)
+        for function, event, _ in context.program.methods("from_pretrained", "from_config")
+        if _of_transformers(context, function, event.call)
+    ]
+    return Parts(trained_layers(context), matmul_layers(context), tuple(loaded))
+
+
+def parts_of_model(context: SourceContext, function: Function, call: Call) -> Parts:
+    """What a model consists of that a call makes: its class, what that makes, and what it is given."""
+    pending: list[tuple[SourceContext, Function, Call]] = [(context, function, call)]
+    seen: set[tuple[str, int]] = set()
+    layers: list[tuple[SourceContext, Called]] = []
+    loaded: list[tuple[SourceContext, Function, Call]] = []
+    libraries: list[str] = []
+    transformers: list[str] = []
+    while pending and len(seen) < _CALLS_FOLLOWED:
+        where, scope, whole = pending.pop()
+        for made in makers(whole):
+            if (where.path, made.node_id) in seen:
+                continue
+            seen.add((where.path, made.node_id))
+            name = _of_transformers(where, scope, made)
+            if name:
+                transformers.append(name)
+                if method_of(made)[1].startswith("from_"):
+                    loaded.append((where, scope, made))
+                continue
+            built = library_model(where, scope, made)
+            if isinstance(built, Built):
+                libraries.append(built.name)
+                continue
+            layers += [
+                (where, Called(qualified, made, scope, 0, 0))
+                for qualified in where.resolver.called(scope, made)
+                if qualified.startswith("torch.nn.") and qualified.rpartition(".")[2][:1].isupper()
+            ]
+            for other, owner in where.definitions_of(scope, made.function):
+                members = [owner] if owner.kind == "function" else other.values.members(owner)
+                pending += [(other, member, event.call) for member in members for event in member.calls]
+            for argument in made.arguments:
+                origins = where.resolver.origins_of(scope, dotted(argument.value))
+                pending += [(where, inside, value) for inside, value in origins if isinstance(value, Call)]
+    return _parts(_trainable(layers), libraries, transformers, tuple(loaded))
+
+
+def _parts(
+    layers: list[tuple[SourceContext, Called]],
+    libraries: list[str],
+    transformers: list[str],
+    loaded: tuple[tuple[SourceContext, Function, Call], ...],
+) -> Parts:
+    products = next((f"`{name}`" for name in transformers if not _CONVOLUTIONAL.search(name)), "")
+    attention = [item for item in layers if item[1].qualified in _ATTENTION]
+    if not products and max(_sizes(attention, "d_model"), default=0) >= _SMALL_FEATURES:
+        products = f"`{attention[0][1].qualified.rpartition('.')[2]}`"
+    linears = _mostly_linear(layers)
+    if not products and max(_sizes(linears, "in_features", "out_features"), default=0) >= _SMALL_FEATURES:
+        products = f"{len(linears)} linear layers"
+    convolutions = [(where, layer) for where, layer in layers if "Conv" in layer.qualified]
+    large = max(_sizes(convolutions, "in_channels", "out_channels"), default=0) >= _SMALL_CHANNELS
+    others = [f"`{name}`" for name in (*transformers, *libraries)]
+    if large:
+        others.append(convolutions[0][1].qualified.rpartition(".")[2])
+    return Parts(products or next(iter(others), ""), products, loaded)
+
+
 def matmul_layers(context: SourceContext) -> str:
     """What of linear and attention layers the program trains; '' when little or nothing is seen."""
     program = context.program
@@ -139,10 +225,20 @@ def matmul_layers(context: SourceContext) -> str:
 
 def _pretrained(context: SourceContext) -> Iterator[str]:
     for function, event, _ in context.program.methods("from_pretrained", "from_config"):
-        for name in context.resolver.called(function, event.call):
-            owner = name.split(".")[-2]
-            if name.startswith("transformers.") and ("Model" in owner or "For" in owner):
-                yield owner
+        name = _of_transformers(context, function, event.call)
+        if name:
+            yield name
+
+
+def _of_transformers(context: SourceContext, function: Function, call: Call) -> str:
+    """`BertModel` of `BertModel.from_pretrained(...)` and of `BertModel(config)`; '' for anything else."""
+    for name in context.resolver.called(function, call):
+        owner, _, last = name.rpartition(".")
+        owner = owner.rpartition(".")[2] if last in ("from_pretrained", "from_config") else last
+        is_model = ("Model" in owner or "For" in owner) and not _NO_MODEL.search(owner)
+        if name.startswith("transformers.") and is_model:
+            return owner
+    return ""
 
 
 def convolutions(context: SourceContext) -> str:
