@@ -41,6 +41,8 @@ class Names:
     """Last parts of receivers' names."""
     frameworks: dict[str, str]
     """Module or imported name -> the framework's name."""
+    float32_checkpoints: tuple[str, ...]
+    """Patterns of file names."""
 
     def framework_of(self, qualified: str) -> str | None:
         """The framework that an import of `qualified` brings in."""
@@ -78,4 +80,5 @@ def names() -> Names:
         frameworks={
             module: framework["name"] for framework in data["framework"] for module in framework["modules"]
         },
+        float32_checkpoints=tuple(data["checkpoints"]["float32"]),
     )

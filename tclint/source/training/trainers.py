@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from tclint.source.context import SourceContext
@@ -11,6 +12,7 @@ from tclint.source.facts.autocasts import Autocast, Region
 from tclint.source.facts.program import Training
 from tclint.source.layers.convolutional import Models
 from tclint.source.layers.library_models import Built
+from tclint.source.names.frameworks import names
 from tclint.source.names.queries import Called, has_star, inner_model, keyword, words
 from tclint.source.names.readers import NOTHING
 from tclint.source.names.resolve import Possible
@@ -28,14 +30,6 @@ LIGHTNING = tuple(f"{package}.{name}" for package in _PACKAGES for name in ("Tra
 _ONLY_BEFORE_5 = words("evaluation_strategy overwrite_output_dir no_cuda tokenizer")
 """Arguments that TrainingArguments and Trainer of transformers 5 refuse. Before it, from_pretrained loads
 float32 whatever is stored; since then, what is stored (transformers/modeling_utils.py, `_get_dtype`)."""
-_STORED_IN_FLOAT32 = re.compile(
-    r"(google-bert/)?bert-(base|large)-.*|(distilbert/)?(distilbert-base-.*|distilroberta-base|distilgpt2)"
-    r"|((FacebookAI|facebook)/)?(xlm-)?roberta-(base|large)|(albert/)?albert-.*-v[12]"
-    r"|(openai-community/)?gpt2(-medium|-large|-xl)?|(google-t5/)?t5-(small|base|large)"
-    r"|google/(flan-t5-(small|base|large)|mt5-(small|base)|electra-.*|vit-base-patch16-224(-in21k)?)"
-    r"|facebook/wav2vec2-base.*|openai/whisper-(tiny|base|small|medium)(\.en)?|answerdotai/ModernBERT-.*"
-)
-"""Names of checkpoints on the Hugging Face Hub whose pages give the tensor type F32."""
 _CHOOSES_DTYPE = words("dtype torch_dtype quantization_config load_in_4bit load_in_8bit")
 _NOT_ON_GPU = words("use_cpu no_cuda use_mps_device mps xla tpu")
 _SHARDED = re.compile(r"deepspeed|fsdp|xla|colossal", re.IGNORECASE)
@@ -148,7 +142,8 @@ def _becomes_float32(context: SourceContext, function: Function, call: Call, bef
     name = keyword(call, "pretrained_model_name_or_path", 0)
     possible = context.resolver.evaluate(function, name) if name is not None else Possible((), False)
     stored = possible.complete and all(
-        isinstance(value, str) and _STORED_IN_FLOAT32.fullmatch(value) for value in possible.values
+        isinstance(value, str) and any(fnmatchcase(value, pattern) for pattern in names().float32_checkpoints)
+        for value in possible.values
     )
     # transformers had an AdamW of its own until 4.
     return (
