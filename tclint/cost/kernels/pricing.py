@@ -37,7 +37,8 @@ WorkT = TypeVar("WorkT", Gemm, Convolution, Attention, Traffic)
 
 BATCHED = "_batched"
 """Suffix of the calibration class of batched products."""
-CACHE_ENTRIES = 400_000
+CACHE_ENTRIES = 40_000
+"""Works remembered per GPU and precision, of half a KiB each with its price: a fleet has millions of them."""
 LARGEST_KNOWN_DEPTHWISE = 5
 TF32_LEAST_K = 64
 NO_TF32_KERNEL = "cuBLAS runs such a product in float32 on CUDA cores, TF32 or not"
