@@ -9,8 +9,8 @@ from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path, keyword, words
 from tclint.source.training.precision_switches import SCIENCE, imported_packages
 from tclint.source.training.steps import is_repeated
-from tclint.source.training.trained_layers import Parts, trained_layers
-from tclint.source.training.trainers import InFloat32, trainings_in_float32
+from tclint.source.training.trained_layers import trained_parts
+from tclint.source.training.trainers import InFloat32, loads_float32, trainings_in_float32
 
 _OTHER = words(
     "autocast bfloat16 float16 half fp16 bf16 mixed gradscaler amp float64 double quantize quantization "
@@ -123,8 +123,8 @@ def _loop(context: SourceContext) -> InFloat32 | None:
         return None
     if ("precision" in program.words and "recall" not in program.words) or not context.neighbours.known:
         return None
-    layers = trained_layers(context)
+    parts = trained_parts(context)
     training = next((training for training in program.trainings if is_repeated(context, training)), None)
-    if not layers or training is None:
+    if not parts.layers or training is None or not loads_float32(parts):
         return None
-    return InFloat32.of_loop(training, Parts(layers, "", ()))
+    return InFloat32.of_loop(training, parts)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path, words
 from tclint.source.training.precision_switches import SCIENCE, imported_packages
-from tclint.source.training.trained_layers import Parts, matmul_layers
-from tclint.source.training.trainers import InFloat32, trainings_in_float32
+from tclint.source.training.trained_layers import trained_parts
+from tclint.source.training.trainers import InFloat32, loads_float32, trainings_in_float32
 
 _TF32_WORDS = (
     "allow_tf32",
@@ -111,5 +111,6 @@ def _loop(context: SourceContext) -> InFloat32 | None:
     program = context.program
     if not program.trainings or not context.on_gpu or context.amp.framework or context.amp.scaler_name:
         return None
-    layers = matmul_layers(context)
-    return InFloat32.of_loop(program.trainings[0], Parts(layers, layers, ())) if layers else None
+    parts = trained_parts(context)
+    known = parts.products and loads_float32(parts)
+    return InFloat32.of_loop(program.trainings[0], parts) if known else None

@@ -97,6 +97,7 @@ def hook_env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for one in _with_dependencies("tensorcore-lint"):
         own = one.name == "tensorcore-lint"  # of an editable installation, only what it says of itself
         tops = {Path(file.parts[0]) for file in one.files or () if not own or ".dist-info" in file.parts[0]}
+        assert tops, f"{one.name} is not installed"
         for top in tops - {Path(".."), Path("__pycache__")}:
             (packages / top).symlink_to(one.locate_file(top))
     return _environment(folder, f'PYTHONPATH="{packages}" exec "{sys.executable}" -S')
@@ -104,8 +105,10 @@ def hook_env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def _with_dependencies(name: str) -> Iterator[metadata.Distribution]:
     seen, left = set(), [name]
+    installed = [folder for folder in sys.path if Path(folder).resolve() != ROOT]
     while left:
-        one = metadata.distribution(left.pop())
+        # Not what an editable installation leaves in the source folder, where pytest may look first.
+        (one, *_) = metadata.distributions(name=left.pop(), path=installed)
         if one.name not in seen:
             seen.add(one.name)
             yield one

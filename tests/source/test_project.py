@@ -15,7 +15,9 @@ from tclint.source.names.requirements import allows
 from tclint.source.source_rule import SourceRule
 from tclint_rules.amp.bce_under_autocast import BceUnderAutocast
 from tclint_rules.amp.deprecated_cuda_amp import DeprecatedCudaAmp
+from tclint_rules.amp.no_mixed_precision import NoMixedPrecision
 
+EXAMPLES = Path(__file__).parents[2] / "fixtures" / "rules"
 LOSS = """\
 import torch.nn.functional as F
 from torch import nn
@@ -104,6 +106,16 @@ def test_a_strange_file_is_no_evidence(tmp_path: Path, text: str) -> None:
 def test_old_names_are_right_for_old_torch(tmp_path: Path, file: str, text: str, reported: bool) -> None:
     write(tmp_path, {"src/train.py": "import torch\nscaler = torch.cuda.amp.GradScaler()\n", file: text})
     assert bool(found(tmp_path, "src/train.py", DeprecatedCudaAmp())) is reported
+
+
+@pytest.mark.parametrize(
+    ("pins", "reported"), [("torch>=2.4\ntransformers==4.57.1\n", True), ("transformers>=4.40\n", False)]
+)
+def test_transformers_before_5_loads_float32(tmp_path: Path, pins: str, reported: bool) -> None:
+    """A checkpoint of a name that is not known: which dtype it has hangs on the version."""
+    example = EXAMPLES / "AMP016" / "valid_stored_dtype_in_a_loop.py"
+    write(tmp_path, {"train.py": example.read_text(), "requirements.txt": pins})
+    assert bool(found(tmp_path, "train.py", NoMixedPrecision())) is reported
 
 
 versions = st.lists(st.integers(0, 30), min_size=1, max_size=3).map(tuple)

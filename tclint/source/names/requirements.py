@@ -1,4 +1,4 @@
-"""Which torch versions a project allows, read from its requirement files."""
+"""Which versions of torch and transformers a project allows, read from its requirement files."""
 
 from __future__ import annotations
 
@@ -16,25 +16,28 @@ _LEVELS = 6
 """Folders to go up from a file when no repository's top is found before."""
 _LARGEST_BYTES = 200_000
 _BOUND = r"(?:===?|~=|<=|>=|!=|<|>|=|\^|~)\s*\d[\d.]*[\w.+*]*"
-_PIN = re.compile(
-    rf"(?<![\w.\-/\[])(?:py)?torch(?:\[[^\]]*\])?[\"']?\s*[=:]?\s*(?:\{{\s*version\s*=\s*)?"
-    rf"[\"']?\s*\(?\s*((?:{_BOUND}\s*,?\s*)+)",
-    re.MULTILINE,
-)
+_PINS = {
+    package: re.compile(
+        rf"(?<![\w.\-/\[]){name}(?:\[[^\]]*\])?[\"']?\s*[=:]?\s*(?:\{{\s*version\s*=\s*)?"
+        rf"[\"']?\s*\(?\s*((?:{_BOUND}\s*,?\s*)+)",
+        re.MULTILINE,
+    )
+    for package, name in (("torch", "(?:py)?torch"), ("transformers", "transformers"))
+}
 _PART = re.compile(r"(===?|~=|<=|>=|!=|<|>|=|\^|~)\s*(\d[\d.]*)")
 
 Version = tuple[int, ...]
 
 
-def may_run(path: str, version: Version) -> bool:
-    """Whether the project of a file allows this torch version or a newer one; True where nothing says."""
-    pins = _pins_above(os.path.dirname(os.path.abspath(path)))
+def may_run(path: str, version: Version, package: str = "torch") -> bool:
+    """Whether the project of a file allows this version or a newer one; True where nothing says."""
+    pins = _pins_above(os.path.dirname(os.path.abspath(path)), package)
     return not pins or any(allows(pin, version) for pin in pins)
 
 
 def oldest(path: str) -> Version | None:
     """The lowest torch version that the project of a file names as a lower bound; None where it has none."""
-    pins = _pins_above(os.path.dirname(os.path.abspath(path)))
+    pins = _pins_above(os.path.dirname(os.path.abspath(path)), "torch")
     parts = [part for pin in pins for part in _PART.findall(pin)]
     lower = [_numbers(text) for operator, text in parts if operator not in ("<", "<=", "!=")]
     return min(lower, default=None)
@@ -47,11 +50,11 @@ def forget() -> None:
 
 
 @lru_cache(maxsize=4096)
-def _pins_above(folder: str) -> tuple[str, ...]:
-    """What the nearest requirement files that name torch say of its version."""
+def _pins_above(folder: str, package: str) -> tuple[str, ...]:
+    """What the nearest requirement files that name a package say of its version."""
     current = folder
     for _ in range(_LEVELS):
-        pins = tuple(pin for path in _requirement_files(current) for pin in _pins(path))
+        pins = tuple(pin for path in _requirement_files(current) for pin in _pins(path, package))
         parent = os.path.dirname(current)
         if pins or parent == current or os.path.exists(os.path.join(current, ".git")):
             return pins
@@ -95,7 +98,7 @@ def allows(pin: str, version: Version) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _pins(path: str) -> tuple[str, ...]:
+def _pins(path: str, package: str) -> tuple[str, ...]:
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST_BYTES:
             return ()
@@ -103,4 +106,4 @@ def _pins(path: str) -> tuple[str, ...]:
             text = file.read()
     except OSError:
         return ()
-    return tuple(match.group(1) for match in _PIN.finditer(text))
+    return tuple(match.group(1) for match in _PINS[package].finditer(text))

@@ -15,6 +15,7 @@ from tclint.source.layers.library_models import Built
 from tclint.source.names.frameworks import names
 from tclint.source.names.queries import Called, has_star, inner_model, keyword, words
 from tclint.source.names.readers import NOTHING
+from tclint.source.names.requirements import may_run
 from tclint.source.names.resolve import Possible
 from tclint.source.syntax.tables import Call, Expression, Function, Name, dotted, method_of, render
 from tclint.source.training.loaders import targets_of
@@ -115,7 +116,7 @@ def _of_transformers(context: SourceContext) -> Iterator[InFloat32]:
         model = _made_by(context, trainer.function, keyword(trainer.call, "model", 0))
         trained = parts_of_model(context, *model[0]) if len(model) == 1 else None
         given = {argument.keyword for argument in (*trainer.call.arguments, *stated.call.arguments)}
-        if trained and trained.layers and _loads_float32(trained, bool(given & _ONLY_BEFORE_5)):
+        if trained and trained.layers and loads_float32(trained, bool(given & _ONLY_BEFORE_5)):
             yield InFloat32.stated(stated, starts, trained)
 
 
@@ -130,8 +131,12 @@ def _trainers_of_transformers(context: SourceContext) -> Iterator[Called]:
                 yield Called(owner.name, event.call, function, event.block, 0)
 
 
-def _loads_float32(trained: Parts, before_5: bool) -> bool:
-    """Every checkpoint that the model is loaded from becomes float32 parameters."""
+def loads_float32(trained: Parts, before_5: bool = False) -> bool:
+    """Every checkpoint that the model is loaded from becomes float32 parameters.
+
+    Args:
+        before_5: the file does not run with transformers 5.
+    """
     return all(_becomes_float32(*loaded, before_5) for loaded in trained.checkpoints)
 
 
@@ -149,6 +154,7 @@ def _becomes_float32(context: SourceContext, function: Function, call: Call, bef
     return (
         before_5
         or stored
+        or not may_run(context.path, (5,), "transformers")
         or any(item.qualified == "transformers.AdamW" for item in context.tables.module.imports)
     )
 
@@ -162,7 +168,7 @@ def _of_lightning(context: SourceContext) -> Iterator[InFloat32]:
         if not _is_default(context, trainer) or not _on_gpu(context, trainer):
             continue
         models = [parts_of_model(context, *made) for made in _fitted(context, starts)]
-        if models and all(trained.layers and _loads_float32(trained, before_5=False) for trained in models):
+        if models and all(trained.layers and loads_float32(trained) for trained in models):
             yield InFloat32.stated(trainer, starts, models[0])
 
 
@@ -174,7 +180,7 @@ def _of_fabric(context: SourceContext) -> Iterator[InFloat32]:
         if not made.qualified.endswith(".Fabric") or not _is_default(context, made, 4):
             continue
         trained = trained_parts(context)
-        if _on_gpu(context, made) and trained.layers and _loads_float32(trained, before_5=False):
+        if _on_gpu(context, made) and trained.layers and loads_float32(trained):
             yield InFloat32.stated(made, training.backward.call.node_id, trained)
 
 
