@@ -113,7 +113,7 @@ def fleet(
     from tclint.engine.check import check
     from tclint.engine.report_cache import ReportCache
     from tclint.fleet.bulk import check_tasks
-    from tclint.fleet.results import Known, alone, header, merge, resume
+    from tclint.fleet.results import Known, header, locked, merge, resume
     from tclint.fleet.targets import tasks_of
 
     settings = check((), settings).settings  # what is wrong is refused before anything is written
@@ -122,7 +122,7 @@ def fleet(
     with contextlib.ExitStack() as stack:
         results = resumed
         if resumed:
-            stack.enter_context(alone(resumed))
+            stack.enter_context(locked(resumed))
         elif written or not streams:
             results = stack.enter_context(_temporary())
         known = resume(results, settings) if results else Known()

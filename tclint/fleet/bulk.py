@@ -54,7 +54,7 @@ def check_tasks(
     Args:
         jobs: how many processes lint here; 0: one per CPU core.
         scheduler: of dask.distributed, whose workers do it instead; '' for none.
-        kept: gives reports on what is unchanged.
+        kept: reports of earlier runs, used where nothing has changed.
 
     Raises:
         UsageError: a task's settings are wrong, and nothing was linted; or the cluster is of no use.
@@ -79,7 +79,7 @@ def check_tasks(
     groups = [(tuple(group), settings[group[0].settings]) for group in alike.values()]
     jobs = min(jobs or os.cpu_count() or 1, len(groups))
     count = 0
-    for at, found in processes.completed(lint_alike, groups, jobs) if jobs > 1 else _here(groups):
+    for at, found in processes.completed(lint_group, groups, jobs) if jobs > 1 else _here(groups):
         group, _ = groups[at]
         count += len(group)
         yield from [_lost(task, found.reason) for task in group] if isinstance(found, Lost) else found
@@ -90,14 +90,14 @@ def check_tasks(
 def _here(groups: Sequence[tuple[tuple[Task, ...], Settings]]) -> Iterator[tuple[int, list[Done]]]:
     with Tracer(jobs=1) as tracer:
         for at, (group, traced_as) in enumerate(groups):
-            yield at, lint_alike(group, traced_as, tracer)
+            yield at, lint_group(group, traced_as, tracer)
 
 
-def lint_alike(tasks: Sequence[Task], traced_as: Settings, tracer: Tracer | None = None) -> list[Done]:
-    """Lint targets that one trace serves.
+def lint_group(tasks: Sequence[Task], traced_as: Settings, tracer: Tracer | None = None) -> list[Done]:
+    """Lint targets that share one trace.
 
     Args:
-        tracer: None: one that this process keeps for what it lints next.
+        tracer: None: the one that this process keeps for all its groups.
     """
     started_ns = time.time_ns()
     (results,) = (tracer or _kept_tracer()).trace([(tasks[0].target, traced_as)])

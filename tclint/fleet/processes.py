@@ -1,6 +1,6 @@
-"""Jobs in processes of this machine: as many at once as it is told, results as they come.
+"""Jobs in processes on this machine: a given number at once, results as they come.
 
-Not multiprocessing: its processes import the caller's main module again, and stay where the caller is killed.
+Not multiprocessing: its processes import the caller's main module again, and outlive a caller that is killed.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import pickle
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from queue import SimpleQueue
@@ -26,10 +27,10 @@ def completed(
 ) -> Iterator[tuple[int, ResultT | Lost]]:
     """The results of `function(*job)` with the positions of their jobs, as they come, one for each job.
 
-    A job whose process is ended from outside is Lost; the others go on in a new one.
+    A job whose process is killed is Lost; a new process takes the next one.
 
     Args:
-        count: of processes.
+        count: number of processes.
     """
     processes = [_Process() for _ in range(min(count, len(jobs)))]
     idle: SimpleQueue[_Process] = SimpleQueue()
@@ -50,7 +51,7 @@ def completed(
             try:
                 for future in as_completed(futures):
                     yield futures.pop(future), future.result()
-            except BaseException:  # the caller's end included
+            except BaseException:  # Ctrl-C, and a caller that stops reading
                 threads.shutdown(wait=False, cancel_futures=True)
                 for process in processes:
                     process.kill()
@@ -61,7 +62,7 @@ def completed(
 
 
 class _Process:
-    """Runs functions, one after the other; starts when it is first used, and anew after it was ended."""
+    """Runs functions one after another; starts at the first, and again after it was killed."""
 
     def __init__(self) -> None:
         self._running: subprocess.Popen[bytes] | None = None
@@ -78,13 +79,13 @@ class _Process:
         try:
             pickle.dump((function, job), running.stdin)
             running.stdin.flush()
-            error, result = pickle.load(running.stdout)
+            error, trace, result = pickle.load(running.stdout)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             running.kill()
             self.close()
             return Lost(f"exit code {running.returncode}")
         if error is not None:
-            raise error
+            raise error from RuntimeError(trace)  # --debug shows where
         return result
 
     def kill(self) -> None:
@@ -105,23 +106,23 @@ def _started() -> subprocess.Popen[bytes]:
         [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {_SERVE}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for the caller, which ends this
+        start_new_session=True,  # Ctrl-C reaches the caller alone, which kills this
     )
 
 
 def serve() -> None:
     """Run the functions that come on stdin, and write their results to stdout, pickled, until stdin ends."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what anything prints is no answer
+    os.dup2(2, 1)  # nothing that is printed may get among the answers
     while True:
         try:
             function, job = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        answer: tuple[Exception | None, Any]
+        answer: tuple[Exception | None, str, Any]
         try:
-            answer = None, function(*job)
+            answer = None, "", function(*job)
         except Exception as error:
-            answer = error, None
+            answer = error, traceback.format_exc(), None
         pickle.dump(answer, answers)
         answers.flush()

@@ -62,16 +62,16 @@ def _line(record: Document) -> str:
     return json.dumps(clean(record), allow_nan=False) + "\n"
 
 
-# ---------------------------------------------------------------- going on
+# ---------------------------------------------------------------- resuming
 
 
 _KEPT = ("type", "target", "name", "value", "code", "level")
-"""What going on needs of a record: whole ones of thousands of targets take a GiB."""
+"""Fields of a record that resuming needs: whole records of thousands of targets take a GiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a file has already."""
+    """What a results file already holds."""
 
     names: frozenset[str] = frozenset()
     """Of targets."""
@@ -80,7 +80,7 @@ class Known:
 
 
 def resume(path: str, settings: Settings) -> Known:
-    """What a file has; what was cut off behind its last target is removed. Makes the file.
+    """Read what a results file holds, and remove what was cut off after its last target. Creates the file.
 
     Raises:
         UsageError: the file cannot be used, or was written under other settings.
@@ -112,7 +112,7 @@ def resume(path: str, settings: Settings) -> Known:
 
 
 def _done(found: Sequence[Document]) -> list[int]:
-    """Where the header and what ends targets are, without the last target if a part of it was cut off."""
+    """Positions of the header and of what ends targets, without a last target that is incomplete."""
     done = [0, *(at for at, record in enumerate(found) if record["type"] in _DONE)]
     starts = [at for at, following in itertools.pairwise([*done, len(found)]) if following > at + 1]
     if not starts:
@@ -129,14 +129,14 @@ def _done(found: Sequence[Document]) -> list[int]:
 
 
 @contextlib.contextmanager
-def alone(path: str) -> Iterator[None]:
-    """With a file that no other run appends to, where the system can tell; makes the file.
+def locked(path: str) -> Iterator[None]:
+    """Keep other runs from appending to a file, where the system has locks. Creates the file.
 
     Raises:
-        UsageError: another run does, or it cannot be written.
+        UsageError: another run appends to it, or it cannot be written.
     """
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device has no end
-        raise UsageError(f"Cannot resume {path!r}: it is no regular file.")
+    if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe or a device may never end
+        raise UsageError(f"Cannot resume {path!r}: it is not a regular file.")
     try:
         file = open(path, "ab")  # noqa: SIM115
     except OSError as error:

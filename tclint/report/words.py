@@ -95,6 +95,11 @@ def counts_text(report: Report) -> str:
     return f"{plural(len(report.findings), 'finding')} ({levels})"
 
 
+def model_count(report: Report) -> int:
+    """Of models, not of entries: one in two precisions is one."""
+    return len({(entry.target.partition(" --")[0], entry.graph_hash) for entry in report.entries})
+
+
 def doubts(report: Report) -> list[str]:
     """What every figure of a model rests on and nobody stated, a sentence for each model."""
     return [

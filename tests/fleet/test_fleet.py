@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from tclint.cli.main import cli
 from tclint.fleet import bulk, processes
-from tclint.fleet.results import alone
+from tclint.fleet.results import locked
 from tclint.tracing.worker.client import Tracer
 
 Run = Callable[..., Result]
@@ -240,8 +240,8 @@ def test_resume_leaves_other_files_alone(run: Run, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("no end of line")
     assert "holds no results" in error_line(run("fleet", "zoo.py:Wide", "--resume", "note.txt"))
     assert (tmp_path / "note.txt").read_text() == "no end of line"
-    assert "no regular file" in error_line(run("fleet", "zoo.py:Wide", "--resume", os.devnull))
-    with alone(str(tmp_path / "zoo.jsonl")):
+    assert "not a regular file" in error_line(run("fleet", "zoo.py:Wide", "--resume", os.devnull))
+    with locked(str(tmp_path / "zoo.jsonl")):
         assert "Another run is writing" in error_line(run("fleet", "zoo.py:Wide", "--resume", "zoo.jsonl"))
 
 
@@ -341,6 +341,7 @@ def test_one_command_makes_a_report_on_all(run: Run, tmp_path: Path) -> None:
     assert result.stdout == merged.stdout
     assert result.exit_code == merged.exit_code == streamed.exit_code == 1
     assert "build_small --precision bf16" in result.stdout
+    assert "in 2 models" in " ".join(result.stdout.split()), "not in 4: each has two precisions"
     assert "build_small --precision bf16" in (tmp_path / "zoo.html").read_text()
     assert (tmp_path / "first.md").read_text() == (tmp_path / "second.md").read_text()
     both = run(*command, "--output", "json=zoo.json")

@@ -24,7 +24,7 @@ from tclint.report.formats.json import LEVELS, statistics
 from tclint.report.overview import FEW_MODELS, overview
 from tclint.report.render import Style
 from tclint.report.step_text import comparison_table, entry_lines, gap_text
-from tclint.report.words import best_effect, doubts, models_text, place_text, savings_text
+from tclint.report.words import best_effect, doubts, model_count, models_text, place_text, savings_text
 
 LISTED_AT_MOST = 5
 """Assumptions, gaps and skipped files beyond this are counted; -v lists them."""
@@ -260,7 +260,7 @@ class _Renderer:
         report = self.report
         looked_at = []
         if report.entries:
-            looked_at.append(plural(len(report.entries), "model"))
+            looked_at.append(plural(model_count(report), "model"))
         if report.source_files or not (report.entries or report.errors):
             looked_at.append(plural(report.source_files, "file"))
         where = " and ".join(looked_at)

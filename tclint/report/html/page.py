@@ -26,6 +26,7 @@ from tclint.report.html import summary as html_summary
 from tclint.report.html.findings import findings_json
 from tclint.report.html.markup import text
 from tclint.report.html.profile import LIMITERS, Limits, Profile, Texts, profiles
+from tclint.report.words import model_count
 
 SIZE_LIMIT_BYTES = 5_000_000
 """Of the whole page: what mail and code hosts still show."""
@@ -112,7 +113,9 @@ def _page(report: Report) -> tuple[str, str]:
     left_out = len(report.entries) - len(sections)
     few = f"<p>{plural(left_out, 'further model')} in the table alone.</p>" if left_out else ""
     targets = [entry.target for entry in report.entries]
-    title = targets[0] if len(targets) == 1 else plural(len(targets), "model") if targets else "sources"
+    title = (
+        targets[0] if len(targets) == 1 else plural(model_count(report), "model") if targets else "sources"
+    )
     body = f"""<header><h1>tclint</h1>{html_summary.heading(report)}</header>
 <main>
 {html_summary.overview(report, len(sections))}

@@ -42,7 +42,7 @@ class Names:
     frameworks: dict[str, str]
     """Module or imported name -> the framework's name."""
     float32_checkpoints: tuple[str, ...]
-    """Patterns of file names."""
+    """Patterns, as fnmatch has them, of names on the Hugging Face Hub."""
 
     def framework_of(self, qualified: str) -> str | None:
         """The framework that an import of `qualified` brings in."""

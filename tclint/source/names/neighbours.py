@@ -77,7 +77,7 @@ class Neighbours:
     def scripts_match(self, pattern: re.Pattern[bytes]) -> bool:
         """Whether a shell script, a configuration or a page beside the file, or in a folder above it in its
         project, holds what the pattern matches."""
-        root = _root_of(self.path)
+        root = os.path.realpath(_root_of(self.path))
         for folder in Path(self.path).resolve().parents if os.path.isfile(self.path) else ():
             if any(pattern.search(_read(path)) for path in _scripts_in(folder)):
                 return True
