@@ -3,24 +3,27 @@
     python benchmarks/source_draws.py --repositories FOLDER --draw 1
 
 A point is found when a finding of its rule has its line, or a related line, among the point's. Findings that
-are no point are listed: whether they are true is for a reader to say, in benchmarks/draws/others.csv.
+are no point are listed: whether they are true is for a reader to say, in benchmarks/draws/others.csv. Where a
+point names lines of other files too, these are checked as well, but only what they say of the point counts.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import os
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tclint.config.settings import Settings
-from tclint.core.finding import Finding
+from tclint.core.finding import Finding, Location
 from tclint.core.rule import CRASH_CODE
 from tclint.engine.rule_registry import all_rules
 from tclint.engine.source_pass import lint
 from tclint.source.source_rule import SourceRule
+from tclint.source.syntax.notebooks import Notebook
 
 DRAWS = Path(__file__).parent / "draws"
 MAIN_RULES = re.compile(r"AMP0(0[1-9]|1[0347])|PRC00[1245]|FMT00[1-57]|RUN00[1239]|ARC00[123]")
@@ -32,17 +35,58 @@ def rows(name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(path.open(encoding="utf-8"))) if path.exists() else []
 
 
-def lines_of(finding: Finding) -> set[int]:
-    """The finding's line and the related ones in the same file."""
-    places = [finding.location, *(related.location for related in finding.related)]
-    return {place.line for place in places if place.path == finding.location.path}
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A finding with its places as points name them: a path from the repository's root, and a line."""
+
+    finding: Finding
+    place: tuple[str, int]
+    related: frozenset[tuple[str, int]]
+
+    def hits(self, point: Mapping[str, str]) -> bool:
+        """Whether this is the point's rule on one of the point's lines."""
+        wanted = wanted_places(point)
+        return self.finding.code == point["code"] and (
+            self.place in wanted or not wanted.isdisjoint(self.related)
+        )
+
+
+def wanted_places(point: Mapping[str, str]) -> set[tuple[str, int]]:
+    """Where a point may be reported: a number is a line of its script, PATH:NUMBER one of another file."""
+    places: set[tuple[str, int]] = set()
+    for token in point["lines"].split():
+        path, _, line = token.rpartition(":")
+        places.add((path or point["path"], int(line)))
+    return places
+
+
+def check(root: Path, path: str, rules: Sequence[SourceRule]) -> list[Found] | str:
+    """The findings of a file of the repository at `root`; a sentence where tclint could not look at it."""
+    result = lint([str(root / path)], rules, Settings(cache=False))
+    if any(item.code == CRASH_CODE for item in result.findings):
+        raise RuntimeError(f"a rule crashed on {root / path}")
+    if result.skipped:
+        return result.skipped[0].reason
+
+    def place(location: Location) -> tuple[str, int]:
+        notebook: Notebook | None = result.notebooks.get(location.path)
+        line = notebook.place(location.line, location.column).line if notebook is not None else location.line
+        file = Path(location.path).resolve()
+        inside = file.is_relative_to(root)
+        return (file.relative_to(root).as_posix() if inside else location.path), line
+
+    found = [
+        Found(item, place(item.location), frozenset(place(related.location) for related in item.related))
+        for item in result.findings
+    ]
+    return [item for item in found if item.place[0] == path]
 
 
 def main() -> int:
-    """Print misses, findings beyond the points, and the figures; exit 1 where a rule crashed."""
+    """Print misses, findings beyond the points, and the figures."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--repositories", type=Path, required=True)
-    parser.add_argument("--draw", choices=("1", "2", "3"), required=True)
+    parser.add_argument("--draw", choices=("1", "2", "3", "4"), required=True)
     arguments = parser.parse_args()
     selected = [rule() for rule in all_rules() if issubclass(rule, SourceRule) and rule.enabled_by_default]
     scripts = [row for row in rows("scripts.csv") if row["draw"] == arguments.draw]
@@ -51,21 +95,24 @@ def main() -> int:
     counts: Counter[str] = Counter()
     for script in scripts:
         repository, path = script["repository"], script["path"]
-        file = arguments.repositories / repository.replace("/", "+") / path
-        result = lint([str(file)], selected, Settings(cache=False))
-        findings = [item for item in result.findings if os.path.samefile(item.location.path, file)]
-        if result.skipped or any(item.code == CRASH_CODE for item in result.findings):
-            print(f"{file}: skipped or crashed")
-            return 1
+        root = (arguments.repositories / repository.replace("/", "+")).resolve()
         expected = [row for row in points if row["repository"] == repository and row["path"] == path]
+        with_rule = [row for row in expected if row["code"] != "-"]
+        paths = dict.fromkeys(
+            (path, *(place[0] for row in with_rule for place in sorted(wanted_places(row))))
+        )
+        findings: list[Found] = []
+        for name in paths:
+            outcome = check(root, name, selected)
+            if isinstance(outcome, str):
+                print(f"skipped {repository}/{name}: {outcome}")
+                continue
+            findings += (
+                outcome if name == path else [item for item in outcome if any(map(item.hits, expected))]
+            )
         used: set[int] = set()
         for point in expected:
-            wanted = {int(line) for line in point["lines"].split()}
-            hits = {
-                index
-                for index, item in enumerate(findings)
-                if item.code == point["code"] and lines_of(item) & wanted
-            }
+            hits = {index for index, item in enumerate(findings) if item.hits(point)}
             used |= hits
             for name in (
                 "all",
@@ -78,14 +125,13 @@ def main() -> int:
                 print(f"missed  {repository}/{path}:{point['lines']}: {point['code']} {point['point']}")
         for index, item in enumerate(findings):
             counts["findings"] += 1
-            verdict = judged.get((repository, path, item.code, str(item.location.line)))
+            code, line = item.finding.code, item.place[1]
+            verdict = judged.get((repository, path, code, str(line)))
             if index in used or (verdict and verdict["true"] == "yes"):
                 counts["true"] += 1
             if index not in used:
                 said = verdict["true"] if verdict else "not judged"
-                print(
-                    f"other   {repository}/{path}:{item.location.line}: {item.code} {item.message} [{said}]"
-                )
+                print(f"other   {repository}/{path}:{line}: {code} {item.finding.message} [{said}]")
     for name in ("main rules", "main", "minor", "all"):
         found, total = counts[f"{name} found"], counts[name]
         print(f"{name:10} {found:3} of {total:3} points{f'  {found / total:.2f}' if total else ''}")
