@@ -249,7 +249,7 @@ def _real_input(tensor: Any) -> Any:
 
 def main() -> int:
     arguments = _parse()
-    importlib.import_module("tclint.tracing.worker.in_process")
+    importlib.import_module("tclint.tracing.worker.objects")
     importlib.import_module("tclint.cost.memory.saved_tensors")
     out = Path(arguments.out) if arguments.out else None
     rows = read_rows(out)

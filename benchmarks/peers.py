@@ -164,7 +164,7 @@ def serve(is_tclint: bool, timeout_s: float) -> int:
     for library in ("timm", "transformers"):
         importlib.import_module(library)
     if is_tclint:
-        importlib.import_module("tclint.tracing.worker.in_process")
+        importlib.import_module("tclint.tracing.worker.objects")
         importlib.import_module(
             "tclint.tracing.patches.modules"
         ).wrap_modules()  # as the command's own worker does

@@ -157,7 +157,7 @@ def cases_of(library: str) -> Iterator[Case]:
 
 def main() -> int:
     arguments = _parse()
-    importlib.import_module("tclint.tracing.worker.in_process")
+    importlib.import_module("tclint.tracing.worker.objects")
     rows: list[dict[str, Any]] = []
     done: set[str] = set()
     out = Path(arguments.out) if arguments.out else None

@@ -53,7 +53,7 @@ def main() -> int:
     out = Path(arguments.out or HERE / "zoo" / f"{arguments.library}.csv")
     out.parent.mkdir(parents=True, exist_ok=True)
     done = _done(out)
-    importlib.import_module("tclint.tracing.worker.in_process")
+    importlib.import_module("tclint.tracing.worker.objects")
     importlib.import_module("torch.utils.flop_counter")
     importlib.import_module("tclint.tracing.patches.modules").wrap_modules()  # as tclint's own worker does
     chosen = [

@@ -13,7 +13,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from tclint.graph.ops import Site
 from tclint.tracing.values.sites import SiteFinder
-from tclint.tracing.worker.in_process import Captured
+from tclint.tracing.worker.objects import Captured
 
 _MAX_REAL_NUMEL = 4096
 """Integers and masks up to this size keep their values: forwards look at them."""

@@ -22,7 +22,7 @@ from tclint.engine.report import Report
 from tclint.integrations.captured_graphs import captured, fingerprint, first_line
 from tclint.integrations.session import print_report, session_settings, warn
 from tclint.tracing.values.sites import SiteFinder
-from tclint.tracing.worker.in_process import Captured
+from tclint.tracing.worker.objects import Captured
 
 __all__ = ["GraphBreak", "backend", "graph_breaks", "report", "reset"]
 

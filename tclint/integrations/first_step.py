@@ -13,7 +13,7 @@ from tclint.engine.check import check
 from tclint.engine.report import Report
 from tclint.engine.script.frameworks import FrameworkSetting
 from tclint.integrations.session import print_report, session_settings, warn
-from tclint.tracing.worker.in_process import Captured
+from tclint.tracing.worker.objects import Captured
 from tclint.tracing.worker.targets import site_of
 
 

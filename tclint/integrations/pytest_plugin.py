@@ -107,7 +107,7 @@ def _with_inputs(model: Any, inputs: Any) -> Any:
         raise UsageError("inputs= goes with a model or a callable; of a named target, settings give them.")
     from torch import nn
 
-    from tclint.tracing.worker.in_process import Captured
+    from tclint.tracing.worker.objects import Captured
     from tclint.tracing.worker.targets import site_of
 
     built = model if isinstance(model, nn.Module) else model()

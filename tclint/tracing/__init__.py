@@ -15,14 +15,14 @@ __all__ = ["TraceResult", "object_names", "trace_callable", "trace_objects", "tr
 
 
 def trace_callable(given: Any, inputs: Any = None, kwargs: Mapping[str, Any] | None = None) -> Graph:
-    """Trace a model, or what a callable builds, in this process; see `tclint.trace`.
+    """Trace a model, or what a callable builds; see `tclint.trace`.
 
     Raises:
         TargetError: the model could not be built or traced.
     """
-    from tclint.tracing.worker.in_process import trace_in_process
+    from tclint.tracing.worker.objects import trace_given
 
-    return trace_in_process(given, inputs, kwargs)
+    return trace_given(given, inputs, kwargs)
 
 
 def trace_objects(
@@ -32,11 +32,11 @@ def trace_objects(
     own: Mapping[str, Settings] | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> Iterator[TraceResult]:
-    """Trace models, or what callables build, in this process and without its limits.
+    """Trace models, or what callables build, so that nothing of it is seen in this process.
 
     Args:
         given: by name (`object_names`): modules, which stay as they are, and callables that return one.
-        settings: uses inputs, input_sets, arguments, batch and mode.
+        settings: uses inputs, input_sets, arguments, batch, mode and timeout_s.
         own: the settings of some of them, by name.
         on_progress: called with one line when one starts.
 
@@ -49,7 +49,7 @@ def trace_objects(
     from tclint.tracing.worker.client import check_inputs, progress
 
     check_inputs(settings)
-    from tclint.tracing.worker.in_process import trace_object
+    from tclint.tracing.worker.objects import trace_object
 
     for number, (name, one) in enumerate(given.items(), start=1):
         if on_progress:
@@ -59,7 +59,7 @@ def trace_objects(
 
 def object_names(given: Sequence[Any]) -> dict[str, Any]:
     """Models and callables by the names of their entries: those of the class or the callable, numbered."""
-    from tclint.tracing.worker.in_process import name_of
+    from tclint.tracing.worker.objects import name_of
 
     named: dict[str, Any] = {}
     for one in given:

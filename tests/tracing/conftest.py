@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tclint.tracing.worker import apart
+
 _VARIABLE = "TCLINT_TEST_MARK"
 
 
@@ -56,3 +58,9 @@ def spawned(
 ) -> Spawned:
     """The processes that a test starts."""
     return mark_processes(monkeypatch)
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects are traced as where there are no forks: what a trace does with them can be looked at."""
+    monkeypatch.setattr(apart, "can_fork", lambda: False)

@@ -23,6 +23,7 @@ class _PairTable(nn.Module):
         return self.layer(x)
 
 
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(("positions", "guesses"), [(196, 0), (512, 0), (513, 1)])
 def test_a_constructors_table_of_pairs_keeps_its_values(positions: int, guesses: int) -> None:
     built: list[_PairTable] = []
@@ -32,6 +33,7 @@ def test_a_constructors_table_of_pairs_keeps_its_values(positions: int, guesses:
     assert (built[0].largest == positions - 1) == (not guesses)
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_mask_takes_a_byte_an_element() -> None:
     built: list[Tensor] = []
 

@@ -180,7 +180,7 @@ def test_nodes_stay_in_the_process_of_the_trace() -> None:
     graph = tclint.trace(TwoResults, (torch.rand(2, 4),))
     for other in (Graph.from_json(graph.to_json()), pickle.loads(pickle.dumps(graph)), copy.deepcopy(graph)):
         assert other == graph
-        with pytest.raises(LookupError, match="stay in the process that traced the model"):
+        with pytest.raises(LookupError, match="stay in the process that asked for the trace"):
             tclint.to_fx(other)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,15 @@ from torch.nn.utils import parametrizations
 import tclint
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError, UsageError
+
+
+
+@pytest.fixture(params=["forked", "here"], autouse=True)
+def way(request: pytest.FixtureRequest) -> None:
+    """Both ways of tracing an object leave it alone."""
+    if request.param == "here":
+        request.getfixturevalue("in_this_process")
+
 
 _PLAIN = (int, float, str, bool, bytes, type(None), type)
 
@@ -421,7 +431,7 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "net_of_instances.py").write_text(NET)
     yield importlib.import_module("net_of_instances")
-    monkeypatch.delitem(__import__("sys").modules, "net_of_instances")
+    del sys.modules["net_of_instances"]
 
 
 def test_findings_of_an_instance_stand_at_the_lines_of_its_class(net: Any) -> None:

@@ -131,6 +131,7 @@ def test_builders_that_load_weights(folder: Path) -> None:
         assert words in str(by_name[name].error), name
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_nothing_of_it_stays_in_the_callers_process(folder: Path) -> None:
     before = torch.load, torch.hub.download_url_to_file, nn.Module.load_state_dict
     kept = []

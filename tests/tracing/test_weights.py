@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 import tclint
 from tclint.graph.ops import Graph
+
+
+pytestmark = pytest.mark.usefixtures("in_this_process")
 
 
 class Counting(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -80,8 +81,8 @@ class Graph:
     """Where the user's callable or class is defined: the fallback location of a finding."""
     metadata: dict[str, Any] = field(default_factory=dict)
     """JSON values: torch version, seconds spent building and tracing, the model's class name."""
-    fx: torch.fx.Graph | None = field(default=None, compare=False, repr=False)
-    """What the model was traced into, in the process that traced it; not in JSON."""
+    fx: Callable[[], torch.fx.Graph] | None = field(default=None, compare=False, repr=False)
+    """Gives what the model was traced into, in the process that asked for the trace; not in JSON."""
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in self.inputs[:3])
@@ -151,10 +152,10 @@ def fx_of(graph: Graph) -> torch.fx.Graph:
     """See `tclint.to_fx`."""
     if graph.fx is None:
         raise LookupError(
-            "this graph has no torch.fx nodes: they stay in the process that traced the model, so call "
+            "this graph has no torch.fx nodes: they stay in the process that asked for the trace, so call "
             "tclint.trace there"
         )
-    return graph.fx
+    return graph.fx()
 
 
 def _by_field(item: Parameter | Assumption) -> dict[str, Any]:

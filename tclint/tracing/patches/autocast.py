@@ -67,16 +67,16 @@ def watched_autocast(recorder: Any) -> Iterator[None]:
         on_gpu = [region for region in regions if region.device != "cpu"]
         recorder.autocast_disabled = bool(on_gpu) and not on_gpu[-1]._enabled
 
-    autocast.__init__, autocast.__enter__, autocast.__exit__ = patched_init, patched_enter, patched_exit
-    if cast is not None:  # of custom_fwd(cast_inputs=)
-        setattr(torch.amp.autocast_mode, "_cast", patched_cast)  # noqa: B010
-    update()
-    try:
+    with patched(
+        [
+            (autocast, "__init__", patched_init),
+            (autocast, "__enter__", patched_enter),
+            (autocast, "__exit__", patched_exit),
+            (torch.amp.autocast_mode, "_cast", patched_cast),  # of custom_fwd(cast_inputs=)
+        ]
+    ):
+        update()
         yield
-    finally:
-        autocast.__init__, autocast.__enter__, autocast.__exit__ = init, enter, leave
-        if cast is not None:
-            setattr(torch.amp.autocast_mode, "_cast", cast)  # noqa: B010
 
 
 def _current_dtype() -> torch.dtype | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tclint.tracing.patches.patch import itself, patch, patched
+from tclint.tracing.patches.patch import calling_frame, itself, patch, patched
 
 
 @patch(
@@ -49,7 +48,8 @@ def without_scripting() -> Iterator[None]:
 
     def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
         # Forward-mode derivatives are scripted on first use, and needed as scripts.
-        if sys._getframe(1).f_globals.get("__name__") == "torch._decomp.decompositions_for_jvp":
+        caller = calling_frame()
+        if caller and caller.f_globals.get("__name__") == "torch._decomp.decompositions_for_jvp":
             state = getattr(getattr(torch.jit, "_state", None), "_enabled", None)
             with patched([(state, "enabled", True), (torch.jit, "script", real)]):
                 return real(obj, *args, **kwargs)

@@ -73,11 +73,8 @@ def patched_apply() -> Iterator[None]:
         finally:
             (listener.in_custom_function, listener.has_own_backward, listener.autocast_disabled) = before
 
-    function.apply = classmethod(apply)
-    try:
+    with patched([(function, "apply", classmethod(apply))]):
         yield
-    finally:
-        function.apply = original
 
 
 @patch(

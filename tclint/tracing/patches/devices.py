@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.patches import jagged
+from tclint.tracing.patches.patch import interruption_point
 from tclint.tracing.record.placeholder_weights import become_meta
 from tclint.tracing.values.contents import likely_values
 from tclint.tracing.values.origin import ensure_origin
@@ -36,6 +37,7 @@ class DeviceRewriter(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        interruption_point()
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         handler = _HANDLERS.get(name)

@@ -66,8 +66,6 @@ def _fully_shard(module: Any, *_args: Any, **_kwargs: Any) -> Any:
 
 
 def _init_device_mesh(device_type: str, mesh_shape: Any, *, mesh_dim_names: Any = None, **_: Any) -> Any:
-    from tclint.tracing.patches.distributed import SingleProcessMesh
-
     return SingleProcessMesh(device_type, mesh_shape, mesh_dim_names)
 
 
@@ -99,7 +97,7 @@ def plain_wrappers() -> list[tuple[Any, str, Any]]:
             function = getattr(sys.modules.get(module_name), name, None)
             function = inspect.unwrap(function) if callable(function) else None
             if inspect.isfunction(function) and not function.__code__.co_freevars:
-                found.append((function, "__code__", substitute.__code__))
+                found.append((function, "__code__", substitute))
         found += [
             (distributed, "init_process_group", nothing),
             (distributed, "get_rank", _first_rank),

@@ -22,20 +22,13 @@ from tclint.tracing.patches.weights import lazy_parameters
 
 
 @patch(
-    replaces="`torch.backends.mha.set_fastpath_enabled`",
+    replaces="`torch.backends.mha.get_fastpath_enabled`",
     why="nn.MultiheadAttention and nn.TransformerEncoderLayer would run in inference as one fused operator",
 )
 def without_attention_fast_path() -> Iterator[None]:
     mha: Any = getattr(torch.backends, "mha", None)
-    if mha is None or not hasattr(mha, "set_fastpath_enabled"):
+    with patched([(mha, "get_fastpath_enabled", lambda: False)]):
         yield
-        return
-    before = mha.get_fastpath_enabled()
-    mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        mha.set_fastpath_enabled(before)
 
 
 @patch(

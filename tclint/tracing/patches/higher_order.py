@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tclint.tracing.patches.patch import patch
+from tclint.tracing.patches.patch import copied_function, patch
 from tclint.tracing.record.higher_order import has_rule, run_higher_order
 
 
@@ -38,7 +38,6 @@ def higher_order_operators(mode: type[TorchDispatchMode]) -> Iterator[None]:
 
 
 SCANS = "torch._higher_order_ops.associative_scan"
-_real_scan: list[Callable[..., Any]] = []
 
 
 def generic_scans() -> list[tuple[Any, str, Any]]:
@@ -46,17 +45,13 @@ def generic_scans() -> list[tuple[Any, str, Any]]:
     function = getattr(sys.modules.get(SCANS), "associative_scan", None)
     if not isinstance(function, FunctionType) or function.__code__.co_freevars:
         return []
-    if not _real_scan:
-        code, scope = function.__code__, function.__globals__
-        _real_scan.append(FunctionType(code, scope, function.__name__, function.__defaults__))
+    real = copied_function(function)
+
+    def scan(*args: Any, **kwargs: Any) -> Any:
+        return real(*args[:4], **{**kwargs, "combine_mode": "generic"})
+
     # User code may have imported it by name: what it does is exchanged, not what the name holds.
-    return [(function, "__code__", _scan_generically.__code__)]
-
-
-def _scan_generically(*args: Any, **kwargs: Any) -> Any:
-    from tclint.tracing.patches.higher_order import _real_scan
-
-    return _real_scan[0](*args[:4], **{**kwargs, "combine_mode": "generic"})
+    return [(function, "__code__", scan)]
 
 
 def _from_table(function: Any, recorder: Any, *args: Any, **kwargs: Any) -> Any:

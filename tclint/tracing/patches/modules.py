@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
 from torch.fx import GraphModule, Interpreter, Node
 
-from tclint.tracing.patches.patch import patch
+from tclint.tracing.patches.patch import calling_frame, interruption_point, patch, patched
 from tclint.tracing.record.call_recorder import CallRecorder, ModuleFrame
 from tclint.tracing.record.recorder import Recorder
 from tclint.tracing.values.layers import remember_arguments
@@ -101,6 +100,11 @@ def wrap_modules() -> None:
     To set a method of nn.Module is to visit every class that is derived from it, thousands with the large
     libraries, whose memory a forked process then has to copy.
     """
+    for owner, name, wrapper in _wrappers():
+        setattr(owner, name, wrapper)
+
+
+def _wrappers() -> list[tuple[Any, str, Any]]:
     initialise: Any = nn.Module.__init__
     call: Any = nn.Module.__call__
 
@@ -109,7 +113,8 @@ def wrap_modules() -> None:
         if sites is None:
             initialise(self, *args, **kwargs)
             return
-        frame = sys._getframe(1)
+        interruption_point()
+        frame = calling_frame()
         pair = sites.find_constructor(frame, self)
         initialise(self, *args, **kwargs)
         self.__dict__[_SITE_ATTRIBUTE] = pair
@@ -121,22 +126,17 @@ def wrap_modules() -> None:
 
     for wrapper in (__init__, __call__):
         setattr(wrapper, _MARK, True)
-    nn.Module.__init__ = __init__
-    nn.Module.__call__ = __call__
+    return [(nn.Module, "__init__", __init__), (nn.Module, "__call__", __call__)]
 
 
 @contextlib.contextmanager
 def _wrapped_modules() -> Iterator[None]:
     """For the length of the block, where they are not wrapped, or somebody exchanged them since."""
-    before: tuple[Any, Any] = nn.Module.__init__, nn.Module.__call__
-    if all(hasattr(method, _MARK) for method in before):
+    if all(hasattr(method, _MARK) for method in (nn.Module.__init__, nn.Module.__call__)):
         yield
         return
-    wrap_modules()
-    try:
+    with patched(_wrappers()):
         yield
-    finally:
-        nn.Module.__init__, nn.Module.__call__ = before
 
 
 @patch(

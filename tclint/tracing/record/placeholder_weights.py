@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -44,12 +45,34 @@ def _is_large(buffer: torch.Tensor) -> bool:
     )
 
 
+_values: dict[int, torch.Tensor] = {}
+"""On the CPU, by the ids of buffers that this process cannot read."""
+
+
+def values_elsewhere(buffers: Iterable[torch.Tensor | None]) -> dict[int, torch.Tensor]:
+    """The values of buffers on a GPU that a run needs, on the CPU, by the buffers' ids."""
+    return {
+        id(buffer): buffer.detach().cpu()
+        for buffer in buffers
+        if type(buffer) is torch.Tensor
+        and buffer.device.type not in ("cpu", "meta")
+        and buffer.layout == torch.strided
+        and not _is_large(buffer)
+    }
+
+
+def take_values_from(values: dict[int, torch.Tensor]) -> None:
+    """Let this process, which cannot use the GPU, know the values of buffers there; for good."""
+    _values.update(values)
+
+
 def buffer_copy(buffer: torch.Tensor) -> torch.Tensor:
     """What a run may write into in the place of a buffer: with its values, unless those are many."""
     if buffer.layout != torch.strided:
         return buffer.detach() if buffer.is_meta else buffer
     if buffer.is_meta or not _is_large(buffer):
-        return _with_attributes(buffer.detach() if buffer.is_meta else buffer.detach().clone(), buffer)
+        values = _values.get(id(buffer), buffer).detach()
+        return _with_attributes(values if buffer.is_meta else values.clone(), buffer)
     return _with_attributes(to_meta(buffer), buffer)
 
 

@@ -65,7 +65,7 @@ def graph_of(program: ExportedProgram, sites: SiteFinder) -> Graph:
     parameters = [_parameter(name, tensor) for name, tensor in program.named_parameters()]
     buffers = [_parameter(name, tensor, is_buffer=True) for name, tensor in program.named_buffers()]
     return dataclasses.replace(
-        graph, parameters=(*parameters, *buffers), outputs=graph.outputs[written:], fx=program.graph
+        graph, parameters=(*parameters, *buffers), outputs=graph.outputs[written:], fx=lambda: program.graph
     )
 
 

@@ -85,11 +85,13 @@ def trace_model(
     else:
         recording = record(model, args, kwargs, sites)
         adjustments = recording.adjustments
+        read = graph_from_fx(recording.fx)
+        nodes = without_composites(recording.fx)
         graph = dataclasses.replace(
-            graph_from_fx(recording.fx),
+            read,
             parameters=list_parameters(model),
             assumptions=recording.assumptions,
-            fx=without_composites(recording.fx),
+            fx=lambda: nodes,
         )
     return dataclasses.replace(
         graph,

@@ -384,7 +384,7 @@ def _results(target: str, outcome: _Outcome, folder: str, limits: dict[str, Any]
             runs = read_runs(file)
             os.unlink(file)  # those of thousands of targets would fill the disk
         except FileNotFoundError:
-            message, details = f"{target} {_end_of_process(outcome, limits)}", outcome.output
+            message, details = f"{target} {_end_of(outcome, limits)}", outcome.output
         except (OSError, ValueError) as problem:
             message = f"{target} spoilt the file with the result of its trace ({type(problem).__name__})."
         else:
@@ -416,29 +416,45 @@ def _problem(target: str, outcome: _Outcome, limits: dict[str, Any]) -> str | No
     return None
 
 
-def _end_of_process(outcome: _Outcome, limits: dict[str, Any]) -> str:
-    """What the target did, where it left no result behind."""
-    if outcome.signal is None:
-        if outcome.exit_code == EXIT_BROKEN:
-            last = outcome.output.strip().rpartition("\n")[2]
+def _end_of(outcome: _Outcome, limits: dict[str, Any]) -> str:
+    return _end_text(outcome.signal, outcome.exit_code, outcome.output, limits["timeout_s"])
+
+
+def end_of_process(status: int | None, output: str, timeout_s: float) -> str:
+    """What a target's process did that left no result behind, as the rest of a sentence.
+
+    Args:
+        status: the wait status; None where it is not known.
+        output: what it wrote.
+        timeout_s: what it was allowed to take.
+    """
+    if status is None:
+        return "ended its process before it returned a model; remove what does so from what the target runs."
+    if os.WIFSIGNALED(status):
+        return _end_text(os.WTERMSIG(status), None, output, timeout_s)
+    return _end_text(None, os.WEXITSTATUS(status), output, timeout_s)
+
+
+def _end_text(number: int | None, exit_code: int | None, output: str, timeout_s: float) -> str:
+    if number is None:
+        if exit_code == EXIT_BROKEN:
+            last = output.strip().rpartition("\n")[2]
             return f"left Python unable to report its result ({last or 'no output'})."
         return (
-            f"ended its process with exit code {outcome.exit_code} (os._exit) before it returned a model; "
+            f"ended its process with exit code {exit_code} (os._exit) before it returned a model; "
             "remove that call from what the target runs."
         )
     try:
-        name = signal.Signals(outcome.signal).name
+        name = signal.Signals(number).name
     except ValueError:
-        name = f"signal {outcome.signal}"
+        name = f"signal {number}"
     if name == "SIGKILL":
         return (
             "was killed, by itself or by the system because memory ran out; build it smaller, or close other "
             "programs."
         )
     if name == "SIGXCPU":
-        return (
-            f"used more than {limits['timeout_s']:g} s of CPU time, and was stopped; --timeout gives it more."
-        )
+        return f"used more than {timeout_s:g} s of CPU time, and was stopped; --timeout gives it more."
     if name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGPIPE"):
         return f"was ended by the signal {name}, which its own code sent; remove that from what it runs."
     crash = "a segmentation fault" if name == "SIGSEGV" else name

@@ -1,4 +1,4 @@
-"""Models given as objects, or by the callable that builds them: traced in the caller's own process."""
+"""Models given as objects, or by the callable that builds them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.export import ExportedProgram
 
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
@@ -26,9 +27,9 @@ from tclint.tracing.inputs.specs import parse_input_set, parse_inputs
 from tclint.tracing.patches.modules import construct_site_of, named_modules
 from tclint.tracing.session.build import on_meta
 from tclint.tracing.session.exported import is_model, unwrapped
-from tclint.tracing.session.restore_state import left_as_it_was, random_states_as_they_were
-from tclint.tracing.values.layers import class_name
+from tclint.tracing.values.layers import class_name, is_module
 from tclint.tracing.values.sites import SiteFinder
+from tclint.tracing.worker.apart import Keep, apart
 from tclint.tracing.worker.attempts import trace_or_explain
 from tclint.tracing.worker.client import TraceResult
 from tclint.tracing.worker.entry import (
@@ -54,11 +55,19 @@ from tclint.tracing.worker.targets import (
 _TORCH_FOLDER = os.path.join(os.path.dirname(torch.__file__), "")
 
 
-def trace_in_process(given: Any, inputs: Any = None, kwargs: Mapping[str, Any] | None = None) -> Graph:
+def trace_given(given: Any, inputs: Any = None, kwargs: Mapping[str, Any] | None = None) -> Graph:
     """See `tclint.trace`."""
-    target = _Given.of(given)
+
+
+    def trace(keep: Keep) -> Graph:
+        return _trace(_Given.of(given), inputs, kwargs, keep)
+
+    return _own_nodes(apart(trace, name_of(given), Settings().timeout_s, _model_in(given)), given)
+
+
+def _trace(target: _Given, inputs: Any, kwargs: Mapping[str, Any] | None, keep: Keep) -> Graph:
     started = time.perf_counter()
-    with target.built(inputs, kwargs) as (model, returned, assumed):
+    with target.built(keep, inputs, kwargs) as (model, returned, assumed):
         if inputs is not None:
             chosen = given_inputs(inputs, "inputs")
         elif kwargs:
@@ -89,21 +98,37 @@ def trace_object(name: str, given: Any, settings: Settings) -> Iterator[TraceRes
         evaluate=settings.mode == "infer",
         phase=Phase(settings.phase, settings.phase_tokens) if settings.phase != "none" else None,
     )
-    seconds: dict[str, float] = {}
-    runs: list[Run] = []
+
+    def trace(keep: Keep) -> list[Run]:
+        return list(_runs(_Given.of(given, name), options, keep))
+
     try:
-        runs.extend(_runs(_Given.of(given, name), options, seconds))
+        runs = apart(trace, name, settings.timeout_s, _model_in(given))
     except TargetError as error:
-        runs.append(Run(error=str(error), details=error.details, seconds=seconds))
+        runs = [Run(error=str(error), details=error.details)]
     except Exception as error:  # the other targets go on
         message = f"tclint failed on {name} ({describe(error)}); please report it."
-        runs.append(Run(error=message, details=traceback_of(error), seconds=seconds))
+        runs = [Run(error=message, details=traceback_of(error))]
     for run in runs:
-        problem = None if run.graph is not None else TargetError(run.error, details=run.details)
-        yield TraceResult(name, run.graph, problem, run.seconds, input_set=run.input_set)
+        graph = None if run.graph is None else _own_nodes(run.graph, given)
+        problem = None if graph is not None else TargetError(run.error, details=run.details)
+        yield TraceResult(name, graph, problem, run.seconds, input_set=run.input_set)
 
 
-def _runs(target: _Given, options: TraceOptions, seconds: dict[str, float]) -> Iterator[Run]:
+def _own_nodes(graph: Graph, given: Any) -> Graph:
+    """The graph, with the nodes of the caller's own program where that was read as it is."""
+    if isinstance(given, ExportedProgram) and graph.metadata["model"] == ExportedProgram.__name__:
+        return replace(graph, fx=lambda: given.graph)
+    return graph
+
+
+def _model_in(given: Any) -> nn.Module | None:
+    model = given.model if isinstance(given, Captured) else given
+    return model if is_module(model) else None
+
+
+def _runs(target: _Given, options: TraceOptions, keep: Keep) -> Iterator[Run]:
+    seconds: dict[str, float] = {}
     if options.arguments and is_model(target.given):
         raise TargetError(
             f"{target.name} is built already, and takes no argument {options.arguments[0].name!r}."
@@ -119,7 +144,7 @@ def _runs(target: _Given, options: TraceOptions, seconds: dict[str, float]) -> I
     loaded = LoadedTarget(named, build, module, target.site, told)
     how = "Settings.inputs"
     started = time.perf_counter()
-    with replace(target, given=build).built() as (model, returned, assumed):
+    with replace(target, given=build).built(keep) as (model, returned, assumed):
         put_into_mode(model, options, target.sites)
         sets = choose_inputs(loaded, model, returned, options, target.sites, how)
         seconds["build"] = time.perf_counter() - started
@@ -128,18 +153,21 @@ def _runs(target: _Given, options: TraceOptions, seconds: dict[str, float]) -> I
 
 @dataclass(frozen=True)
 class Captured:
-    """A model that another tool caught as it ran, with the inputs that it ran on."""
+    """A model, or what builds it, with the inputs that it runs on."""
 
-    model: nn.Module
+    model: nn.Module | Callable[[], Any]
     inputs: tuple[Any, ...] | dict[str, Any]
     """By position, or by name."""
     name: str
     site: Site | None
-    """Where the run that it is of began."""
+    """Where the run that it is of began, or where the model is defined."""
+    prepare: Callable[[nn.Module], object] = nn.Module.modules
+    """Changes the model for the trace alone."""
 
     def __call__(self) -> tuple[nn.Module, Any]:
         """As what builds a model returns it."""
-        return self.model, self.inputs
+        built = self.model if is_module(self.model) else self.model()
+        return built[0] if isinstance(built, tuple) else built, self.inputs
 
 
 @dataclass(frozen=True)
@@ -181,25 +209,27 @@ class _Given:
         return cls(load_program(path), path, None, SiteFinder(roots=(os.getcwd(),)))
 
     @contextlib.contextmanager
-    def built(self, *inputs: Any) -> Iterator[tuple[nn.Module, Any, tuple[Assumption, ...]]]:
+    def built(self, keep: Keep, *inputs: Any) -> Iterator[tuple[nn.Module, Any, tuple[Assumption, ...]]]:
         """The module, the inputs that came with it, and what building it assumed.
 
-        What was there before, the caller's modules and `inputs`, is afterwards as it was.
+        Args:
+            keep: called with what was there before: the caller's modules, and `inputs`.
 
         Raises:
             TargetError: it could not be built.
         """
-        with random_states_as_they_were():
-            built, assumed = (self.given, ()) if is_model(self.given) else self._build(self.given)
-            model, returned = split_built(built, self.name)
-            made_here = self.sites.ids()
-            callers = [
-                module
-                for _, module in named_modules(model)
-                if is_model(self.given) or id(construct_site_of(module).site) not in made_here
-            ]
-            with left_as_it_was(*callers, *inputs):
-                yield model, returned, assumed
+        built, assumed = (self.given, ()) if is_model(self.given) else self._build(self.given)
+        model, returned = split_built(built, self.name)
+        made_here = self.sites.ids()
+        callers = [
+            module
+            for _, module in named_modules(model)
+            if is_model(self.given) or id(construct_site_of(module).site) not in made_here
+        ]
+        with keep(*callers, *inputs):
+            if isinstance(self.given, Captured):
+                self.given.prepare(model)
+            yield model, returned, assumed
 
     def _build(self, build: Callable[[], Any]) -> tuple[Any, tuple[Assumption, ...]]:
         try:
