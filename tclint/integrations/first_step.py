@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-import torch
 from torch import nn
 
 from tclint.config.settings import Settings
@@ -31,17 +30,18 @@ class FirstStep:
         model: nn.Module,
         inputs: tuple[Any, ...] | dict[str, Any],
         stated: Iterable[FrameworkSetting],
+        prepare: Callable[[nn.Module], object] = nn.Module.modules,
     ) -> None:
         """Lint the model on the batch that it is about to be called with.
 
         Args:
             stated: what the framework runs it with.
+            prepare: changes the model for the trace alone.
         """
         try:
             settings = self._settings(stated)
             name = type(model).__name__
-            with torch.enable_grad():
-                self.report = check(Captured(model, inputs, name, site_of(type(model))), settings)
+            self.report = check(Captured(model, inputs, name, site_of(type(model)), prepare), settings)
             print_report(self.report)
         except Exception as error:
             warn(error, f"the first step of {type(model).__name__}")

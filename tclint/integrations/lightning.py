@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from tclint.core.errors import UsageError
@@ -48,19 +46,9 @@ class TclintCallback(Callback):
             warn(UsageError("it optimizes by itself"), f"the first step of {type(pl_module).__name__}")
             return
         given = {"precision": trainer.precision, "accumulate_grad_batches": trainer.accumulate_grad_batches}
-        with _silent(pl_module):
-            self._first.lint(pl_module, (batch,), of_lightning("Trainer", given))
+        self._first.lint(pl_module, (batch,), of_lightning("Trainer", given), _silence)
 
 
-@contextmanager
-def _silent(module: LightningModule) -> Iterator[None]:
+def _silence(module: Any) -> None:
     """The step that is traced logs nothing: the Trainer would take it for one that was made."""
-    attributes: dict[str, Any] = module.__dict__
-    before = {name: attributes[name] for name in _LOGGING if name in attributes}
-    attributes.update(dict.fromkeys(_LOGGING, lambda *_, **__: None))
-    try:
-        yield
-    finally:
-        for name in _LOGGING:
-            del attributes[name]
-        attributes.update(before)
+    module.__dict__.update(dict.fromkeys(_LOGGING, lambda *_, **__: None))

@@ -14,6 +14,7 @@ from tclint.engine.report import Report
 
 MARKER = "tclint"
 LISTED_FINDINGS = 5
+_FORK_WARNING = "ignore:This process .* is multi-threaded:DeprecationWarning:tclint"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -22,6 +23,8 @@ def pytest_configure(config: pytest.Config) -> None:
         f"{MARKER}(gpu=..., min_readiness=..., max_step_time_us=..., **settings): what assert_ready holds "
         "models to in this test",
     )
+    # Python warns of every fork of a process with threads, which torch has; what may hang is bound by time.
+    config.addinivalue_line("filterwarnings", _FORK_WARNING)
 
 
 @pytest.fixture
@@ -110,11 +113,9 @@ def _with_inputs(model: Any, inputs: Any) -> Any:
     from tclint.tracing.worker.objects import Captured
     from tclint.tracing.worker.targets import site_of
 
-    built = model if isinstance(model, nn.Module) else model()
-    built = built[0] if isinstance(built, tuple) else built
     name = next(iter(object_names([model])))
     given = inputs if isinstance(inputs, (tuple, dict)) else (inputs,)
-    return Captured(built, given, name, site_of(type(built)))
+    return Captured(model, given, name, site_of(type(model) if isinstance(model, nn.Module) else model))
 
 
 def _findings(report: Report) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tclint.tracing.worker import apart
+from tclint.tracing.worker import forked
 
 _VARIABLE = "TCLINT_TEST_MARK"
 
@@ -63,4 +63,8 @@ def spawned(
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Objects are traced as where there are no forks: what a trace does with them can be looked at."""
-    monkeypatch.setattr(apart, "can_fork", lambda: False)
+
+    def refuse() -> int:
+        raise OSError("no forks here")
+
+    monkeypatch.setattr(forked.os, "fork", refuse)

@@ -22,7 +22,6 @@ from tclint.config.settings import Settings
 from tclint.core.errors import TargetError, UsageError
 
 
-
 @pytest.fixture(params=["forked", "here"], autouse=True)
 def way(request: pytest.FixtureRequest) -> None:
     """Both ways of tracing an object leave it alone."""

@@ -12,7 +12,6 @@ from torch import nn
 import tclint
 from tclint.graph.ops import Graph
 
-
 pytestmark = pytest.mark.usefixtures("in_this_process")
 
 

@@ -118,7 +118,8 @@ def _wrappers() -> list[tuple[Any, str, Any]]:
         pair = sites.find_constructor(frame, self)
         initialise(self, *args, **kwargs)
         self.__dict__[_SITE_ATTRIBUTE] = pair
-        remember_arguments(self, frame)
+        if frame is not None:
+            remember_arguments(self, frame)
 
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         watched = _watched.call

@@ -152,7 +152,11 @@ def _in_thread(value: Any, before: Any) -> Any:
 def copied_function(function: FunctionType) -> FunctionType:
     """A function that does what this one does now, whatever becomes of its code."""
     made = FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
     )
     made.__kwdefaults__ = function.__kwdefaults__
     return made

@@ -13,7 +13,6 @@ from torch.fx import Node
 
 from tclint.tracing.values.operators import OperatorFacts, facts_of
 
-
 _ERASED = -1
 """In the place of a node that is not in the graph: of a composite operator whose parts stand for it."""
 

@@ -54,7 +54,8 @@ def values_elsewhere(buffers: Iterable[torch.Tensor | None]) -> dict[int, torch.
     return {
         id(buffer): buffer.detach().cpu()
         for buffer in buffers
-        if type(buffer) is torch.Tensor
+        if buffer is not None
+        and type(buffer) is torch.Tensor
         and buffer.device.type not in ("cpu", "meta")
         and buffer.layout == torch.strided
         and not _is_large(buffer)

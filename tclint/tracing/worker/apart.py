@@ -1,7 +1,7 @@
-"""Builds and traces what a caller hands over as an object, so that the caller's process notices nothing of it.
+"""Builds and traces what a caller hands over as an object, unnoticed by the caller's process.
 
-A forked child does it, which sees the object and hands back the graph. Where that cannot be, this process does:
-one trace at a time, with patches that hold for its thread alone, all undone at the end.
+A forked child does it, which sees the object and hands back the graph. Where that cannot be, this process
+does: one trace at a time, with patches that hold for its thread alone, all undone at the end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tclint.tracing.record.placeholder_weights import take_values_from, values_e
 from tclint.tracing.session.restore_state import left_as_it_was, random_states_as_they_were
 from tclint.tracing.worker import light_imports
 from tclint.tracing.worker.client import end_of_process
-from tclint.tracing.worker.forked import Ended, can_fork, run_forked
+from tclint.tracing.worker.forked import CannotFork, Ended, run_forked
 from tclint.tracing.worker.handed_back import packed, unpacked
 from tclint.tracing.worker.signals import HeldSignals
 from tclint.tracing.worker.targets import shown_path
@@ -54,14 +54,15 @@ def apart(work: Callable[[Keep], _T], name: str, timeout_s: float, model: nn.Mod
         TargetError: the child took too long, or ended early.
         BaseException: what `work` raised.
     """
-    if can_fork():
-        buffers = () if model is None else (m._buffers.values() for _, m in named_modules(model))
-        values = values_elsewhere(tensor for tensors in buffers for tensor in tensors)
-        try:
-            return _in_child(lambda: work(_as_it_is), values, name, timeout_s)
-        except Exception as error:
-            if not (torch.cuda.is_available() and _is_of_a_device(error)):
-                raise
+    slots = () if model is None else (module._buffers for _, module in named_modules(model))
+    values = values_elsewhere(tensor for buffers in slots for tensor in buffers.values())
+    try:
+        return _in_child(lambda: work(_as_it_is), values, name, timeout_s)
+    except CannotFork:
+        pass
+    except Exception as error:
+        if not (torch.cuda.is_available() and _is_of_a_device(error)):
+            raise
     with _in_this_process():
         return work(left_as_it_was)
 

@@ -1,14 +1,13 @@
 """Runs a function in a forked child of this process: it sees all that is here, and changes nothing of it.
 
-A fork copies the calling thread alone. A lock that another thread held at that moment stays locked in the copy
-for good, so the child first tries those that it is sure to need; one that does not get through is killed, and
-another one forked. What else may hang is bound by time.
+A fork copies the calling thread alone. A lock that another thread held at that moment stays locked in the
+copy for good, so the child first tries those that it is sure to need; if it does not get through, it is killed
+and another one forked. What else may hang is bound by time.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import select
@@ -21,7 +20,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import IO, NoReturn
+from typing import IO, NoReturn, TextIO
 
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker import isolation
@@ -55,9 +54,8 @@ class Ended:
     stderr: str = ""
 
 
-def can_fork() -> bool:
-    """Whether this system has processes that are copies of others."""
-    return hasattr(os, "fork")
+class CannotFork(Exception):
+    """No child could be made."""
 
 
 def run_forked(prepare: Callable[[], None], work: Callable[[], bytes], timeout_s: float) -> Ended:
@@ -69,7 +67,12 @@ def run_forked(prepare: Callable[[], None], work: Callable[[], bytes], timeout_s
         prepare: called first. It must be quick, and take the locks that `work` is sure to need.
         work: may write to its standard output and errors, which are handed back.
         timeout_s: how long both may take.
+
+    Raises:
+        CannotFork: the system has no forks, or refuses one.
     """
+    if not hasattr(os, "fork"):
+        raise CannotFork
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         with contextlib.suppress(Exception):
             stream.flush()  # type: ignore[union-attr]  # else the child writes what waits there once more
@@ -105,9 +108,9 @@ class _Child:
             self._pid = os.fork()
             if self._pid == 0:
                 _run(prepare, work, channel, output, parent)
-        except OSError:
+        except OSError as error:
             os.close(self._channel)
-            raise
+            raise CannotFork from error
         finally:
             if os.getpid() != parent:
                 _exit(EXIT_BROKEN)  # no second copy of the caller's program goes on, whatever happened
@@ -223,14 +226,13 @@ def _detach(output: tuple[IO[bytes], IO[bytes]], parent: int) -> None:
     signal.set_wakeup_fd(-1)
     isolation.die_with_parent(parent)
     silence_stdin()
-    for number, file in enumerate(output, start=1):
-        os.dup2(file.fileno(), number)
-    sys.stdout, sys.stderr = (
-        io.TextIOWrapper(
-            os.fdopen(number, "wb", closefd=False), "utf-8", "backslashreplace", write_through=True
-        )
-        for number in (1, 2)
-    )
+    for descriptor, file in enumerate(output, start=1):
+        os.dup2(file.fileno(), descriptor)
+    sys.stdout, sys.stderr = map(_lines_to, (1, 2))
+
+
+def _lines_to(descriptor: int) -> TextIO:
+    return os.fdopen(descriptor, "w", 1, "utf-8", "backslashreplace", closefd=False)
 
 
 def _end_children() -> None:

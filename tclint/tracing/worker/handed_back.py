@@ -61,7 +61,7 @@ def packed(work: Callable[[], Any], name: str) -> bytes:
         one = _Told(message, category, path, line)
         told.append(one if _can_be_sent(one) else _Told(str(message), UserWarning, path, line))
 
-    warnings.showwarning = show
+    setattr(warnings, "showwarning", show)  # noqa: B010  for good: the process is the child's
     try:
         value = work()
     except BaseException as error:
@@ -80,10 +80,11 @@ def unpacked(data: bytes) -> Any:
         warnings.warn_explicit(one.message, one.category, one.path, one.line, registry=_seen)
     if handed.error is None:
         return handed.value
-    cause = _InChild(handed.trace) if handed.trace else None
-    if handed.cause is not None:
-        handed.cause.__cause__, cause = cause, handed.cause
-    raise handed.error from cause
+    shown = _InChild(handed.trace) if handed.trace else None
+    if handed.cause is None:
+        raise handed.error from shown
+    handed.cause.__cause__ = shown
+    raise handed.error from handed.cause
 
 
 def _failed(error: BaseException, name: str, told: tuple[_Told, ...]) -> _HandedBack:

@@ -58,7 +58,6 @@ _TORCH_FOLDER = os.path.join(os.path.dirname(torch.__file__), "")
 def trace_given(given: Any, inputs: Any = None, kwargs: Mapping[str, Any] | None = None) -> Graph:
     """See `tclint.trace`."""
 
-
     def trace(keep: Keep) -> Graph:
         return _trace(_Given.of(given), inputs, kwargs, keep)
 

@@ -17,8 +17,8 @@ class Interruption(BaseException):
 class HeldSignals:
     """For the length of the block, what a handler raises is kept; it is raised when the block has ended.
 
-    Handlers run when they always would. Python runs them in the main thread alone, so in any other thread there
-    is nothing to hold.
+    Handlers run when they always would. Python runs them in the main thread alone: in any other one there is
+    nothing to hold.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,8 @@ class HeldSignals:
         while self._held:
             try:
                 number, held = self._held[-1]
-                if signal.getsignal(number) is held:
+                current: object = signal.getsignal(number)
+                if current is held:  # else another one was set meanwhile
                     signal.signal(number, held.handler)
                 self._held.pop()
             except BaseException as error:  # of a handler that stands in its place again
