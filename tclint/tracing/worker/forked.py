@@ -1,13 +1,14 @@
 """Runs a function in a forked child of this process: it sees all that is here, and changes nothing of it.
 
 A fork copies the calling thread alone. A lock that another thread held at that moment stays locked in the
-copy for good, so the child first tries those that it is sure to need; if it does not get through, it is killed
-and another one forked. What else may hang is bound by time.
+copy for good. So the child first tries those that it is sure to need; if it does not get through, it is
+killed, and another one forked. What else may hang is bound by time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import os
 import select
@@ -224,6 +225,7 @@ def _detach(output: tuple[IO[bytes], IO[bytes]], parent: int) -> None:
     # Ctrl-C goes to both processes: the parent decides what becomes of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.set_wakeup_fd(-1)
+    faulthandler.disable()  # how the child ends is the parent's to tell
     isolation.die_with_parent(parent)
     silence_stdin()
     for descriptor, file in enumerate(output, start=1):
