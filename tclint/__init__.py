@@ -43,17 +43,22 @@ def trace(
 ) -> Graph:
     """Run a model once on meta tensors, without memory or GPU, and return what it did.
 
+    A forked child of this process does it, so that nothing else of what building and running change is seen
+    here: what they print and warn of, and the type of the error where they fail, is handed back. Where there
+    are no forks (Windows), or the model's code needs the GPU that this process uses, this process does it:
+    for its thread alone, one trace at a time, and everything is put back, random states included.
+
     Args:
-        model: an nn.Module, in whichever mode it is; weights, buffers, gradients, attributes, hooks and
-            random states are afterwards what they were. Or a callable without arguments that returns an
-            nn.Module (or `(module, inputs)`); it is called here, with weight initialisation and allocation
+        model: an nn.Module, in whichever mode it is. Or a callable without arguments that returns an
+            nn.Module (or `(module, inputs)`); it is called with weight initialisation and allocation
             suppressed.
         inputs: positional inputs of the model's forward: a tensor, or a tuple or nested structure with
             tensors, real or meta; None: what the callable returned, else inferred from the first layers.
         kwargs: keyword inputs of the forward.
 
     Raises:
-        TargetError: the model could not be built or traced; the message says why.
+        TargetError: the model could not be built or traced, in five minutes; the message says why, and what
+            the model's code raised is its `__cause__`.
     """
     from tclint.tracing import trace_callable
 
@@ -109,7 +114,7 @@ def check(targets: Targets, settings: Settings | None = None) -> Report:
 
     Args:
         targets: one of them or several, as text or path; or an nn.Module, or a callable that builds one.
-            Those are traced in this process, as by `trace`; with `mode="infer"` after `eval()`.
+            Those are traced as by `trace`; with `mode="infer"` after `eval()`.
 
     Raises:
         UsageError: a setting is wrong, or a target is none of these.
