@@ -192,24 +192,53 @@ def test_what_takes_too_long_is_stopped_and_told_by_its_line(spawned: Any) -> No
     spawned.assert_gone()
 
 
-def test_a_child_that_starts_with_a_locked_lock_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Held:
+    """A lock that another thread held when the first children were forked."""
+
+    def __init__(self, folder: Path, children: int) -> None:
+        self._folder, self._children = folder, children
+        self.avoided = 0
+
+    def avoid(self) -> None:
+        self.avoided += 1
+
+    def take(self) -> None:
+        if len(list(self._folder.iterdir())) < self._children:
+            (self._folder / str(os.getpid())).touch()
+            time.sleep(100)
+
+
+@pytest.mark.parametrize("children", [0, 1, 9])
+def test_a_child_with_a_locked_lock_is_replaced(
+    children: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spawned: Any
 ) -> None:
-    monkeypatch.setattr(forked, "_READY_S", (0.3, 60.0))
-    first = tmp_path / "first"
-
-    def prepare() -> None:
-        if not first.exists():
-            first.touch()
-            time.sleep(60)
-
-    assert run_forked(prepare, lambda: b"second", 60).result == b"second"
-    monkeypatch.setattr(forked, "_READY_S", (0.1, 0.1))
-    assert run_forked(lambda: time.sleep(60), lambda: b"", 60).timed_out
+    monkeypatch.setattr(forked, "_READY_S", (0.5, 0.5, 60.0) if children < 2 else (0.5, 0.5))
+    locks = Held(tmp_path, children)
+    assert run_forked(lambda: b"done", 60, locks).result == b"done"
+    assert locks.avoided >= min(children + 1, 2)
+    spawned.assert_gone()
 
 
-def test_results_are_larger_than_pipes() -> None:
-    assert run_forked(lambda: None, lambda: b"x" * 10_000_000, 60).result == b"x" * 10_000_000
+def test_a_thread_that_draws_random_numbers_stops_no_trace() -> None:
+    stop = threading.Event()
+
+    def draw() -> None:
+        numbers = torch.empty(1_000_000)
+        while not stop.is_set():
+            numbers.uniform_()
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        assert [len(trace(lambda: None).ops) for _ in range(3)] == [1, 1, 1]
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_results_are_larger_than_pipes(tmp_path: Path) -> None:
+    size = 10_000_000
+    assert run_forked(lambda: b"x" * size, 60, Held(tmp_path, 0)).result == b"x" * size
 
 
 def test_another_part_of_the_process_may_wait_for_all_children(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,18 +23,21 @@ def higher_order_operators(mode: type[TorchDispatchMode]) -> Iterator[None]:
     if hasattr(TorchDispatchMode, "supports_higher_order_operators"):
         yield
         return
-    tables = [
-        (function, function.python_key_table)
-        for function in getattr(torch._ops, "_higher_order_ops", {}).values()
-        if has_rule(function) and mode not in function.python_key_table
-    ]
-    for function, table in tables:
-        table[mode] = functools.partial(_from_table, function)
+    added: list[dict[Any, Any]] = []
     try:
+        for function in getattr(torch._ops, "_higher_order_ops", {}).values():
+            if has_rule(function) and not _tables(function, mode):
+                function.py_impl(mode)(functools.partial(_from_table, function))
+                added += _tables(function, mode)
         yield
     finally:
-        for _, table in tables:
+        for table in added:
             del table[mode]
+
+
+def _tables(function: Any, mode: type[TorchDispatchMode]) -> list[dict[Any, Any]]:
+    """Where the operator keeps what runs it under a mode: versions name that differently."""
+    return [table for table in vars(function).values() if isinstance(table, dict) and mode in table]
 
 
 SCANS = "torch._higher_order_ops.associative_scan"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import random
 import re
 import sys
 import threading
@@ -76,7 +75,11 @@ def _is_of_a_device(error: BaseException) -> bool:
 
 
 def _in_child(work: Callable[[], _T], values: dict[int, torch.Tensor], name: str, timeout_s: float) -> _T:
-    ended = run_forked(lambda: _become_tracer(values), lambda: packed(work, name), timeout_s)
+    def trace() -> bytes:
+        _become_tracer(values)
+        return packed(work, name)
+
+    ended = run_forked(trace, timeout_s, _Generators())
     for stream, text in ((sys.stdout, ended.stdout), (sys.stderr, ended.stderr)):
         if text and stream is not None:
             stream.write(text)
@@ -93,15 +96,23 @@ def _end_of(ended: Ended, timeout_s: float) -> str:
     return f"took longer than {timeout_s:g} s to build and trace, and was stopped{where}."
 
 
+class _Generators:
+    """Those of random numbers, which another thread may be drawing."""
+
+    def avoid(self) -> None:
+        # It keeps the GIL, without which a thread that has drawn cannot draw again.
+        torch.default_generator.get_state()
+
+    def take(self) -> None:
+        torch.default_generator.get_state()
+        if "numpy.random" in sys.modules:
+            sys.modules["numpy.random"].get_state()
+
+
 def _become_tracer(values: dict[int, torch.Tensor]) -> None:
     """Make a forked child a process that only builds and traces models."""
     gc.freeze()  # collecting what the parent has would copy it
     torch.set_num_threads(1)  # the threads of OpenMP are the parent's
-    # Another thread may have been drawing random numbers.
-    torch.get_rng_state()
-    random.getstate()
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].get_state()
     confine_no_more()
     torch.set_grad_enabled(True)
     # No child can use the GPU of its parent.

@@ -1,8 +1,8 @@
 """Runs a function in a forked child of this process: it sees all that is here, and changes nothing of it.
 
 A fork copies the calling thread alone. A lock that another thread held at that moment stays locked in the
-copy for good. So the child first tries those that it is sure to need; if it does not get through, it is
-killed, and another one forked. What else may hang is bound by time.
+copy for good. So the child first tries the locks that it may need; if it does not get through, it is killed,
+and another one forked. What else may hang is bound by time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import IO, NoReturn, TextIO
+from typing import IO, NoReturn, Protocol, TextIO
 
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker import isolation
@@ -29,8 +29,8 @@ from tclint.tracing.worker.result_file import EXIT_BROKEN
 from tclint.tracing.worker.signals import HeldSignals
 from tclint.tracing.worker.zygote import silence_stdin
 
-_READY_S = (2.0, 4.0, 8.0, 16.0)
-"""How long each of the children that are forked one after another may take to get ready."""
+_READY_S = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""How long each of the children that are forked one after another may take to get its locks."""
 _LOOK_S = 0.05
 """How often a child that says nothing is looked after."""
 _LAST_WORDS_S = 0.5
@@ -59,15 +59,25 @@ class CannotFork(Exception):
     """No child could be made."""
 
 
-def run_forked(prepare: Callable[[], None], work: Callable[[], bytes], timeout_s: float) -> Ended:
+class Locks(Protocol):
+    """Locks that other threads of a process may hold when it is forked."""
+
+    def avoid(self) -> None:
+        """Called right before a fork: wait until nobody has them."""
+
+    def take(self) -> None:
+        """Called in the child: take them, each for a moment."""
+
+
+def run_forked(work: Callable[[], bytes], timeout_s: float, locks: Locks) -> Ended:
     """What `work()` returns, called in a child.
 
     Whatever ends this call, a handler of a signal that raises included, has ended the child.
 
     Args:
-        prepare: called first. It must be quick, and take the locks that `work` is sure to need.
         work: may write to its standard output and errors, which are handed back.
-        timeout_s: how long both may take.
+        timeout_s: how long it may take.
+        locks: which `work` may need. Where they cannot be had, it is called all the same.
 
     Raises:
         CannotFork: the system has no forks, or refuses one.
@@ -78,14 +88,13 @@ def run_forked(prepare: Callable[[], None], work: Callable[[], bytes], timeout_s
         with contextlib.suppress(Exception):
             stream.flush()  # type: ignore[union-attr]  # else the child writes what waits there once more
     with HeldSignals() as signals, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-        ended: Ended | None = None
         for ready_s in _READY_S:
-            child = _Child(prepare, work, (stdout, stderr))
-            ended = child.wait(signals, ready_s, timeout_s)
+            ended = _Child(work, (stdout, stderr), locks).wait(signals, timeout_s, ready_s)
             if ended is not None:
                 break
-        ended = ended or Ended(timed_out=True)
-        return replace(ended, stdout=_text(stdout), stderr=_text(stderr))
+        else:
+            ended = _Child(work, (stdout, stderr)).wait(signals, timeout_s)
+        return replace(ended or Ended(), stdout=_text(stdout), stderr=_text(stderr))
 
 
 def _text(file: IO[bytes]) -> str:
@@ -97,7 +106,7 @@ class _Child:
     """One forked process, as its parent sees it."""
 
     def __init__(
-        self, prepare: Callable[[], None], work: Callable[[], bytes], output: tuple[IO[bytes], IO[bytes]]
+        self, work: Callable[[], bytes], output: tuple[IO[bytes], IO[bytes]], locks: Locks | None = None
     ) -> None:
         self._received = bytearray()
         self._is_open = True
@@ -106,9 +115,11 @@ class _Child:
         self._channel, channel = os.pipe()
         parent = os.getpid()
         try:
+            if locks is not None:
+                locks.avoid()
             self._pid = os.fork()
             if self._pid == 0:
-                _run(prepare, work, channel, output, parent)
+                _run(work, channel, output, parent, locks)
         except OSError as error:
             os.close(self._channel)
             raise CannotFork from error
@@ -117,13 +128,14 @@ class _Child:
                 _exit(EXIT_BROKEN)  # no second copy of the caller's program goes on, whatever happened
             os.close(channel)
 
-    def wait(self, signals: HeldSignals, ready_s: float, timeout_s: float) -> Ended | None:
-        """How the child ended, by itself or by force; None: it did not get ready."""
+    def wait(self, signals: HeldSignals, timeout_s: float, ready_s: float | None = None) -> Ended | None:
+        """How the child ended, by itself or by force; None: it did not get its locks in time."""
         started = time.monotonic()
         try:
-            ready = self._message(started + ready_s, signals)
-            if ready is None and self._goes_on(signals):
-                return None
+            if ready_s is not None:
+                ready = self._message(started + ready_s, signals)
+                if ready is None and self._goes_on(signals):
+                    return None
             kind, body = self._message(started + timeout_s, signals) or (b"", b"")
             timed_out = self._goes_on(signals) and kind != _RESULT
             if timed_out:
@@ -189,18 +201,19 @@ class _Child:
 
 
 def _run(
-    prepare: Callable[[], None],
     work: Callable[[], bytes],
     channel: int,
     output: tuple[IO[bytes], IO[bytes]],
     parent: int,
+    locks: Locks | None,
 ) -> NoReturn:
     """The child's life."""
     code = EXIT_BROKEN
     try:
         _detach(output, parent)
-        prepare()
-        _send(channel, _READY)
+        if locks is not None:
+            locks.take()
+            _send(channel, _READY)
         signal.signal(signal.SIGTERM, lambda _number, frame: _tell_place(channel, frame))
         result = work()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
