@@ -15,11 +15,14 @@ from tclint.core.terminal import write_stdout
 from tclint.core.units import bytes_text, plural
 from tclint.core.version import __version__
 
+_TRIAL = "torch.nn:TransformerEncoderLayer"
+_TRIAL_S = 120.0
+
 
 @click.command()
 @debug_option
 def doctor() -> int:
-    """Check versions, the installation, caches, torch and the GPU, and say how to fix what is wrong.
+    """Check versions, the installation, caches, torch, the GPU and a trace, and say how to fix what is wrong.
 
     Exit codes: 0 nothing is wrong, 1 something is.
     """
@@ -67,6 +70,24 @@ def _torch(problems: list[str]) -> Iterator[tuple[str, str]]:
     yield "torch", f"{found.version}, {build}"
     gpus = [f"{name} ({_known_as(name)})" for name in found.gpus]
     yield "GPU", ", ".join(gpus) or "none, and none is needed"
+    yield from _trial(found.version, problems)
+
+
+def _trial(version: str, problems: list[str]) -> Iterator[tuple[str, str]]:
+    """Traces a layer of torch's own, as a model that is named is traced."""
+    from tclint.config.settings import Settings
+    from tclint.tracing import trace_targets
+
+    layer = Settings(arguments=("d_model=64", "nhead=2"), inputs=("8,2,64",), timeout_s=_TRIAL_S)
+    (result,) = trace_targets([_TRIAL], layer)
+    if result.error is None:
+        yield "tracing models", "works"
+        return
+    yield "tracing models", "fails"
+    problems.append(
+        f"torch {version} traces no model: {result.error} 'tclint {_TRIAL} --arg d_model=64 --arg nhead=2 "
+        "--input 8,2,64 --debug' shows where; please report that, and use another version until then."
+    )
 
 
 def _known_as(name: str) -> str:

@@ -60,6 +60,7 @@ def test_doctor_says_what_there_is(tmp_path: Path, other: Path) -> None:
         "libcst",
         "whole",
         "torch",
+        "tracing models          works",
         "cache of parsed files",
     ):
         assert word in result.stdout
@@ -82,7 +83,7 @@ def test_doctor_says_what_there_is(tmp_path: Path, other: Path) -> None:
             "cuda = S(is_available=lambda: True, device_count=lambda: 1,\n"
             "  get_device_name=lambda n: 'NVIDIA H100 80GB HBM3')\n",
             "NVIDIA H100 80GB HBM3 (--gpu h100-",
-            0,
+            1,
         ),
     ],
 )
@@ -92,6 +93,24 @@ def test_torch_and_the_gpu(tmp_path: Path, torch: str, said: str, code: int) -> 
     result = run("-m", "tclint", "doctor", path=tmp_path)
     assert said in result.stdout
     assert result.returncode == code
+
+
+def test_a_torch_that_traces_nothing_is_a_problem(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    # As a version that has renamed something that a trace needs.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'tclint.tracing.session.trace':\n"
+        "            raise ImportError('cannot import name X from torch')\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    result = run("-m", "tclint", "doctor", path=tmp_path)
+    assert result.returncode == 1
+    assert "tracing models          fails\n" in result.stdout
+    assert "traces no model: " in result.stdout
+    assert "cannot import name X from torch" in result.stdout
 
 
 def test_a_cache_that_others_can_write_is_a_problem(tmp_path: Path) -> None:
