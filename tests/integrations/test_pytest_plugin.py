@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -76,6 +77,9 @@ def test_pytest_runs_without_it_import_no_torch_and_know_the_marker(tmp_path: Pa
         "    assert not heavy & set(sys.modules)\n"
         "    assert 'tclint.integrations.pytest_plugin' in sys.modules\n"
     )
-    command = (sys.executable, "-m", "pytest", "-q", "--strict-markers", str(tmp_path))
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    # Plugins of other libraries import what they like.
+    plugin = ("-p", "tclint.integrations.pytest_plugin")
+    command = (sys.executable, "-m", "pytest", "-q", "--strict-markers", *plugin, str(tmp_path))
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

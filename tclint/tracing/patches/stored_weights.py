@@ -167,7 +167,8 @@ def _without_pretraining(load: Any) -> Any:
             load(model, *args, **kwargs)
             return
         configuration = args[0] if args else kwargs.get("pretrained_cfg")
-        _note(str(getattr(configuration, "architecture", None) or "the pretrained model"))
+        fields = configuration if isinstance(configuration, dict) else getattr(configuration, "__dict__", {})
+        _note(str(fields.get("architecture") or "the pretrained model"))
 
     return load_pretrained
 

@@ -276,7 +276,7 @@ class _Zygote:
     def outcomes(self) -> Iterator[_Outcome]:
         """One for every start and every end; one for every request even if the worker dies."""
         open_ids = [request["id"] for request in self._requests]
-        problem = "the worker process ended unexpectedly"
+        problem = "the worker process ended unexpectedly."
         if not open_ids:
             return
         if self._process is not None and self._process.stdout is not None:

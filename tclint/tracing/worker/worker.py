@@ -49,9 +49,7 @@ def main(argv: list[str]) -> int:
         run_target(request)
         return 0
     started = time.perf_counter()
-    problem = _import_torch()
-    if problem is None:
-        _prepare_for_forks()
+    problem = _import_torch() or _prepare_for_forks()
     seconds = time.perf_counter() - started
     send(answers, {"ready": problem is None, "problem": problem, "seconds": seconds})
     if problem is not None:
@@ -172,13 +170,19 @@ def _import_torch() -> str | None:
     return None
 
 
-def _prepare_for_forks() -> None:
-    import tclint.tracing.worker.entry  # noqa: F401  children inherit it imported
-    from tclint.tracing.patches.modules import wrap_modules
-    from tclint.tracing.worker import light_imports
+def _prepare_for_forks() -> str | None:
+    """Import and install what children inherit; what is wrong with it, or None."""
+    try:
+        import tclint.tracing.worker.entry  # noqa: F401
+        from tclint.tracing.patches.modules import wrap_modules
+        from tclint.tracing.worker import light_imports
+    except Exception as error:
+        import torch
 
+        return f"tclint cannot run with torch {torch.__version__} ({type(error).__name__}: {error})."
     light_imports.install()
     wrap_modules()
+    return None
 
 
 if __name__ == "__main__":
