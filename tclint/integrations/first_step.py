@@ -30,7 +30,7 @@ class FirstStep:
         model: nn.Module,
         inputs: tuple[Any, ...] | dict[str, Any],
         stated: Iterable[FrameworkSetting],
-        prepare: Callable[[nn.Module], object] = nn.Module.modules,
+        prepare: Callable[[nn.Module], object] | None = None,
     ) -> None:
         """Lint the model on the batch that it is about to be called with.
 

@@ -33,14 +33,13 @@ Undo = Callable[[], None]
 
 @contextlib.contextmanager
 def left_as_it_was(*roots: Any) -> Iterator[None]:
-    """Undo on exit what the block does to these values, to all that they refer to, and to random states.
+    """Undo on exit what the block does to these values, and to all that they refer to.
 
     That is: attributes and classes of modules and other objects, what lists, dicts, sets and closures hold,
     values and `.grad` of tensors, states of generators. Weights in their modules' slots are not looked at:
     a run puts others in their places.
     """
-    undo = _random_states()
-    undo += _Snapshot(roots).undo
+    undo = _Snapshot(roots).undo
     try:
         yield
     finally:

@@ -93,7 +93,10 @@ def _end_of(ended: Ended, timeout_s: float) -> str:
     if not ended.timed_out:
         return end_of_process(ended.status, ended.stderr, timeout_s)
     where = f" at {shown_path(ended.place[0])}:{ended.place[1]}" if ended.place is not None else ""
-    return f"took longer than {timeout_s:g} s to build and trace, and was stopped{where}."
+    return (
+        f"took longer than {timeout_s:g} s to build and trace, and was stopped{where}; tclint.check gives it "
+        "more with Settings(timeout_s=...)."
+    )
 
 
 class _Generators:

@@ -120,7 +120,7 @@ class _Child:
             self._pid = os.fork()
             if self._pid == 0:
                 _run(work, channel, output, parent, locks)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             os.close(self._channel)
             raise CannotFork from error
         finally:

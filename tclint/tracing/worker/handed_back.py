@@ -10,7 +10,7 @@ import pickle
 import traceback
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from tclint.core.errors import TargetError
 from tclint.graph.ops import Graph
@@ -18,23 +18,50 @@ from tclint.tracing.record.fx_pickle import dump_fx, load_fx
 from tclint.tracing.worker.targets import describe
 
 
-class _Told(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class _Sent:
+    """An object that user code may have made: it may refuse to be made again in another process."""
+
+    data: bytes
+    """b"": it refuses here already."""
+    text: str
+
+    @classmethod
+    def of(cls, value: Any) -> _Sent:
+        data = b""
+        with contextlib.suppress(BaseException):
+            made = pickle.dumps(value)
+            if type(pickle.loads(made)) is type(value):
+                data = made
+        return cls(data, describe(value) if isinstance(value, BaseException) else "")
+
+    def read(self) -> Any:
+        """The object; None where there is none."""
+        with contextlib.suppress(Exception):
+            return pickle.loads(self.data)
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Told:
     """A warning."""
 
-    message: Warning | str
-    category: type[Warning]
+    given: _Sent
+    """Its message and category."""
+    text: str
     path: str
     line: int
 
 
 @dataclasses.dataclass(frozen=True)
 class _HandedBack:
+    name: str
     value: Any = None
-    error: BaseException | None = None
-    cause: BaseException | None = None
+    error: _Sent | None = None
+    cause: _Sent | None = None
     """What the user's code raised, where `error` says so in a sentence."""
     trace: str = ""
-    """The traceback, whose frames are not handed back."""
+    """The traceback of what the user's code raised: its frames are not handed back."""
     warnings: tuple[_Told, ...] = ()
 
 
@@ -58,50 +85,40 @@ def packed(work: Callable[[], Any], name: str) -> bytes:
     told: list[_Told] = []
 
     def show(message: Warning | str, category: type[Warning], path: str, line: int, *_: Any) -> None:
-        one = _Told(message, category, path, line)
-        told.append(one if _can_be_sent(one) else _Told(str(message), UserWarning, path, line))
+        told.append(_Told(_Sent.of((message, category)), str(message), path, line))
 
     setattr(warnings, "showwarning", show)  # noqa: B010  for good: the process is the child's
     try:
-        value = work()
+        handed = _HandedBack(name, work())
     except BaseException as error:
-        return _dumps(_failed(error, name, tuple(told)))
-    return _dumps(_HandedBack(value, warnings=tuple(told)))
+        cause = error.__cause__ if isinstance(error, TargetError) else None
+        raised = cause or error
+        is_told = raised is error and isinstance(error, TargetError)
+        trace = "" if is_told else "".join(traceback.format_exception(raised))
+        handed = _HandedBack(name, None, _Sent.of(error), None if cause is None else _Sent.of(cause), trace)
+    return _dumps(dataclasses.replace(handed, warnings=tuple(told)))
 
 
 def unpacked(data: bytes) -> Any:
     """What `packed` was given to call returned; its warnings are given here.
 
     Raises:
-        BaseException: what it raised, with the types that it had.
+        BaseException: what it raised, with the types that it had where they can be had here.
     """
     handed: _HandedBack = pickle.loads(data)
     for one in handed.warnings:
-        warnings.warn_explicit(one.message, one.category, one.path, one.line, registry=_seen)
+        message, category = one.given.read() or (one.text, UserWarning)
+        warnings.warn_explicit(message, category, one.path, one.line, registry=_seen)
     if handed.error is None:
         return handed.value
+    error, cause = handed.error.read(), None if handed.cause is None else handed.cause.read()
+    if error is None:
+        error = TargetError(f"{handed.name} raised {handed.error.text}.", details=handed.trace)
     shown = _InChild(handed.trace) if handed.trace else None
-    if handed.cause is None:
-        raise handed.error from shown
-    handed.cause.__cause__ = shown
-    raise handed.error from handed.cause
-
-
-def _failed(error: BaseException, name: str, told: tuple[_Told, ...]) -> _HandedBack:
-    cause = error.__cause__ if isinstance(error, TargetError) else error
-    trace = "" if cause is None else "".join(traceback.format_exception(cause))
-    if isinstance(error, TargetError):
-        return _HandedBack(None, error, cause if _can_be_sent(cause) else None, trace, told)
-    if _can_be_sent(error):
-        return _HandedBack(None, error, None, trace, told)
-    return _HandedBack(None, TargetError(f"{name} raised {describe(error)}.", details=trace), None, "", told)
-
-
-def _can_be_sent(value: Any) -> bool:
-    """Whether it can be made again: user code may have its say in that, and do anything."""
-    with contextlib.suppress(BaseException):
-        return type(pickle.loads(pickle.dumps(value))) is type(value)
-    return False
+    if cause is None:
+        raise error from shown
+    cause.__cause__ = shown
+    raise error from cause
 
 
 def _dumps(handed: _HandedBack) -> bytes:

@@ -160,7 +160,7 @@ class Captured:
     name: str
     site: Site | None
     """Where the run that it is of began, or where the model is defined."""
-    prepare: Callable[[nn.Module], object] = nn.Module.modules
+    prepare: Callable[[nn.Module], object] | None = None
     """Changes the model for the trace alone."""
 
     def __call__(self) -> tuple[nn.Module, Any]:
@@ -226,7 +226,7 @@ class _Given:
             if is_model(self.given) or id(construct_site_of(module).site) not in made_here
         ]
         with keep(*callers, *inputs):
-            if isinstance(self.given, Captured):
+            if isinstance(self.given, Captured) and self.given.prepare is not None:
                 self.given.prepare(model)
             yield model, returned, assumed
 
