@@ -238,18 +238,17 @@ def _peak_kib() -> int:
 
 
 def measure(name: str) -> dict[str, Any]:
-    """Trace one model in this process."""
+    """Trace one model, in the child that this process forks for it."""
     from tclint.graph.lowering.step import forward_flops
     from tclint.tracing import trace_callable
-    from tclint.tracing.worker import light_imports
 
-    light_imports.install()  # as in tclint's worker processes
     graph = trace_callable(MODELS[name])
+    child = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "model": name,
         "seconds": round(time.perf_counter() - STARTED, 2),
-        "cpu_seconds": round(time.process_time(), 2),
-        "peak_mib": round(_peak_kib() / 1024),
+        "cpu_seconds": round(time.process_time() + child.ru_utime + child.ru_stime, 2),
+        "peak_mib": round(max(_peak_kib(), child.ru_maxrss) / 1024),
         "parameters": sum(parameter.numel for parameter in graph.parameters if not parameter.is_buffer),
         "operators": len(graph.ops),
         "forward_flops": forward_flops(graph),

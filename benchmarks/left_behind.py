@@ -126,7 +126,7 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
 
 def use_torch(stop: threading.Event, harm: Counter[str]) -> None:
     """What an ordinary program finds in its process meanwhile."""
-    while not stop.is_set():
+    while True:
         weight = torch.full((64, 64), 7.0)
         nn.init.normal_(weight)
         harm["an initialiser did nothing"] += float(weight.mean()) > 6
@@ -142,7 +142,8 @@ def use_torch(stop: threading.Event, harm: Counter[str]) -> None:
         with torch.autocast("cpu", torch.bfloat16):
             made = nn.Linear(2, 2)(torch.ones(1, 2)).dtype
         harm["autocast did not cast"] += made != torch.bfloat16
-        time.sleep(0.001)
+        if stop.wait(0.001):
+            return
 
 
 def draw(stop: threading.Event, drawn: list[float]) -> None:
@@ -207,6 +208,10 @@ def run(threads: int, traces: int, interrupts: int, chance: random.Random) -> li
     def tracers() -> list[threading.Thread]:
         return [threading.Thread(target=trace_often, args=(traces, model, problems)) for _ in range(threads)]
 
+    # What torch sets when it is first used so is not a trace's.
+    stop = threading.Event()
+    stop.set()
+    use_torch(stop, harm)
     before = everything(model)
     ends = together(*tracers())
     left = list(differences(before, everything(model)))

@@ -78,15 +78,16 @@ def patched_apply() -> Iterator[None]:
 
 
 @patch(
-    replaces="`_checkpoint_without_reentrant_generator` of `torch.utils.checkpoint`",
+    replaces="`_checkpoint_without_reentrant_generator` and `_infer_device_type` of `torch.utils.checkpoint`",
     why="it saves inputs for a backward pass, which inference tensors do not allow, and the recorder has to "
-    "know which operators run again",
+    "know which operators run again; older versions (2.4) ask for a module of torch named meta",
 )
 def visible_checkpoints() -> Iterator[None]:
     checkpoint = sys.modules.get("torch.utils.checkpoint")
     name = "_checkpoint_without_reentrant_generator"
     # torch 2.14 calls the second.
-    with patched([(checkpoint, own, _checkpointed_region) for own in (name, f"{name}_impl")]):
+    regions = [(checkpoint, own, _checkpointed_region) for own in (name, f"{name}_impl")]
+    with patched([*regions, (checkpoint, "_infer_device_type", lambda *_args: "cpu")]):
         yield
 
 

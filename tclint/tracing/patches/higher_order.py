@@ -48,6 +48,8 @@ def generic_scans() -> list[tuple[Any, str, Any]]:
     function = getattr(sys.modules.get(SCANS), "associative_scan", None)
     if not isinstance(function, FunctionType) or function.__code__.co_freevars:
         return []
+    if "combine_mode" not in function.__code__.co_varnames:  # older versions (2.4) have none
+        return []
     real = copied_function(function)
 
     def scan(*args: Any, **kwargs: Any) -> Any:
