@@ -17,7 +17,7 @@ from typing import Any, ParamSpec
 
 _Arguments = ParamSpec("_Arguments")
 
-RUN_WITH = ("2.6", "2.13", "2.14")
+RUN_WITH = ("2.4", "2.6", "2.13", "2.14")
 """Versions of torch that the tests of tracing were run with."""
 
 PATCHES: list[Patch] = []

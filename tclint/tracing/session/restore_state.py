@@ -94,7 +94,7 @@ class _Snapshot:
         elif is_module(value):
             self._note_module(value)
         elif issubclass(kind, dict):
-            self._note_dict(value, OrderedDict if issubclass(kind, OrderedDict) else dict)
+            self._note_dict(value, _base_of(value))
         elif issubclass(kind, list):
             self._note_items(value, list(list.__iter__(value)), _refill_list)
         elif issubclass(kind, set):
@@ -138,7 +138,8 @@ class _Snapshot:
         for name, item in before.items():
             if name in _SLOTS and issubclass(type(item), dict):
                 self._seen[id(item)] = item
-                self.undo.append(functools.partial(_refill_dict, item, dict(item), dict))
+                # A dict in newer versions, an OrderedDict in older ones (2.4).
+                self.undo.append(functools.partial(_refill_dict, item, dict(item), _base_of(item)))
                 for slot, tensor in item.items():
                     if tensor is not None and is_lazy(tensor):
                         item[slot] = self._stand_in_of_lazy(tensor)
@@ -233,6 +234,11 @@ class _Snapshot:
         elif isinstance(value, np.random.Generator):
             source, state = value.bit_generator, copy.deepcopy(value.bit_generator.state)
             self.undo.append(functools.partial(setattr, source, "state", state))
+
+
+def _base_of(value: dict[Any, Any]) -> type[dict[Any, Any]]:
+    """Whose methods change it without calling any of a class derived from it."""
+    return OrderedDict if isinstance(value, OrderedDict) else dict
 
 
 def _refill_dict(value: dict[Any, Any], before: dict[Any, Any], base: type[dict[Any, Any]]) -> None:
