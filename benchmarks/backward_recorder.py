@@ -315,7 +315,8 @@ def _is_fused(
         if mask is None
         else torch.empty_strided(mask.shape, mask.stride(), dtype=mask.dtype, device="cpu")
     )
-    return bool(torch._fused_sdp_choice(*like, on_cpu, 0.0, is_causal, enable_gqa=enable_gqa))
+    grouped = {"enable_gqa": True} if enable_gqa else {}  # which torch 2.4 does not know
+    return bool(torch._fused_sdp_choice(*like, on_cpu, 0.0, is_causal, **grouped))
 
 
 class _Products(TorchDispatchMode):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
+from versions import since_2_5
 
 import tclint
 from tclint.graph.lowering.step import forward_flops, lower
@@ -86,7 +87,9 @@ def test_products_are_those_of_a_real_run(name: str) -> None:
     assert not lower(graph, "infer")[1]
 
 
-@pytest.mark.parametrize("backward", [torch.Tensor.backward, torch.autograd.backward])
+@pytest.mark.parametrize(
+    "backward", [torch.Tensor.backward, pytest.param(torch.autograd.backward, marks=since_2_5)]
+)
 def test_a_backward_in_the_forward_may_be_given_ones(backward: Any) -> None:
     def use(layers: Any, x: Tensor) -> Tensor:
         y = layers["linear"](x)

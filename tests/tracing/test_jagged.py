@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from versions import since_2_5
 
 import tclint
 from tclint.core.errors import TargetError
@@ -51,6 +52,7 @@ def op_named(graph: Graph, name: str) -> Op:
     return next(op for op in graph.ops if op.name == name)
 
 
+@since_2_5
 def test_layers_see_the_elements_of_all_sequences() -> None:
     graph = tclint.trace(Encoder, inputs=([torch.empty(4, 64), torch.empty(10, 64)],))
     assert [op.inputs[0].shape for op in graph.ops if op.name == "linear"] == [(14, 64), (14, 64)]
@@ -61,6 +63,7 @@ def test_layers_see_the_elements_of_all_sequences() -> None:
     ]
 
 
+@since_2_5
 def test_sequences_that_do_not_divide_evenly_are_cut() -> None:
     graph = tclint.trace(Pooled, inputs=(torch.zeros(11, dtype=torch.int64), torch.tensor([0, 4, 11])))
     assert op_named(graph, "embedding").outputs[0].shape == (11, 16)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from versions import since_2_5
 
 SETUP = """
 import sys
@@ -33,6 +34,7 @@ def test_real_uses_get_the_real_module(use: str) -> None:
     _run(SETUP + USES[use])
 
 
+@since_2_5
 def test_meta_kernels_load_none_of_them() -> None:
     _run(
         SETUP

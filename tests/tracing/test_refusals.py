@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from versions import since_2_5
 
 import tclint
 from tclint.core.errors import TargetError
@@ -73,7 +74,9 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=since_2_5) if case == "in place, dtype" else case for case in REFUSED]
+)
 def test_what_torch_refuses_is_refused(case: str) -> None:
     function, inputs = REFUSED[case]
     with pytest.raises((RuntimeError, IndexError, ValueError)):
@@ -89,9 +92,10 @@ def test_what_torch_refuses_is_refused(case: str) -> None:
         (nn.Linear(6, 3), (X.half(),)),
         (nn.LayerNorm(6), (X.bfloat16(),)),
         # Fewer heads of keys and values.
-        (
+        pytest.param(
             lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True),
             (torch.randn(2, 4, 3, 8), torch.randn(2, 2, 3, 8)),
+            marks=since_2_5,
         ),
         (nn.Conv2d(4, 8, 3), (IMAGE[0],)),
         (lambda x, m: x.masked_fill(m, 0.0), (X, torch.ones(6) > 0)),

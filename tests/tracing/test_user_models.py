@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from versions import since_2_5
 
 import tclint
 from tclint.core.errors import TargetError
@@ -393,6 +394,7 @@ def test_tensor_parallelism_is_refused_in_one_sentence() -> None:
         tclint.trace(build)
 
 
+@since_2_5
 def test_a_scan_for_gpus_runs() -> None:
     scans = pytest.importorskip("torch._higher_order_ops.associative_scan")
     scan = scans.associative_scan

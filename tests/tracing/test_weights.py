@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from versions import since_2_5
 
 import tclint
 from tclint.graph.ops import Graph
@@ -224,6 +225,7 @@ def test_an_operator_that_the_model_survives_leaves_nothing() -> None:
     assert [(op.index, op.name) for op in graph.ops] == [(0, "mul")]
 
 
+@since_2_5
 def test_a_tensor_that_refuses_attributes_is_traced() -> None:
     class Frozen(torch.Tensor):
         def __setattr__(self, name: str, value: Any) -> None:
