@@ -1,4 +1,4 @@
-"""Whether a model built at larger sizes computes, with padded weights, what the original does."""
+"""Whether what `tclint.verify_padding` says of two models is so, by a run of its own with other weights."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 import tclint
 from tclint.checkpoints.torch_file import pad_state_dict
-from tclint.graph.dims.coupled import CoupledDims, DimGroup, DimsUnresolved
 from tclint.graph.ops import Graph, Op
 from tclint.graph.weights.plan import Edit, WeightPlan
-from tclint.graph.weights.weight_plan import weight_plan
 
 TOLERANCE = 1e-9
 """Relative, in float64."""
@@ -30,7 +28,7 @@ class Equality:
     """What came of one padding."""
 
     verdict: str
-    """'exact', 'exact_with', 'inexact', or 'refused' where the sizes themselves are."""
+    """'exact', 'exact_with', 'inexact' or 'unproved'."""
     reason: str = ""
     equal: bool | None = None
     """None where it was not compared."""
@@ -61,30 +59,16 @@ def compare(
         original, larger: one architecture at two sizes, in float32; both are turned to float64.
         inputs, kwargs: real tensors, for both; those of float32 are turned to float64.
         gradients: compare those of the original's entries too.
-        always: compare also where the plan says that they differ.
+        always: compare also where they are not called equal.
     """
     given = dict(kwargs or {})
     models = [model.eval() for model in (original, larger)]
-    graphs = [tclint.trace(model, tuple(inputs), given) for model in models]
-    dims = CoupledDims(graphs[0])
-    changes = _changes(dims, graphs[1])
-    if isinstance(changes, str):
-        return Equality("refused", changes)
-    try:
-        plan = weight_plan(dims, changes)
-    except DimsUnresolved as error:
-        return Equality("refused", str(error))
-    shapes = {parameter.name: parameter.shape for parameter in graphs[1].parameters}
-    for tensor in plan.tensors:
-        if tensor.new_shape != shapes.get(tensor.name):
-            return Equality(
-                "refused", f"{tensor.name} would be {tensor.new_shape}, not {shapes.get(tensor.name)}"
-            )
-    reason = next((group.reason or "" for group in plan.groups if group.verdict == "inexact"), "")
-    edits = tuple(dict.fromkeys(edit for group in plan.groups for edit in group.edits))
-    result = Equality(plan.verdict, reason, grown=len(plan.tensors), edits=edits, plan=plan)
-    if plan.verdict == "inexact" and not always:
+    plan = tclint.verify_padding(original, larger, tuple(inputs), given)
+    proof = plan.proof
+    result = Equality(proof.verdict, proof.reason, grown=len(plan.tensors), edits=proof.edits, plan=plan)
+    if not plan.tensors or not (proof.is_exact or always):
         return result
+    graphs = [tclint.trace(model, tuple(inputs), given) for model in models]
     models[1].load_state_dict(pad_state_dict(models[0].state_dict(), plan))
     for model in models:
         model.double()
@@ -98,41 +82,6 @@ def compare(
         torch.set_default_dtype(default)
     result.equal = not result.difference
     return result
-
-
-def _changes(dims: CoupledDims, larger: Graph) -> dict[DimGroup, int] | str:
-    """The sizes of all dims in the larger model; or why it is not the same model at larger sizes."""
-    if [op.name for op in dims.graph.ops] != [op.name for op in larger.ops]:
-        return "the larger model runs other operators"
-    if [item.name for item in dims.graph.parameters] != [item.name for item in larger.parameters]:
-        return "the larger model has other weights"
-    found: dict[DimGroup, int] = {}
-    fixed = ""
-
-    def note(group: DimGroup | None, old: int, new: int) -> None:
-        nonlocal fixed
-        if old == new or group is None:
-            return
-        if group.fixed or found.setdefault(group, new) != new:
-            fixed = fixed or f"a dim of {old} that cannot be {new}: {group.fixed or 'it has two sizes'}"
-
-    for ours, theirs in zip(dims.graph.parameters, larger.parameters, strict=True):
-        for axis, (old, new) in enumerate(zip(ours.shape, theirs.shape, strict=True)):
-            note(dims.group_of_parameter(ours.name, axis), old, new)
-    for op, other in zip(dims.graph.ops, larger.ops, strict=True):
-        for position, (one, two) in enumerate(zip(op.outputs, other.outputs, strict=True)):
-            for axis, (old, new) in enumerate(zip(one.shape, two.shape, strict=True)):
-                note(dims.group_of_output(op.index, position, axis), old, new)
-    if fixed:
-        return fixed
-    try:
-        resized = dims.resize(found)
-    except DimsUnresolved as error:
-        return str(error)
-    for op, other in zip(resized.ops, larger.ops, strict=True):
-        if [spec.shape for spec in op.outputs] != [spec.shape for spec in other.outputs]:
-            return f"{op.name} has outputs of another shape than its dims give"
-    return found
 
 
 # ------------------------------------------------------------------------------ edits
@@ -153,7 +102,7 @@ class _Edited(TorchFunctionMode):
     def __init__(self, plan: WeightPlan, graphs: Sequence[Graph]) -> None:
         super().__init__()
         self.active = False
-        edits = [edit for group in plan.groups for edit in group.edits]
+        edits = plan.proof.edits
         known = [edit.value for edit in edits if edit.kind in ("constant", "attention_scale")]
         self.numbers: dict[tuple[str, int], dict[float, float]] = {}
         """By line, the larger model's numbers and what they were."""
@@ -168,10 +117,6 @@ class _Edited(TorchFunctionMode):
                     site = old.call_site or old.construct_site
                     place = ("", 0) if site is None else (site.path, site.line)
                     self.numbers.setdefault(place, {})[after] = before
-        self.kept = [
-            (edit.size, edit.axis) for edit in edits if edit.kind == "slice_logits" and edit.output is None
-        ]
-        self.grown = {group.old_size: group.new_size for group in plan.groups}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -182,8 +127,6 @@ class _Edited(TorchFunctionMode):
             kwargs.setdefault("scale", self.scales.get(args[0].shape[-1]))
             kwargs["scale"] = self._put_back(kwargs["scale"], self._numbers_here())
             return func(*args, **kwargs)
-        if self.kept and name in ("cross_entropy", "softmax", "log_softmax", "argmax", "topk", "logsumexp"):
-            args = tuple(self._cut(value) if isinstance(value, torch.Tensor) else value for value in args)
         if self.numbers and name.strip("_").removeprefix("r") in _ARITHMETIC:
             numbers = self._numbers_here()
             args = tuple(self._put_back(value, numbers) for value in args)
@@ -205,12 +148,6 @@ class _Edited(TorchFunctionMode):
         if _is_number(value):
             return next((old for new, old in numbers.items() if _close(new, value)), value)
         return value
-
-    def _cut(self, tensor: torch.Tensor) -> torch.Tensor:
-        for size, axis in self.kept:
-            if tensor.dim() >= -axis and tensor.shape[axis] == self.grown.get(size):
-                return tensor.narrow(axis, 0, size)
-        return tensor
 
 
 def _numbers(old: Op, new: Op) -> Iterator[tuple[float, float]]:

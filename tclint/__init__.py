@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tclint.engine.fixes.plan import FixPlan
     from tclint.engine.report import Entry, Report
     from tclint.graph.ops import Graph
+    from tclint.graph.weights.plan import WeightPlan
 
 __all__ = [
     "Settings",
@@ -33,6 +34,7 @@ __all__ = [
     "to_frame",
     "to_fx",
     "trace",
+    "verify_padding",
 ]
 
 
@@ -181,6 +183,34 @@ def pad_state_dict(state: Mapping[str, Any], plan: Any) -> dict[str, Any]:
     from tclint.checkpoints.torch_file import pad_state_dict as pad
 
     return pad(state, weights_of(plan))
+
+
+def verify_padding(
+    original: Any, padded: Any, inputs: Any, kwargs: Mapping[str, Any] | None = None, *, plan: Any = None
+) -> WeightPlan:
+    """Run a model and its padded copy in float64, and say whether they compute the same.
+
+    Both run on the CPU and in evaluation mode, on the same inputs and with several sets of random weights.
+    Copies of the modules do; `tclint pad --check` runs both in processes of their own.
+
+    Args:
+        original: an nn.Module.
+        padded: the same with some sizes larger.
+        inputs: a tensor or a tuple of arguments, with values.
+        kwargs: further arguments.
+        plan: where the weights' entries go, as `pad_state_dict` takes it; None: it is made from both models.
+
+    Returns:
+        The plan, whose `proof` has a `verdict` ('exact', 'exact_with', 'inexact' or 'unproved'), the `edits`
+        that 'exact_with' rests on, and a `reason`. `pad_state_dict` takes it.
+
+    Raises:
+        TargetError: a model could not be traced.
+    """
+    from tclint.checkpoints.padding import weights_of
+    from tclint.tracing.worker.padding_objects import verify_objects
+
+    return verify_objects(original, padded, inputs, kwargs, None if plan is None else weights_of(plan))
 
 
 def to_frame(what: Report | Sequence[Entry] | Estimate | Graph) -> Any:

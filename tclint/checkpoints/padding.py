@@ -69,17 +69,22 @@ def weights_of(plan: Any, name: str = "the plan") -> WeightPlan:
 
 
 def check_exact(plan: WeightPlan, *, inexact: bool) -> None:
-    """Refuse a plan after which the model computes something else, unless that is wanted.
+    """Refuse a plan after which the model is not known to compute the same, unless that is wanted.
 
     Raises:
-        UsageError: a group is not exact.
+        UsageError: it is not exact, or nothing has shown that it is.
     """
-    broken = [group for group in plan.groups if group.verdict == "inexact"]
-    if broken and not inexact:
+    if plan.proof.is_exact or inexact:
+        return
+    if plan.proof.verdict == "inexact":
         raise UsageError(
-            f"{len(broken)} of {len(plan.groups)} dims cannot grow without changing what the model computes; "
-            "--inexact pads it anyway, to continue training."
+            "These sizes cannot grow without changing what the model computes; --inexact pads the checkpoint "
+            "anyway, to continue training."
         )
+    raise UsageError(
+        f"It is not known whether the padded model computes the same: {plan.proof.reason}; compare both "
+        "models with --check OLD NEW, or pad the checkpoint anyway with --inexact."
+    )
 
 
 def pad_checkpoint(path: str, plan: WeightPlan, output: str, *, optimizer: bool = False) -> PaddedFile:

@@ -16,9 +16,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tclint.checkpoints.entries import copy_entries, planned_tensors
+from tclint.checkpoints.planned import planned_tensors
 from tclint.core.errors import UsageError
 from tclint.core.text import printable
+from tclint.graph.weights.entries import copy_entries
 from tclint.graph.weights.plan import AxisPlan, TensorPlan, WeightPlan
 
 _ITEMSIZE_BYTES = {
@@ -63,6 +64,21 @@ def pad_safetensors(source: str, target: str, plan: WeightPlan, *, is_part: bool
                 for part in _padded(file, entry, tensor) if tensor else _unchanged(file, entry):
                     out.write(part)
     return len(planned), len(entries)
+
+
+def read_safetensors(path: str) -> Iterator[tuple[str, str, tuple[int, ...], bytearray]]:
+    """Name, dtype, shape and bytes of each tensor.
+
+    Raises:
+        UsageError: it is no safetensors file.
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        for entry in _read_header(file, path)[0]:
+            data = bytearray()
+            for part in _unchanged(file, entry):
+                data += part
+            yield entry.name, entry.dtype, entry.shape, data
 
 
 def _read_header(file: BinaryIO, path: str) -> tuple[list[_Entry], dict[str, str] | None]:

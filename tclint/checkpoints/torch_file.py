@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 
-from tclint.checkpoints.entries import copy_entries, planned_tensors
+from tclint.checkpoints.planned import planned_tensors, prefix_of
+from tclint.checkpoints.safetensors_file import read_safetensors
 from tclint.core.errors import UsageError
 from tclint.core.text import printable
 from tclint.graph.weights.plan import AxisPlan, ParameterShape, TensorPlan, WeightPlan
+from tclint.tracing.equality.weights import padded
 
 Pad = Callable[[Any, Mapping[int, AxisPlan], tuple[int, ...]], Any]
 
@@ -183,7 +185,51 @@ def pad_torch_file(
     return padder.padded, padder.tensors, padder.remarks
 
 
+def save_weights(source: str, plan: WeightPlan, target: str) -> None:
+    """Save the model's weights in a checkpoint under the model's own names, as `torch.save` writes them.
+
+    Raises:
+        UsageError: it cannot be read, or is not of the model.
+        OSError: one of the files cannot be read or written.
+    """
+    stored: Any = _load(source)
+    state = next(_state_dicts(stored, _Padder(plan)), {})
+    tensors = {name: value for name, value in state.items() if _is_tensor(value)}
+    shapes = {name: tuple(value.shape) for name, value in tensors.items()}
+    planned_tensors(shapes, plan, is_part=source.endswith(".safetensors"))
+    prefix = prefix_of(shapes, plan)
+    torch.save({name.removeprefix(prefix): value for name, value in tensors.items()}, target)
+
+
+def _state_dicts(value: Any, padder: _Padder) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        if padder.is_state_dict(value):
+            yield value
+            return
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _state_dicts(item, padder)
+
+
+_DTYPES = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
+    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8,
+    "BOOL": torch.bool,
+}  # fmt: skip
+
+
+def _load_safetensors(path: str) -> dict[str, torch.Tensor]:
+    found = {}
+    for name, dtype, shape, data in read_safetensors(path):
+        if dtype in _DTYPES and data:
+            found[name] = torch.frombuffer(data, dtype=_DTYPES[dtype]).reshape(shape)
+    return found
+
+
 def _load(path: str) -> Any:
+    if path.endswith(".safetensors"):
+        return _load_safetensors(path)
     try:
         try:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
@@ -216,7 +262,7 @@ class _Padder:
         if isinstance(value, dict):
             if is_optimizer_state(value):
                 return self._optimizer(value, key)
-            if self._is_state_dict(value):
+            if self.is_state_dict(value):
                 return self.state_dict(value)
             made = {name: self.anything(item, str(name)) for name, item in value.items()}
             return _as(value, {name: item for name, item in made.items() if item is not _LEFT_OUT})
@@ -227,7 +273,8 @@ class _Padder:
             return [item for item in items if item is not _LEFT_OUT]
         return value
 
-    def _is_state_dict(self, value: dict[Any, Any]) -> bool:
+    def is_state_dict(self, value: dict[Any, Any]) -> bool:
+        """Whether it holds weights that the plan speaks of."""
         names = [name for name, item in value.items() if isinstance(name, str) and _is_tensor(item)]
         wanted = {name for tensor in self.plan.tensors for name in tensor.names}
         return any(name in wanted or any(name.endswith("." + own) for own in wanted) for name in names)
@@ -278,12 +325,3 @@ def _as(before: Mapping[Any, Any], made: dict[Any, Any]) -> dict[Any, Any]:
     if hasattr(before, "_metadata"):
         result._metadata = before._metadata  # type: ignore[attr-defined]
     return result
-
-
-def padded(tensor: torch.Tensor, axes: Mapping[int, AxisPlan], shape: tuple[int, ...]) -> torch.Tensor:
-    """The tensor in a larger shape."""
-    with torch.no_grad():
-        source = tensor.detach()
-        made = torch.zeros(shape, dtype=source.dtype, device=source.device)
-        copy_entries(source, made, axes, one=1)
-    return made

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import pickle
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from tclint.tracing.inputs.given import CallInputs
-    from tclint.tracing.inputs.specs import InputSpec
     from tclint.tracing.worker.targets import LoadedTarget
 
 WARM_UP_STEPS = 6
@@ -124,6 +120,9 @@ def _step(recording: Recording) -> Callable[[], None]:
 
     from tclint.config.precisions import PRECISION_FACTS
     from tclint.cost.math_units import tf32_switches
+    from tclint.tracing.inputs.given import with_batch
+    from tclint.tracing.inputs.real import filled, real_inputs
+    from tclint.tracing.inputs.specs import parse_inputs
     from tclint.tracing.inputs.training_steps import trains_in_steps
     from tclint.tracing.worker.entry import split_built
 
@@ -136,7 +135,10 @@ def _step(recording: Recording) -> Callable[[], None]:
             "a LightningModule trains in its Trainer; profile that with Trainer(profiler='pytorch'), and "
             "give the trace to 'tclint profile TRACE TARGET'"
         )
-    inputs = _inputs(recording, loaded, model, returned)
+    specs = parse_inputs(settings.inputs)
+    inputs = real_inputs(loaded.module, model, returned, specs, recording.inputs)
+    if settings.batch is not None:
+        inputs = with_batch(inputs, settings.batch)
     if settings.mode == "infer":
         model.eval()
     facts = PRECISION_FACTS[settings.precision]
@@ -154,7 +156,7 @@ def _step(recording: Recording) -> Callable[[], None]:
     def placed(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        real = _filled(value, model).to(device)
+        real = filled(value, model).to(device)
         if facts.converted and real.is_floating_point():
             real = real.to(dtype)
         if has_layout and real.dim() in formats:
@@ -203,63 +205,6 @@ def _built(recording: Recording) -> tuple[LoadedTarget, Any]:
         loaded = load_target(target, parse_arguments(recording.settings.arguments))
         with user_errors(f"{target.attribute} in {target.container}", sites.is_user_file):
             return loaded, loaded.function()
-
-
-def _inputs(recording: Recording, loaded: LoadedTarget, model: nn.Module, returned: Any) -> CallInputs:
-    """Given ones, else those that stand in the target, else the traced model's."""
-    from tclint.tracing.inputs.forward import parameters_of
-    from tclint.tracing.inputs.given import (
-        given_inputs,
-        input_sets,
-        inputs_from_specs,
-        inputs_of_module,
-        with_batch,
-    )
-    from tclint.tracing.inputs.specs import InputSpec, parse_inputs
-
-    settings = recording.settings
-    provided = inputs_of_module(loaded.module)
-    if settings.inputs:
-        inputs = inputs_from_specs(parse_inputs(settings.inputs), _random)
-    elif returned is not None:
-        inputs = given_inputs(returned, "the target")
-    elif provided is not None:
-        name, make = provided
-        inputs = next(iter(input_sets(make(), name).values()))
-    else:
-        # What a star of the forward collects has no name that a call could use.
-        stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY)
-        named = {name for name, one in parameters_of(model).items() if one.kind not in stars}
-        specs = [
-            InputSpec(sizes, dtype, name if re.split(r"[\[.]", name)[0] in named else None)
-            for name, dtype, sizes in recording.inputs
-        ]
-        inputs = inputs_from_specs(specs)
-    return inputs if settings.batch is None else with_batch(inputs, settings.batch)
-
-
-def _random(spec: InputSpec) -> torch.Tensor:
-    import torch
-
-    dtype = getattr(torch, spec.dtype)
-    if spec.below is None:
-        return torch.empty(spec.shape, dtype=dtype, device="meta")
-    return torch.randint(spec.below, spec.shape, dtype=dtype)
-
-
-def _filled(tensor: torch.Tensor, model: nn.Module) -> torch.Tensor:
-    """Random values where there are none; integers that every embedding of the model has."""
-    import torch
-
-    if tensor.device.type != "meta":
-        return tensor
-    if tensor.is_floating_point():
-        real = torch.randn(tensor.shape, dtype=tensor.dtype)
-    else:
-        counts = [part.num_embeddings for part in model.modules() if isinstance(part, torch.nn.Embedding)]
-        below = 2 if tensor.dtype == torch.bool else min(counts, default=2)
-        real = torch.randint(below, tensor.shape).to(tensor.dtype)
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(real)
 
 
 def _loss(output: Any, settings: Settings) -> torch.Tensor:

@@ -37,17 +37,18 @@ def _weights(plan: FixPlan) -> Iterator[str]:
     """Whether pretrained weights give the same model, and what is in the way."""
     if plan.weights is None:
         return
-    groups = WeightPlan.from_json(plan.weights).groups
-    reasons = dict.fromkeys(group.reason for group in groups if group.reason)
-    numbers = dict.fromkeys(edit.text for group in groups for edit in group.edits if edit.kind == "constant")
-    if not reasons:
-        yield "pretrained weights: tclint pad carries them over, and the model computes the same" + (
-            " if these numbers stay:" if numbers else ""
-        )
-        yield from (f"     by hand: {text}" for text in list(numbers)[:_MOST_LISTED])
-        return
-    yield "pretrained weights: the padded model does not compute the same"
-    yield from (f"     {reason}" for reason in list(reasons)[:_MOST_LISTED])
+    proof = WeightPlan.from_json(plan.weights).proof
+    numbers = [edit.text for edit in proof.edits if edit.kind != "slice_output"]
+    if proof.is_exact:
+        same = "the model computes the same, as runs of both showed"
+        if numbers:
+            same = "the model computes the same only with these numbers, as runs of both showed:"
+        yield f"pretrained weights: tclint pad carries them over; {same}"
+        yield from (f"     by hand: {text}" for text in numbers[:_MOST_LISTED])
+    elif proof.verdict == "inexact":
+        yield f"pretrained weights: the padded model does not compute the same: {proof.reason}"
+    else:
+        yield f"pretrained weights: whether the padded model computes the same is not known: {proof.reason}"
 
 
 def _step(step: PlanStep, number: int, numbers: dict[str, int]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import tempfile
@@ -13,7 +14,10 @@ from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
 from tclint.engine.fixes.files import is_small
 from tclint.engine.model_pass import as_priced
+from tclint.engine.padding_check import proved_plan
+from tclint.graph.dims.coupled import CoupledDims
 from tclint.graph.ops import Graph
+from tclint.graph.weights.plan import WeightPlan
 from tclint.tracing import TraceResult
 from tclint.tracing.worker.client import Tracer
 from tclint.tracing.worker.project_files import PROJECT_MARKS
@@ -63,6 +67,20 @@ class Copies:
         finally:
             for root in roots:
                 shutil.rmtree(root, ignore_errors=True)
+
+    def proved_plan(self, edited: Mapping[str, bytes], dims: CoupledDims, plan: WeightPlan) -> WeightPlan:
+        """The plan with what runs of the target, as it is and with these contents, have shown of it."""
+        roots = [self._copy({}), self._copy(edited)]
+        try:
+            sides = [(self._in(root), root) for root in roots]
+            found = proved_plan(self._tracer, sides[0], sides[1], self._settings, dims, plan).to_json()
+        finally:
+            for root in roots:
+                shutil.rmtree(root, ignore_errors=True)
+        text = json.dumps(found)
+        for root in roots:
+            text = text.replace(root, "")
+        return WeightPlan.from_json(json.loads(text))
 
     def as_priced(self, graph: Graph) -> Graph:
         """A traced graph as reports price it: with the loss that the settings name."""

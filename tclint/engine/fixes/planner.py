@@ -16,6 +16,7 @@ from tclint.engine.check import Progress, relative_path
 from tclint.engine.fixes.bench import Bench, Made, Outcome, Refused, change_of, places_of
 from tclint.engine.fixes.calls import scaled_attention
 from tclint.engine.fixes.copies import Copies
+from tclint.engine.fixes.files import contents_of
 from tclint.engine.fixes.plan import ByHand, FixPlan, PlanStep
 from tclint.engine.fixes.project import unrun_code
 from tclint.engine.fixes.proof import Proof, checked, key_of, other_interface, relative_finding, trained
@@ -25,7 +26,7 @@ from tclint.engine.fixes.shown import digests_of, line_at, places_text, text_edi
 from tclint.engine.report import Entry, Report
 from tclint.engine.rule_registry import Selection
 from tclint.graph.dims.coupled import CoupledDims, DimGroup, DimsUnresolved
-from tclint.graph.dims.realized import difference, realized_sizes
+from tclint.graph.dims.realized import difference, realized_sizes, sizes_of_weights
 from tclint.graph.ops import Graph
 from tclint.graph.weights.weight_plan import weight_plan
 
@@ -160,9 +161,33 @@ class _Planner:
             outcome.notes += _loads(bench)
         return {
             "steps": self._written(bench, outcomes),
-            "weights": _weight_plan(bench, made, unchanged.graph),
+            "weights": self._weights(bench, outcomes, made, unchanged.graph),
             "also_fixed": self._also(made),
         }
+
+    def _weights(self, bench: Bench, outcomes: Sequence[Outcome], made: Made, traced: Graph | None) -> Any:
+        """How saved weights follow the new sizes; None where none changes.
+
+        Args:
+            bench: the target.
+            outcomes: of the steps, with edits of attention that keeps its scale.
+            made: with all other edits.
+            traced: the model alone, without the loss that the settings put behind it.
+        """
+        if not made.sizes or traced is None:
+            return None
+        dims = CoupledDims(traced)
+        try:
+            grown = sizes_of_weights(dims, made.graph)
+            plan = weight_plan(dims, grown)
+        except DimsUnresolved:
+            return None
+        scales = (edit for outcome in outcomes for edit in outcome.scales)
+        contents = contents_of(bench.texts, tuple(dict.fromkeys((*made.edits, *scales))))
+        if not grown or contents is None:
+            return None
+        self._say("comparing runs of the model and of its padded copy")
+        return bench.copies.proved_plan(contents, dims, plan).to_json()
 
     def _in_order(self, bench: Bench, outcomes: Sequence[Outcome]) -> Iterator[tuple[Outcome, _Make]]:
         resized = [outcome for outcome in outcomes if change_of(outcome.step.finding).sizes]
@@ -356,23 +381,3 @@ def _loads(bench: Bench) -> tuple[ByHand, ...]:
         "loads weights: those saved before have the old names and sizes; tclint pad makes them the new sizes"
     )
     return tuple(ByHand(what, *line_at(*place)) for place in bench.unrun.loads())
-
-
-def _weight_plan(bench: Bench, made: Made, traced: Graph | None) -> Any:
-    """How saved weights follow the new sizes; None where none changes.
-
-    Args:
-        bench: the target.
-        made: with all edits.
-        traced: the model alone, without the loss that the settings put behind it.
-    """
-    if not made.sizes or traced is None:
-        return None
-    dims = CoupledDims(traced)
-    resized = bench.resized(made.sizes)
-    sizes = realized_sizes(dims, replace(resized, ops=resized.ops[: len(traced.ops)])) or {}
-    grown = {group: size for group, size in sizes.items() if group.parameters and size > group.size}
-    try:
-        return weight_plan(dims, grown).to_json() if grown else None
-    except DimsUnresolved:
-        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from tclint.graph.dims.coupled import CoupledDims
 from tclint.graph.dims.index import DimGroup, DimsUnresolved
@@ -35,6 +36,51 @@ def realized_sizes(dims: CoupledDims, other: Graph) -> dict[DimGroup, int] | Non
     except DimsUnresolved:
         return None
     return found if difference(predicted, other) is None else None
+
+
+def sizes_of_weights(dims: CoupledDims, other: Graph) -> dict[DimGroup, int]:
+    """The groups that change, and their sizes, by the shapes of another graph's weights.
+
+    Its ops may be others in part: outputs that are cut back, say. Those that are the same tell which factor
+    of a product changes.
+
+    Raises:
+        DimsUnresolved: no sizes of the groups give these shapes.
+    """
+    theirs = {parameter.name: parameter.shape for parameter in other.parameters}
+    found: dict[DimGroup, int] = {}
+    for parameter in dims.graph.parameters:
+        shape = theirs.get(parameter.name)
+        if shape is None or len(shape) != len(parameter.shape):
+            raise DimsUnresolved(None, f"the other model has no such {parameter.name}")
+        for axis, size in enumerate(shape):
+            _note_change(found, dims.group_of_parameter(parameter.name, axis), size)
+    for ours, op in _common(dims.graph, other):
+        for position, (mine, spec) in enumerate(zip(ours.outputs, op.outputs, strict=False)):
+            for axis, size in enumerate(spec.shape if len(mine.shape) == len(spec.shape) else ()):
+                group = dims.group_of_output(ours.index, position, axis)
+                if group is not None and group.parameters and not group.composite:
+                    _note_change(found, group, size)
+    changes = dims.sized(dims.new_values(found))
+    for parameter in dims.resize(changes).parameters:
+        name, shape = parameter.name, theirs[parameter.name]
+        if parameter.shape != shape:
+            raise DimsUnresolved(None, f"{name} would have the shape {parameter.shape}, and has {shape}")
+    return {group: size for group, size in changes.items() if group.parameters}
+
+
+def _note_change(found: dict[DimGroup, int], group: DimGroup | None, size: int) -> None:
+    if group is not None and group.size != size:
+        found.setdefault(group, size)
+
+
+def _common(one: Graph, other: Graph) -> Iterator[tuple[Op, Op]]:
+    """The ops that both have at their start, and at their end."""
+    pairs = zip(one.ops, other.ops, strict=False)
+    first = list(takewhile(lambda pair: pair[0].name == pair[1].name, pairs))
+    yield from first
+    rest = zip(reversed(one.ops[len(first) :]), reversed(other.ops[len(first) :]), strict=False)
+    yield from takewhile(lambda pair: pair[0].name == pair[1].name, rest)
 
 
 def _sizes(dims: CoupledDims, other: Graph) -> dict[DimGroup, int] | None:

@@ -2,80 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from tclint.graph.dims.coupled import CoupledDims, DimGroup, DimsUnresolved
-from tclint.graph.ops.graph import Parameter
-from tclint.graph.weights.analysis import Outcome, analyse
-from tclint.graph.weights.axis import Axis
-from tclint.graph.weights.plan import AxisPlan, Edit, GroupPlan, ParameterShape, TensorPlan, WeightPlan
+from tclint.graph.dims.solver import Inconsistent
+from tclint.graph.ops import Graph, Parameter
+from tclint.graph.weights.axis import Layouts, Scattered, segments
+from tclint.graph.weights.plan import AxisPlan, GroupPlan, ParameterShape, TensorPlan, WeightPlan
 
 
 def weight_plan(dims: CoupledDims, changes: Mapping[DimGroup, int]) -> WeightPlan:
-    """The weights that grow with these groups, and whether the padded model computes the same.
-
-    What is said of a group holds if those of all groups are made together.
+    """Where the entries of the weights that grow with these groups stand; unproved.
 
     Raises:
-        DimsUnresolved: as `CoupledDims.resize`; or a group would shrink.
+        DimsUnresolved: as `CoupledDims.resize`; or a group would shrink, or a weight cannot be laid out.
     """
     for group, size in changes.items():
         if size < group.size:
             raise DimsUnresolved(None, f"the dim of size {group.size} would shrink to {size}")
     values = dims.new_values(changes)
-    resized = dims.resize(changes)
-    outcome = analyse(dims.index, values, resized)
-    shapes = {parameter.name: parameter.shape for parameter in resized.parameters}
-    tensors = tuple(
-        _tensor(parameter, shapes[parameter.name], outcome.weights[parameter.name])
-        for parameter in dims.graph.parameters
-        if parameter.name in outcome.weights and parameter.is_persistent
-    )
+    layouts = Layouts(dims.index, values)
+    ones = _axes_of_ones(dims.graph)
+    tensors = []
+    for old, new in zip(dims.graph.parameters, dims.resize(changes).parameters, strict=True):
+        if old.is_persistent and old.shape != new.shape:
+            tensors.append(_tensor(dims, layouts, old, new.shape, ones))
     groups = tuple(
-        _group(group, size, values, outcome) for group, size in changes.items() if size > group.size
+        _group(dims, group, size, values, tensors) for group, size in changes.items() if size > group.size
     )
     parameters = tuple(
         ParameterShape(parameter.name, parameter.shape, parameter.trainable)
         for parameter in dims.graph.parameters
         if not parameter.is_buffer
     )
-    return WeightPlan(tensors, groups, parameters)
+    return WeightPlan(tuple(tensors), groups, parameters)
 
 
-def _tensor(parameter: Parameter, new_shape: tuple[int, ...], axes: tuple[Axis, ...]) -> TensorPlan:
+def _tensor(
+    dims: CoupledDims,
+    layouts: Layouts,
+    parameter: Parameter,
+    new_shape: tuple[int, ...],
+    ones: frozenset[tuple[str, int]],
+) -> TensorPlan:
+    axes = []
+    for position, size in enumerate(dims.index.shapes.parameters[parameter.name]):
+        if parameter.shape[position] == new_shape[position]:
+            continue
+        try:
+            axis = layouts.axis(size)
+        except (Scattered, Inconsistent) as error:
+            raise DimsUnresolved(None, f"the weight {parameter.name}: {error}") from None
+        fill = float((parameter.name, position) in ones)
+        axes.append(AxisPlan(position, segments(axis), fill))
     return TensorPlan(
         name=parameter.name,
         aliases=parameter.aliases,
         is_buffer=parameter.is_buffer,
         old_shape=parameter.shape,
         new_shape=new_shape,
-        axes=tuple(
-            AxisPlan(position, axis.segments, 1.0 if axis.values == {"positive"} else 0.0)
-            for position, axis in enumerate(axes)
-            if axis.is_padded
-        ),
+        axes=tuple(axes),
     )
 
 
-def _group(group: DimGroup, size: int, values: Mapping[int, int], outcome: Outcome) -> GroupPlan:
+def _group(
+    dims: CoupledDims, group: DimGroup, size: int, values: Mapping[int, int], tensors: list[TensorPlan]
+) -> GroupPlan:
     atoms = frozenset(int(root.id[1:]) for root in group.roots or (group,)) & values.keys()
-    tensors = tuple(
-        name for name, axes in outcome.weights.items() if any(axis.groups & atoms for axis in axes)
+    shapes = dims.index.shapes.parameters
+    own = tuple(
+        tensor.name
+        for tensor in tensors
+        if any(dims.index.base_atoms(shapes[tensor.name][axis.axis]) & atoms for axis in tensor.axes)
     )
-    broken = next((found for found in outcome.breaks if found.groups & atoms), None)
-    if broken is not None:
-        site = None if broken.op is None else broken.op.call_site or broken.op.construct_site
-        return GroupPlan(
-            group.id, group.size, size, "inexact",
-            reason=broken.text,
-            path=None if site is None else site.path,
-            line=None if site is None else site.line,
-            tensors=tensors,
-        )  # fmt: skip
-    edits = _distinct(edit for edit, groups in outcome.edits if groups & atoms)
-    verdict = "exact_with" if edits else "exact"
-    return GroupPlan(group.id, group.size, size, verdict, edits, tensors=tensors)  # type: ignore[arg-type]
+    return GroupPlan(group.id, group.size, size, own)
 
 
-def _distinct(edits: Iterable[Edit]) -> tuple[Edit, ...]:
-    return tuple(dict.fromkeys(edits))
+def _axes_of_ones(graph: Graph) -> frozenset[tuple[str, int]]:
+    """Axes of weights whose added entries may not be zero: variances, and directions of a weight norm."""
+    found: set[tuple[str, int]] = set()
+    for op in graph.ops:
+        for spec, name in zip(op.inputs, op.input_names, strict=False):
+            if spec.parameter is None or spec.producer is not None:
+                continue
+            if name == "running_var":
+                found.add((spec.parameter, 0))
+            elif op.name in ("_weight_norm", "_weight_norm_interface") and name == "v":
+                dim = int(op.attributes.get("dim") or 0)
+                found.add((spec.parameter, dim % len(spec.shape)))
+    return frozenset(found)

@@ -121,7 +121,7 @@ def _compiled_parts(model: nn.Module) -> list[str]:
 
 def _check_same_inputs(stated: Sequence[TensorSpec], given: Any) -> None:
     """An exported program is read, not run: its sizes cannot be others than those it was exported with."""
-    sizes = [tuple(tensor.shape) for tensor in _tensors(given)]
+    sizes = [tuple(tensor.shape) for tensor in tensors_of(given)]
     if sizes != [spec.shape for spec in stated]:
         own = ", ".join(f"{spec.dtype} {'x'.join(map(str, spec.shape))}" for spec in stated)
         raise TargetError(
@@ -210,7 +210,7 @@ def _record_once(
         returned = model(*positional, **keywords)
         if isinstance(returned, Generator):
             returned = list(returned)  # a forward that yields runs only now
-        writer.finish(recorder.current(tensor) for tensor in _tensors(returned))
+        writer.finish(recorder.current(tensor) for tensor in tensors_of(returned))
     return Recording(writer.graph, recorder.assumptions.listed(), adjustments, returned)
 
 
@@ -287,19 +287,19 @@ def argument_names(model: nn.Module, count: int) -> list[str]:
     return names[:count]
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
     """The tensors of what a model returned, in order."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _tensors(item)
+            yield from tensors_of(item)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors_of(item)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
-            yield from _tensors(getattr(value, field.name))
+            yield from tensors_of(getattr(value, field.name))
 
 
 def _compares_devices(error: Exception) -> bool:

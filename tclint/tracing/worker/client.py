@@ -13,11 +13,12 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError, UsageError
 from tclint.graph.ops import Graph
+from tclint.graph.weights.plan import PaddingProof, WeightPlan
 from tclint.tracing.inputs.specs import parse_input_set, parse_inputs
 from tclint.tracing.worker.result_file import EXIT_BROKEN, Run, read_runs
 from tclint.tracing.worker.target_arguments import parse_arguments
@@ -89,6 +90,12 @@ def trace_runs(
     return _as_they_come([target for target, _ in runs], refused, requests, runner, folder, on_progress)
 
 
+Side: TypeAlias = "tuple[str, str | None]"
+"""A target, and the folder of the copies that it is built from; None: it is built from its own files."""
+Traced: TypeAlias = tuple[str, str, tuple[int, ...]]
+"""Name, dtype and sizes of a traced model's input."""
+
+
 class Tracer:
     """A worker process that stays for several rounds of traces; a context manager.
 
@@ -109,7 +116,10 @@ class Tracer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def trace(
-        self, runs: Sequence[tuple[str, Settings]], roots: Sequence[str] | None = None
+        self,
+        runs: Sequence[tuple[str, Settings]],
+        roots: Sequence[str | None] | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> list[list[TraceResult]]:
         """By run: a TraceResult per set of its inputs.
 
@@ -117,15 +127,61 @@ class Tracer:
             runs: targets and their settings.
             roots: by run, a folder that holds copies of the files that the target reads, at their absolute
                 paths below it; the target is built from these.
+            more: what else is asked of the worker.
         """
         if self._runner.is_over:  # the system ended it: what comes now is not lost
             self._runner.close()
             self._runner = _runner([], self._jobs, stay=True)
         refused, requests = _requests(runs, self._folder, roots)
+        for request in requests.values():
+            request.update(more or {})
         self._runner.send(list(requests.values()))
         targets = [target for target, _ in runs]
         found = dict(_results_of(targets, refused, requests, self._runner, self._folder))
         return [found[index] for index in range(len(runs))]
+
+    def compare(
+        self,
+        pair: Sequence[Side],
+        settings: Settings,
+        plan: WeightPlan,
+        inputs: Sequence[Traced],
+        shapes: Sequence[Sequence[tuple[int, ...]]],
+        *,
+        given: str | None = None,
+        fewer_layers: bool = False,
+    ) -> PaddingProof:
+        """Run a model and its padded copy, one after the other, in processes of their own.
+
+        Args:
+            pair: both targets, each with the folder of its copies as `trace` takes it.
+            settings: of both.
+            plan: of the padding.
+            inputs: of a trace of the original, used where nothing gives values.
+            shapes: of the inputs, in the order in which they are tried; more than is needed is cut off.
+            given: a file with weights of the original, for one more run.
+            fewer_layers: both are built without memory, and run with the first layers of their stacks.
+        """
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            names = {name: os.path.join(folder, name) for name in ("plan", "runs", "proof")}
+            with open(names["plan"], "w", encoding="utf-8") as file:
+                json.dump(plan.to_json(), file)
+            request = {
+                **names,
+                "inputs": inputs,
+                "shapes": shapes,
+                "given": given,
+                "fewer_layers": fewer_layers,
+            }
+            for is_padded, (target, root) in zip((False, True), pair, strict=True):
+                more = {"padding": {**request, "is_padded": is_padded}}
+                [found] = self.trace([(target, settings)], [root], more)
+                if found:
+                    return PaddingProof("unproved", reason=str(found[0].error).rstrip("."))
+                if os.path.exists(names["proof"]):
+                    with open(names["proof"], encoding="utf-8") as file:
+                        return PaddingProof.from_json(json.load(file))
+        return PaddingProof("unproved", reason="the runs left no result")
 
 
 def _result_folder() -> str:
@@ -135,7 +191,7 @@ def _result_folder() -> str:
 
 
 def _requests(
-    runs: Sequence[tuple[str, Settings]], folder: str, roots: Sequence[str] | None = None
+    runs: Sequence[tuple[str, Settings]], folder: str, roots: Sequence[str | None] | None = None
 ) -> tuple[dict[int, list[TraceResult]], dict[int, dict[str, Any]]]:
     """By run: what is refused at once, and what is asked of the worker."""
     refused: dict[int, list[TraceResult]] = {}

@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
 
 
 def run_target(request: dict[str, Any]) -> None:
-    """Trace the request's target in this process and write the result to its file (results.py)."""
+    """Trace the request's target in this process, or run it, and write the result to its file."""
     import torch
 
     from tclint.tracing.inputs.phases import Phase
@@ -93,7 +93,12 @@ def run_target(request: dict[str, Any]) -> None:
             evaluate=request["evaluate"],
             phase=Phase(*request["phase"]) if request["phase"] else None,
         )
-        runs.extend(trace_target(target, options, seconds))
+        if request.get("padding"):
+            from tclint.tracing.worker.padding_runs import run_of_padding
+
+            run_of_padding(target, options, request["padding"])
+        else:
+            runs.extend(trace_target(target, options, seconds))
         read = files()
         for run in runs:
             if run.graph is not None:

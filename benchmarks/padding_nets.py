@@ -1,4 +1,4 @@
-"""Small nets put together at random, each at two sizes: what a padding says of them has to be true."""
+"""Small nets put together at random, each at two sizes, some of which read their sizes in Python."""
 
 from __future__ import annotations
 
@@ -87,6 +87,166 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "standardized over the length": lambda x: (x - x.mean(1, keepdim=True)) / (x.std(1, keepdim=True) + 0.1),
     "varying over the length": lambda x: x / (x.var(1, keepdim=True) + 0.1),
 }
+
+
+# ------------------------------------------------------------------------------ sizes that Python reads
+
+
+Number = tuple[Any, ...]
+"""A number made of a width K: ('K',), ('number', 0.5), or an operator and what it is applied to."""
+
+
+def number_of(made: Number, width: int) -> float:
+    """Its value; where it has none, 0.5."""
+    try:
+        return _value(made, width)
+    except (ArithmeticError, ValueError):
+        return 0.5
+
+
+def _value(made: Number, width: int) -> Any:
+    kind, *parts = made
+    if kind == "K":
+        return width
+    if kind == "number":
+        return parts[0]
+    values = [_value(part, width) for part in parts]
+    found = {
+        "+": lambda a, b: a + b,
+        "-": lambda a, b: a - b,
+        "*": lambda a, b: a * b,
+        "/": lambda a, b: a / b,
+        "//": lambda a, b: a // b,
+        "root": lambda a: math.sqrt(a),
+        "power": lambda a: a**-0.5,
+        "log": lambda a: math.log(a),
+    }[kind](*values)
+    # Nobody scales by 1e9, and nothing would be left of the rest of the net.
+    return max(-1e3, min(1e3, found))
+
+
+def _halves(x: Tensor) -> tuple[Tensor, Tensor, int]:
+    half = x.shape[-1] // 2
+    return x[..., :half], x[..., half:], half
+
+
+def _swapped(x: Tensor) -> Tensor:
+    left, right, _ = _halves(x)
+    return torch.cat((right, left), -1)
+
+
+def _mirrored(x: Tensor) -> Tensor:
+    left, right, half = _halves(x)
+    return torch.cat((left * 2, right - right.mean(1, keepdim=True)), -1) if half else x
+
+
+def _folded(x: Tensor) -> Tensor:
+    left, right, half = _halves(x)
+    return x * torch.sigmoid((left * right[..., :half]).sum(-1, keepdim=True))
+
+
+def _gated(index: Callable[[int], int]) -> Callable[[Tensor], Tensor]:
+    def gate(x: Tensor) -> Tensor:
+        at = index(x.shape[-1])
+        return x * torch.sigmoid(x[..., at : at + 1])
+
+    return gate
+
+
+def _in_rows(x: Tensor, count: int) -> Tensor:
+    """[batch, length, count, width / count], where it can be."""
+    batch, length, width = x.shape
+    return x.view(batch, length, count, width // count) if width % count == 0 else x.unsqueeze(2)
+
+
+def _in_columns(x: Tensor, size: int) -> Tensor:
+    batch, length, width = x.shape
+    return x.view(batch, length, width // size, size) if width % size == 0 else x.unsqueeze(3)
+
+
+def _largest_divisor(width: int) -> int:
+    return next(count for count in (4, 3, 2, 1) if width % count == 0)
+
+
+def _by_parity(x: Tensor) -> Tensor:
+    return x * 1.5 if x.shape[-1] % 2 else x.tanh()
+
+
+def _steps(x: Tensor) -> Tensor:
+    for _ in range(x.shape[-1] // 3):
+        x = torch.relu(x) + 0.1 * x
+    return x
+
+
+def _table(x: Tensor) -> Tensor:
+    width = x.shape[-1]
+    return x * torch.tensor([1 / (1 + place) for place in range(width)]).to(x)
+
+
+READERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "by half": lambda x: x * (x.shape[-1] // 2),
+    "halves swapped": _swapped,
+    "halves apart": _mirrored,
+    "halves multiplied": _folded,
+    "mean by count": lambda x: x - x.sum(-1, keepdim=True) / x.shape[-1],
+    "variance by count": lambda x: x / (1 + (x * x).sum(-1, keepdim=True) / (x.shape[-1] - 1 or 1)),
+    "mean by all": lambda x: x - x.sum((1, 2), keepdim=True) / (x.numel() // x.shape[0]),
+    "norm by count": lambda x: x * torch.rsqrt((x * x).sum(-1, keepdim=True) / x.size(-1) + 1e-3),
+    "mean over the length by count": lambda x: x - x.sum(1, keepdim=True) / x.shape[1],
+    "gated by the first": _gated(lambda width: 0),
+    "gated by the middle": _gated(lambda width: width // 2),
+    "gated by a third": _gated(lambda width: width // 3),
+    "gated by the second": _gated(lambda width: min(1, width - 1)),
+    "gated by the last": _gated(lambda width: width - 1),
+    "from the end": lambda x: x + x[..., -2:].sum(-1, keepdim=True),
+    "but the end": lambda x: x + x[..., :-1].sum(-1, keepdim=True),
+    "but the first": lambda x: x + x[..., 1:].sum(-1, keepdim=True),
+    "the last as a number": lambda x: x * x[..., x.shape[-1] - 1].unsqueeze(-1),
+    "rows of two": lambda x: _in_columns(x, 2).relu().flatten(2),
+    "rows that are summed": lambda x: x + _in_columns(x, 2).sum((2, 3)).unsqueeze(-1),
+    "two rows": lambda x: _in_rows(x, 2).softmax(2).flatten(2),
+    "rows by division": lambda x: (_in_rows(x, _largest_divisor(x.shape[-1])) * 0.5).flatten(2),
+    "rows turned": lambda x: _in_rows(x, 2).transpose(2, 3).flatten(2),
+    "means of rows": lambda x: (lambda rows: (rows - rows.mean(-1, keepdim=True)).flatten(2))(_in_rows(x, 2)),
+    "other for odd widths": _by_parity,
+    "a step for every three": _steps,
+    "a table of Python's": _table,
+    "places by the width": lambda x: x * torch.linspace(0, 1, x.shape[-1], dtype=x.dtype),
+    "rolled by half": lambda x: x.roll(x.shape[-1] // 2, -1),
+    "the larger half": lambda x: x * x.topk(max(1, x.shape[-1] // 2), -1).values.sum(-1, keepdim=True),
+    "bounded by the width": lambda x: x.clamp(max=x.shape[-1] / 4),
+    "made even": lambda x: F.pad(x, (0, x.shape[-1] % 2))[..., : x.shape[-1]] * 0.7,
+    "by the square of the width": lambda x: x * (x.shape[-1] ** 2 / 50),
+    "shifted by the width": lambda x: x + x.shape[-1] / 10,
+    "to the power of the width": lambda x: (x.abs() + 0.1) ** (x.shape[-1] / 8),
+    "filled with the width": lambda x: x + torch.full_like(x[..., :1], x.shape[-1] / 10),
+}
+FUNCTIONS.update(READERS)
+
+
+class Scaled(nn.Module):
+    """Multiplies by a number that is made of the width.
+
+    Args:
+        width: as built.
+        made: of what.
+        kind: where the number goes in.
+    """
+
+    def __init__(self, width: int, made: Number, kind: str) -> None:
+        super().__init__()
+        self.number, self.kind = number_of(made, width), kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kind == "times":
+            return x * self.number
+        if self.kind == "plus":
+            return x + self.number
+        if self.kind == "over":
+            return x / (self.number or 0.5)
+        if self.kind == "alpha":
+            return torch.add(x, x.tanh(), alpha=self.number)
+        return torch.baddbmm(x, x, torch.eye(x.shape[-1]).to(x).expand(len(x), -1, -1), alpha=self.number)
 
 
 class Gate(nn.Module):
@@ -298,6 +458,9 @@ def layer(build: Build, width: Width, description: tuple[Any, ...]) -> nn.Module
         made = nn.Sequential(nn.Linear(size, inner), Rotary(inner), nn.Linear(inner, size))
     elif kind == "frozen":
         made = Frozen(size)
+    elif kind == "scaled":
+        inner = build(given[0])
+        made = nn.Sequential(nn.Linear(size, inner), Scaled(inner, given[1], given[2]), nn.Linear(inner, size))
     elif kind == "squeeze":
         made = Squeeze(size, build(given[0]))
     elif kind == "norm":

@@ -1,0 +1,106 @@
+"""Whether a model and its padded copy compute the same, by runs of both in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+
+from tclint.config.settings import Settings
+from tclint.core.errors import UsageError
+from tclint.graph.dims.coupled import CoupledDims, DimsUnresolved
+from tclint.graph.dims.realized import sizes_of_weights
+from tclint.graph.dims.small_inputs import with_small_inputs
+from tclint.graph.lowering.step import forward_flops
+from tclint.graph.weights.plan import WeightPlan
+from tclint.graph.weights.weight_plan import weight_plan
+from tclint.tracing.worker.client import Side, Tracer, check_inputs
+
+_MOST_FLOPS = 1e11
+"""Of one forward, of about fifteen; a CPU core makes 2e10 a second in float64."""
+_BYTES_PER_PARAMETER = 24
+"""Of memory: its value and its gradient in float64, and the random numbers that it is filled with."""
+
+
+def proved_plan(
+    tracer: Tracer,
+    original: Side,
+    padded: Side,
+    settings: Settings,
+    dims: CoupledDims,
+    plan: WeightPlan,
+    given: str | None = None,
+) -> WeightPlan:
+    """The plan with what runs of both models have shown of it.
+
+    Args:
+        tracer: whose worker runs them.
+        original: the target.
+        padded: with its sizes edited.
+        settings: of the run.
+        dims: of the original, as it was traced.
+        plan: where its weights' entries go.
+        given: a file with weights of the original, for one more run.
+    """
+    graph = dims.graph
+    is_large = _BYTES_PER_PARAMETER * graph.parameter_count >> 20 > settings.memory_limit_mib
+    inputs = [(spec.input_name or "", spec.dtype, spec.shape) for spec in graph.inputs]
+    small = list(with_small_inputs(dims))
+    # What is left of a large model takes less, and has its time limit.
+    used = small[:1] if is_large else [one for one in small if forward_flops(one) <= _MOST_FLOPS]
+    shapes = [[spec.shape for spec in one.inputs] for one in used]
+    pair = (original, padded)
+    proof = tracer.compare(
+        pair, settings, plan, inputs, shapes, given=None if is_large else given, fewer_layers=is_large
+    )
+    return plan.proved(proof)
+
+
+def checked_plan(
+    original: str,
+    padded: str,
+    settings: Settings,
+    plan: WeightPlan | None = None,
+    checkpoint: str | None = None,
+    on_progress: Callable[[str], None] | None = None,
+) -> WeightPlan:
+    """The plan of a padding that somebody made by hand, with what runs of both models have shown of it.
+
+    Args:
+        original: a target.
+        padded: the same with its sizes edited.
+        settings: of both; their inputs, arguments and limits count.
+        plan: where the weights' entries go; None: as both models tell.
+        checkpoint: weights of the original, for one more run.
+        on_progress: called with one line about what is being done.
+
+    Raises:
+        TargetError: one of them could not be traced.
+        UsageError: they are not one model at two sizes, or the checkpoint is not of it.
+    """
+    say = on_progress or (lambda _: None)
+    check_inputs(settings)
+    with Tracer(settings.jobs) as tracer, tempfile.TemporaryDirectory() as folder:
+        say(f"tracing {original} and {padded}")
+        graphs = []
+        for results in tracer.trace([(target, settings) for target in (original, padded)]):
+            if results[0].graph is None:
+                assert results[0].error is not None
+                raise results[0].error
+            graphs.append(results[0].graph)
+        dims = CoupledDims(graphs[0])
+        if plan is None:
+            try:
+                plan = weight_plan(dims, sizes_of_weights(dims, graphs[1]))
+            except DimsUnresolved as error:
+                raise UsageError(
+                    f"{padded} is not {original} with larger sizes ({error}); edit sizes alone."
+                ) from None
+        given = None
+        if checkpoint is not None:
+            from tclint.checkpoints.torch_file import save_weights
+
+            given = os.path.join(folder, "given")
+            save_weights(checkpoint, plan, given)
+        say("comparing runs of both models")
+        return proved_plan(tracer, (original, None), (padded, None), settings, dims, plan, given)

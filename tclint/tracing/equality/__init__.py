@@ -1,0 +1,1 @@
+"""A model and its padded copy, run on the CPU: whether they compute the same."""
