@@ -68,7 +68,8 @@ def compare(
     result = Equality(proof.verdict, proof.reason, grown=len(plan.tensors), edits=proof.edits, plan=plan)
     if not plan.tensors or not (proof.is_exact or always):
         return result
-    graphs = [tclint.trace(model, tuple(inputs), given) for model in models]
+    has_numbers = any(edit.value is not None for edit in proof.edits)
+    graphs = [tclint.trace(model, tuple(inputs), given) for model in models] if has_numbers else []
     models[1].load_state_dict(pad_state_dict(models[0].state_dict(), plan))
     for model in models:
         model.double()
@@ -87,8 +88,8 @@ def compare(
 # ------------------------------------------------------------------------------ edits
 
 _ARITHMETIC = frozenset(
-    {"add", "sub", "mul", "div", "truediv", "pow", "full", "tensor", "baddbmm", "clamp", "iadd", "isub",
-     "imul", "itruediv", "multiply", "divide", "true_divide"}
+    {"add", "sub", "mul", "div", "truediv", "pow", "full", "full_like", "tensor", "baddbmm", "clamp", "iadd",
+     "isub", "imul", "itruediv", "multiply", "divide", "true_divide"}
 )  # fmt: skip
 
 
@@ -107,7 +108,7 @@ class _Edited(TorchFunctionMode):
         self.numbers: dict[tuple[str, int], dict[float, float]] = {}
         """By line, the larger model's numbers and what they were."""
         self.scales: dict[int, float] = {}
-        for old, new in zip(graphs[0].ops, graphs[1].ops, strict=False):
+        for old, new in zip(*(graph.ops for graph in graphs), strict=False):
             if old.name == "scaled_dot_product_attention" and old.attributes.get("scale") is None:
                 scale = old.inputs[0].shape[-1] ** -0.5
                 if any(value is not None and _close(scale, value) for value in known):

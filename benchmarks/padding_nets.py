@@ -117,9 +117,9 @@ def _value(made: Number, width: int) -> Any:
         "*": lambda a, b: a * b,
         "/": lambda a, b: a / b,
         "//": lambda a, b: a // b,
-        "root": lambda a: math.sqrt(a),
+        "root": math.sqrt,
         "power": lambda a: a**-0.5,
-        "log": lambda a: math.log(a),
+        "log": math.log,
     }[kind](*values)
     # Nobody scales by 1e9, and nothing would be left of the rest of the net.
     return max(-1e3, min(1e3, found))
@@ -164,6 +164,10 @@ def _in_columns(x: Tensor, size: int) -> Tensor:
     return x.view(batch, length, width // size, size) if width % size == 0 else x.unsqueeze(3)
 
 
+def _centred(rows: Tensor) -> Tensor:
+    return rows - rows.mean(-1, keepdim=True)
+
+
 def _largest_divisor(width: int) -> int:
     return next(count for count in (4, 3, 2, 1) if width % count == 0)
 
@@ -193,7 +197,7 @@ READERS: dict[str, Callable[[Tensor], Tensor]] = {
     "mean by all": lambda x: x - x.sum((1, 2), keepdim=True) / (x.numel() // x.shape[0]),
     "norm by count": lambda x: x * torch.rsqrt((x * x).sum(-1, keepdim=True) / x.size(-1) + 1e-3),
     "mean over the length by count": lambda x: x - x.sum(1, keepdim=True) / x.shape[1],
-    "gated by the first": _gated(lambda width: 0),
+    "gated by the first": _gated(lambda _: 0),
     "gated by the middle": _gated(lambda width: width // 2),
     "gated by a third": _gated(lambda width: width // 3),
     "gated by the second": _gated(lambda width: min(1, width - 1)),
@@ -207,7 +211,7 @@ READERS: dict[str, Callable[[Tensor], Tensor]] = {
     "two rows": lambda x: _in_rows(x, 2).softmax(2).flatten(2),
     "rows by division": lambda x: (_in_rows(x, _largest_divisor(x.shape[-1])) * 0.5).flatten(2),
     "rows turned": lambda x: _in_rows(x, 2).transpose(2, 3).flatten(2),
-    "means of rows": lambda x: (lambda rows: (rows - rows.mean(-1, keepdim=True)).flatten(2))(_in_rows(x, 2)),
+    "means of rows": lambda x: _centred(_in_rows(x, 2)).flatten(2),
     "other for odd widths": _by_parity,
     "a step for every three": _steps,
     "a table of Python's": _table,
@@ -460,7 +464,9 @@ def layer(build: Build, width: Width, description: tuple[Any, ...]) -> nn.Module
         made = Frozen(size)
     elif kind == "scaled":
         inner = build(given[0])
-        made = nn.Sequential(nn.Linear(size, inner), Scaled(inner, given[1], given[2]), nn.Linear(inner, size))
+        made = nn.Sequential(
+            nn.Linear(size, inner), Scaled(inner, given[1], given[2]), nn.Linear(inner, size)
+        )
     elif kind == "squeeze":
         made = Squeeze(size, build(given[0]))
     elif kind == "norm":

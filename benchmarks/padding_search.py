@@ -87,6 +87,7 @@ nets = st.tuples(
     ends,
 )
 """(width, layers, ends) of nets with at least one layer that reads a size."""
+plain_nets = st.tuples(widths(2, 6), st.lists(st.one_of(*plain_layers), min_size=1, max_size=3), ends)
 
 
 def compared(width: Any, described: Any, chosen: Any, *, always: bool = False) -> Equality:

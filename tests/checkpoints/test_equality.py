@@ -1,84 +1,26 @@
-"""Where a plan says that a padded model computes the same, it does: a search for nets where it is a lie."""
+"""What is said of a padding is so: a search for nets where it is a lie, and what each verdict rests on."""
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import sys
-import warnings
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from torch import Tensor, nn
 
-HERE = Path(__file__).resolve().parent
+import tclint
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+padding_search = importlib.import_module("padding_search")
+
 EXAMPLES = int(os.environ.get("TCLINT_EQUALITY_EXAMPLES", "25"))
-"""Raise it for a long search."""
-
-
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-equality = load(HERE.parents[1] / "benchmarks" / "padded_equality.py")
-random_nets = load(HERE / "random_nets.py")
-
-functions = st.sampled_from(sorted(random_nets.FUNCTIONS))
-
-
-def widths(smallest: int = 2, largest: int = 9) -> st.SearchStrategy[tuple[int, int]]:
-    """A size, and the same or a larger one."""
-    return st.tuples(st.integers(smallest, largest), st.integers(0, 4)).map(lambda pair: (pair[0], sum(pair)))
-
-
-even = widths(1, 4).map(lambda pair: (2 * pair[0], 2 * pair[1]))
-fixed = st.integers(1, 3).map(lambda size: (size, size))
-orders = st.sampled_from(["qkv heads", "heads qkv", "heads of qkv", "split"])
-products = st.sampled_from(
-    ["fused", "fused with scale", "of constant scale", "cosine", "linear", "einsum", "masked", "baddbmm"]
-)
-layers = st.one_of(
-    st.tuples(st.just("function"), st.booleans(), functions),
-    st.tuples(st.just("mlp"), st.booleans(), widths(), functions, st.booleans()),
-    st.tuples(st.just("gate"), st.booleans(), widths(),
-              st.sampled_from(["glu", "chunk", "slice", "pairs", "unbind"])),
-    st.tuples(st.just("attention"), st.booleans(), fixed | widths(1, 3), widths(2, 5), orders, products,
-              st.booleans()),
-    st.tuples(st.just("recurrent"), st.booleans(), widths(), st.sampled_from(["lstm", "gru", "rnn"]),
-              st.integers(1, 2), st.booleans()),
-    st.tuples(st.just("joined"), st.booleans(), widths(), widths(), st.sampled_from(["cat", "split"])),
-    st.tuples(st.just("bank"), st.booleans(), widths(1, 4), st.integers(1, 3),
-              st.sampled_from(["plain", "depthwise", "multiplied", "transposed", "weight norm", "shuffled"]),
-              st.sampled_from(["none", "batch", "instance", "group"])),
-    st.tuples(st.just("norm"), st.booleans(), st.sampled_from(["batch", "layer", "rms"])),
-    st.tuples(st.just("frozen"), st.booleans()),
-    st.tuples(st.just("squeeze"), st.booleans(), widths()),
-    st.tuples(st.just("rotary"), st.booleans(), even),
-)  # fmt: skip
-ends = st.tuples(
-    st.sampled_from(["words", "numbers"]),
-    st.sampled_from(["tied", "flat", "probabilities", "features", "plain"]),
-    widths(5, 9),
-)
-
-
-def compared(width: Any, described: Any, chosen: Any, *, always: bool = False) -> Any:
-    original, larger = random_nets.nets(width, described, chosen, seed=0)
-    words = chosen[0] == "words"
-    x = torch.randint(0, 5, (2, 4)) if words else torch.randn(2, 4, 5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return equality.compare(original, larger, (x,), always=always)
+"""Raise it for a longer search; benchmarks/padding_search.py makes the longest."""
 
 
 @settings(
@@ -89,9 +31,9 @@ def compared(width: Any, described: Any, chosen: Any, *, always: bool = False) -
     phases=[Phase.generate, *([Phase.shrink] if EXAMPLES <= 100 else [])],
     database=None,
 )
-@given(width=widths(2, 6), described=st.lists(layers, min_size=1, max_size=3), chosen=ends)
-def test_nothing_is_called_exact_that_is_not(width: Any, described: Any, chosen: Any) -> None:
-    result = compared(width, described, chosen)
+@given(net=padding_search.nets | padding_search.plain_nets)
+def test_nothing_is_called_exact_that_is_not(net: Any) -> None:
+    result = padding_search.compared(*net)
     assert not result.is_lie, (result.difference, result.plan)
 
 
@@ -119,9 +61,13 @@ EXACT = {
     "shuffled channels": ((5, 8), [("bank", True, (3, 4), 2, "shuffled", "batch")], PLAIN),
     "squeeze and excite": ((5, 8), [("squeeze", True, (2, 8))], PLAIN),
     "flattened": ((5, 8), [("mlp", True, SAME, "relu", True)], ("numbers", "flat", SAME)),
+    "a gate by an index from the start": ((5, 8), [("function", False, "gated by the second")], PLAIN),
+    "halves swapped": ((5, 8), [("function", False, "halves swapped")], PLAIN),
+    "rows of two": (SAME, [("mlp", False, (4, 8), "rows of two", True)], PLAIN),
+    "the mean over the length": ((5, 8), [("function", False, "mean over the length by count")], PLAIN),
 }  # fmt: skip
 EXACT_WITH = {
-    "vocabulary": (SAME, [("function", False, "relu")], ("words", "tied", (5, 8)), {"slice_logits"}),
+    "vocabulary": (SAME, [("function", False, "relu")], ("words", "tied", (5, 8)), {"slice_output"}),
     "features": ((5, 8), [("function", False, "relu")], ("numbers", "features", SAME), {"slice_output"}),
     "attention": (SAME, [("attention", False, (2, 2), (3, 4), "qkv heads", "fused", True)], PLAIN,
                   {"attention_scale"}),
@@ -134,26 +80,41 @@ EXACT_WITH = {
         SAME, [("attention", False, (2, 2), (3, 4), "split", "baddbmm", True)], PLAIN, {"constant"}),
     "by the root of the width": ((5, 8), [("function", False, "by root of width")], PLAIN, {"constant"}),
 }  # fmt: skip
+NUMBER = ("scaled", True, (5, 8))
 INEXACT = {
-    "layer norm": ((5, 8), [("norm", True, "layer")], PLAIN, "layer norm"),
-    "RMS norm": ((5, 8), [("norm", True, "rms")], PLAIN, "RMS norm"),
-    "group norm": (SAME, [("bank", True, (3, 4), 2, "plain", "group")], PLAIN, "group norm"),
+    "layer norm": ((5, 8), [("norm", True, "layer")], PLAIN, "layer_norm at padding_nets.py"),
+    "RMS norm": ((5, 8), [("norm", True, "rms")], PLAIN, "rms_norm"),
+    "group norm": (SAME, [("bank", True, (3, 4), 2, "plain", "group")], PLAIN, "group_norm"),
     "softmax": ((5, 8), [("function", False, "softmax")], PLAIN, "softmax"),
-    "mean": ((5, 8), [("function", False, "centred")], PLAIN, "the mean"),
-    "rotary halves": (SAME, [("rotary", False, (6, 8))], PLAIN, "a table"),
+    "mean": ((5, 8), [("function", False, "centred")], PLAIN, "mean"),
+    "rotary halves": (SAME, [("rotary", False, (6, 8))], PLAIN, "output 0 differs by"),
     "sums of what is not zero": (
-        (5, 8), [("function", False, "sigmoid"), ("function", False, "less its sum")], PLAIN, "not zero"),
+        (5, 8), [("function", False, "sigmoid"), ("function", False, "less its sum")], PLAIN, "sum"),
     "linear attention": (SAME, [("attention", False, (2, 2), (3, 4), "qkv heads", "linear", True)], PLAIN,
-                         "summed"),
+                         "output 0 differs"),
     "a root at zero": (
-        (5, 8), [("mlp", False, SAME, "relu", True), ("function", False, "root of it")], PLAIN, "be finite"),
-    "numbered": ((5, 8), [("function", False, "numbered from the end")], PLAIN, "a table"),
+        (5, 8), [("mlp", False, SAME, "relu", True), ("function", False, "root of it")], PLAIN,
+        "the gradient of"),
+    "numbered": ((5, 8), [("function", False, "numbered from the end")], PLAIN, "arange at padding_nets.py"),
+    "a gate by the middle": ((5, 8), [("function", False, "gated by the middle")], PLAIN, "sigmoid"),
+    "the last entries": ((5, 8), [("function", False, "from the end")], PLAIN, "sum"),
+    "another branch": ((5, 8), [("function", False, "other for odd widths")], PLAIN,
+                       "runs in the place of mul"),
+    "a longer loop": ((5, 8), [("function", False, "a step for every three")], PLAIN,
+                      "runs at the new sizes only"),
 }  # fmt: skip
+NUMBERS = {
+    "half": (NUMBER, ("//", ("K",), ("number", 2)), "times"),
+    "root": (NUMBER, ("root", ("/", ("number", 2), ("K",))), "over"),
+    "of four": (NUMBER, ("power", ("*", ("K",), ("number", 4))), "times"),
+    "one more": (NUMBER, ("+", ("K",), ("number", 1)), "alpha"),
+    "its share": (NUMBER, ("-", ("number", 1), ("/", ("number", 1), ("K",))), "plus"),
+}
 
 
 @pytest.mark.parametrize("name", EXACT)
 def test_exact(name: str) -> None:
-    result = compared(*EXACT[name])
+    result = padding_search.compared(*EXACT[name])
     assert (result.verdict, result.reason, result.difference) == ("exact", "", "")
     assert result.grown
 
@@ -161,7 +122,7 @@ def test_exact(name: str) -> None:
 @pytest.mark.parametrize("name", EXACT_WITH)
 def test_exact_with_an_edit(name: str) -> None:
     *net, kinds = EXACT_WITH[name]
-    result = compared(*net)
+    result = padding_search.compared(*net)
     assert (result.verdict, result.reason, result.difference) == ("exact_with", "", "")
     assert {edit.kind for edit in result.edits} == kinds
 
@@ -169,7 +130,102 @@ def test_exact_with_an_edit(name: str) -> None:
 @pytest.mark.parametrize("name", INEXACT)
 def test_inexact_with_its_reason(name: str) -> None:
     *net, reason = INEXACT[name]
-    result = compared(*net, always=True)
+    result = padding_search.compared(*net, always=True)
     assert result.verdict == "inexact"
     assert reason in result.reason
     assert result.difference
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_that_are_made_of_the_size_have_to_stay(name: str) -> None:
+    layer, number, kind = NUMBERS[name]
+    result = padding_search.compared(SAME, [(*layer, number, kind)], PLAIN)
+    assert (result.verdict, result.difference) == ("exact_with", "")
+    [edit] = result.edits
+    assert edit.kind == "constant"
+    assert edit.value == pytest.approx(padding_search.padding_nets.number_of(number, 5))
+    assert Path(edit.path).name == "padding_nets.py"
+
+
+class Channels(nn.Module):
+    """Channels in whose place several others come."""
+
+    def __init__(self, width: int, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        inner, outer = {"shuffle": (4 * width, width), "unshuffle": (width, 4 * width)}.get(
+            kind, (width, 2 * width)
+        )
+        self.up, self.down = nn.Conv2d(3, inner, 1), nn.Conv2d(outer, 4, 1)
+        if kind == "multiplied":
+            self.middle: nn.Module = nn.Conv2d(width, 2 * width, 3, padding=1, groups=width)
+        elif kind == "transposed":
+            self.middle = nn.ConvTranspose2d(width, 2 * width, 3, padding=1, groups=width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.up(x)
+        if self.kind.endswith("shuffle"):
+            return self.down((F.pixel_shuffle if self.kind == "shuffle" else F.pixel_unshuffle)(x, 2).relu())
+        return self.down(self.middle(x).relu())
+
+
+@pytest.mark.parametrize("kind", ["shuffle", "unshuffle", "multiplied", "transposed"])
+def test_channels_stay_beside_what_comes_of_them(kind: str) -> None:
+    plan = tclint.verify_padding(Channels(5, kind), Channels(8, kind), torch.randn(2, 3, 8, 8))
+    assert (plan.proof.verdict, plan.proof.reason) == ("exact", "")
+
+
+class Bounded(nn.Module):
+    """Reads its width where ordinary inputs do not show it."""
+
+    def __init__(self, width: int, what: str) -> None:
+        super().__init__()
+        self.what = what
+        self.up, self.down = nn.Linear(6, width), nn.Linear(width, 3)
+        self.factor = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Any:
+        x = self.up(x)
+        if self.what == "clamp":
+            return self.down(x.clamp(max=100 * x.shape[-1]))
+        if self.what == "zero factor":
+            return self.down(x) + self.factor * x.mean(-1, keepdim=True)
+        if self.what == "classes":
+            return self.down(x).argmax(-1)
+        if self.what == "nothing":
+            return self.down(x) * 0.0
+        if self.what == "not a number":
+            return self.down(x) * float("nan")
+        return {"low": self.down(x.float()).half(), "place": torch.arange(3)}
+
+
+def verdict(what: str, x: Tensor | None = None) -> tuple[str, str]:
+    x = torch.randn(4, 6) if x is None else x
+    proof = tclint.verify_padding(Bounded(5, what), Bounded(8, what), x).proof
+    return proof.verdict, proof.reason
+
+
+def test_what_random_numbers_hardly_show() -> None:
+    assert verdict("clamp")[0] == "exact_with"
+    assert verdict("zero factor")[0] == "inexact"
+    assert verdict("zero factor", torch.zeros(4, 6))[0] == "inexact"  # zeros stand for any numbers
+    assert verdict("low precision") == ("exact", "")
+    assert verdict("classes") == ("unproved", "its outputs are no numbers that change with every weight")
+    assert verdict("nothing") == ("unproved", "its outputs are zero for random weights")
+    assert verdict("not a number") == ("unproved", "its outputs are no numbers for random weights")
+
+
+def test_the_models_stay_as_they_are() -> None:
+    models = [Bounded(width, "clamp").train() for width in (5, 8)]
+    before = [{name: value.clone() for name, value in model.state_dict().items()} for model in models]
+    tclint.verify_padding(*models, torch.randn(4, 6))
+    for model, state in zip(models, before, strict=True):
+        assert model.training
+        assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+        assert torch.get_default_dtype() == torch.float32
+
+
+def test_another_model_is_no_padding() -> None:
+    proof = tclint.verify_padding(Bounded(5, "clamp"), nn.Linear(6, 3), torch.randn(4, 6)).proof
+    assert proof.verdict == "unproved"
+    assert "has no such" in proof.reason

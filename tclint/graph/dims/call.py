@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tclint.graph.dims.size import ONE, Size
+from tclint.graph.dims.size import ONE, Size, product
 from tclint.graph.dims.solver import Origin, Solver
 from tclint.graph.ops.op import Op
 
@@ -140,10 +140,15 @@ class Call:
         for one, other in zip(left, right, strict=True):
             self.unify(one, other)
 
-    def divided(self, size: Size, parts: int) -> Size:
+    def divided(self, size: Size, parts: int, *, as_inner: bool = False) -> Size:
         """One of `parts` equal parts of an axis.
 
         A dim that nothing else determines is then `parts` times a new one; else the quotient.
+
+        Args:
+            size: of the axis.
+            parts: how many.
+            as_inner: entries of one place in all parts are next to each other, not those of one part.
         """
         if parts == 1:
             return size
@@ -158,7 +163,7 @@ class Call:
         if number is not None and self.solver.atoms[number].kind == "free":
             origin = self.solver.atoms[number].origin
             part = self.free(self.value(size) // parts, "constant" if origin == "constant" else "factor")
-            self.unify(size, part.scaled(parts))
+            self.unify(size, product((part, Size.constant(parts))) if as_inner else part.scaled(parts))
             return part
         return self.solver.derived("exact_div", size, (parts,), self.op.index)
 

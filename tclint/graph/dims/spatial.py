@@ -43,8 +43,9 @@ def _grouped_channels(call: Call, channels: Size, weight: Axes, groups: int) -> 
     if count == groups:
         # Depthwise: the number of groups follows the channels.
         call.unify(weight[1], ONE)
-        call.unify(weight[0], channels.scaled(outputs // count))
-        return channels.scaled(outputs // count) if outputs > count else channels
+        made = product((channels, Size.constant(outputs // count)))
+        call.unify(weight[0], made)
+        return made
     call.unify(channels, weight[1].scaled(groups))
     per_group = call.divided(weight[0], groups)
     return per_group.scaled(groups)
@@ -95,7 +96,7 @@ def _conv_transpose(call: Call) -> Sequence[Axes]:
         outputs = weight[1]
     elif call.value(channels) == groups:
         call.unify(weight[1], Size.constant(call.value(weight[1])))
-        outputs = channels.scaled(call.value(weight[1]))
+        outputs = product((channels, Size.constant(call.value(weight[1]))))
     else:
         call.divided(channels, groups)
         outputs = weight[1].scaled(groups)

@@ -290,7 +290,7 @@ def _pad(call: Call) -> Sequence[Axes]:
 def _pixel_shuffle(call: Call) -> Sequence[Axes]:
     *batch, channels, height, width = call.first()
     factor = call.integer("upscale_factor")
-    outer = call.divided(channels, factor * factor)
+    outer = call.divided(channels, factor * factor, as_inner=True)
     return ((*batch, outer, height.scaled(factor), width.scaled(factor)),)
 
 
@@ -299,7 +299,7 @@ def _pixel_unshuffle(call: Call) -> Sequence[Axes]:
     *batch, channels, height, width = call.first()
     factor = call.integer("downscale_factor")
     parts = (call.divided(size, factor) for size in (height, width))
-    return ((*batch, channels.scaled(factor * factor), *parts),)
+    return ((*batch, product((channels, Size.constant(factor * factor))), *parts),)
 
 
 @rule("unfold")

@@ -66,6 +66,7 @@ class Difference:
     op: str
     site: Site | None
     module: str
+    how: str = "gives other values"
 
 
 class Watch(TorchDispatchMode):
@@ -97,6 +98,9 @@ class Watch(TorchDispatchMode):
         self.other_call: Difference | None = None
         """The first operator with numbers that the original's run has not."""
         self.difference: Difference | None = None
+        """The first operator whose old entries differ."""
+        self.other_way: Difference | None = None
+        """The first operator that is another one than in the original's run."""
         self._sites, self._before, self._keeps = sites, before, keeps_numbers
         self._modules = modules
         self._known: dict[tuple[int, int], list[AxisPlan]] = {}
@@ -154,7 +158,7 @@ class Watch(TorchDispatchMode):
             return args, kwargs
         known = self._before.calls[position] if position < len(self._before.calls) else None
         if known is None or known.name != name or len(known.numbers) != len(given):
-            self.other_call = self._here(name)
+            self.other_call = self._here(name, _instead_of(known))
             return args, kwargs
         positional = list(args)
         for (key, value), old in zip(given, known.numbers, strict=True):
@@ -185,6 +189,7 @@ class Watch(TorchDispatchMode):
         known = self._before.results[position] if position < len(self._before.results) else None
         if known is None or known.name != name or len(known.shape) != tensor.dim():
             self._compares = False  # it went another way, or results are cut
+            self.other_way = self._here(name, _instead_of(known))
         elif not any(_are_close(known.sums, _sums(old)) for old in self._old_parts(tensor, known.shape)):
             self.difference = self._here(name)
             self._compares = False
@@ -204,9 +209,14 @@ class Watch(TorchDispatchMode):
                 return
             yield old_entries(tensor, dict(chosen))
 
-    def _here(self, name: str) -> Difference:
+    def _here(self, name: str, how: str = "gives other values") -> Difference:
         site = self._sites.find(sys._getframe(1)).site
-        return Difference(name.strip("_"), site, self._modules[-1] if self._modules else "")
+        module = self._modules[-1] if self._modules else ""
+        return Difference(name.strip("_"), site, module, how)
+
+
+def _instead_of(known: Call | Result | None) -> str:
+    return "runs at the new sizes only" if known is None else f"runs in the place of {known.name.strip('_')}"
 
 
 def _doubled(value: Any) -> Any:
