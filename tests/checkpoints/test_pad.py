@@ -18,9 +18,7 @@ import tclint
 from tclint.checkpoints import padding
 from tclint.cli.main import cli
 from tclint.core.errors import UsageError
-from tclint.graph.dims.coupled import CoupledDims
 from tclint.graph.weights.plan import WeightPlan
-from tclint.graph.weights.weight_plan import weight_plan
 
 WORDS, PADDED_WORDS = 13, 16
 HIDDEN, PADDED_HIDDEN = 5, 8
@@ -47,12 +45,8 @@ class Net(nn.Module):
 
 @pytest.fixture(scope="module")
 def plan() -> WeightPlan:
-    graph = tclint.trace(Net(WORDS, HIDDEN).eval(), torch.zeros(2, 4, dtype=torch.long))
-    dims = CoupledDims(graph)
-    words, hidden = dims.group_of_parameter("head.weight", 0), dims.group_of_parameter("up.weight", 0)
-    assert words is not None
-    assert hidden is not None
-    return weight_plan(dims, {words: PADDED_WORDS, hidden: PADDED_HIDDEN})
+    nets = Net(WORDS, HIDDEN), Net(PADDED_WORDS, PADDED_HIDDEN)
+    return tclint.verify_padding(*nets, torch.randint(0, WORDS, (2, 4)))
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +83,19 @@ def assert_computes_the_same(state: Mapping[str, Any], net: Net) -> Net:
 
 def test_the_plan_survives_json(plan: WeightPlan) -> None:
     assert WeightPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
-    assert [group.verdict for group in plan.groups] == ["exact_with", "exact"]
+    assert [(group.old_size, group.new_size) for group in plan.groups] == [(13, 16), (5, 8)]
+    assert (plan.proof.verdict, plan.proof.runs, plan.proof.gradients) == ("exact_with", 3, True)
+    assert plan.proof.inputs == ("int64[2,4]",)
+
+
+def test_a_proof_is_of_its_plan_alone(plan: WeightPlan) -> None:
+    data = plan.to_json()
+    data["tensors"][0]["axes"][0]["segments"] = [[0, 3, WORDS]]
+    changed = WeightPlan.from_json(data).proof
+    assert (changed.verdict, changed.reason) == (
+        "unproved", "the plan was changed after the run that compared them")  # fmt: skip
+    without = WeightPlan.from_json({**plan.to_json(), "proof": None}).proof
+    assert (without.verdict, without.reason) == ("unproved", "no run has compared the two models")
 
 
 def test_a_state_dict(plan: WeightPlan) -> None:
@@ -111,8 +117,10 @@ def test_a_torch_file_with_its_optimizer(plan_file: Path, tmp_path: Path) -> Non
 
     result = pad(checkpoint, plan_file, output, "--optimizer")
     assert result.exit_code == 0, result.output
-    assert "13 -> 16 (words.weight): exact with" in result.stdout
+    assert "13 -> 16 (words.weight)\n" in result.stdout
+    assert "exact only with these edits (3 runs of both models in float64):" in result.stdout
     assert "output 0 cut to the first 13 entries" in result.stdout
+    assert "warning" not in result.stderr
     loaded = torch.load(output)
     assert loaded["epoch"] == 3
     state = {name.removeprefix("module."): value for name, value in loaded["model"].items()}
@@ -239,8 +247,9 @@ def test_refusals_write_nothing(plan: WeightPlan, plan_file: Path, tmp_path: Pat
     torch.save({"other": torch.zeros(3)}, tmp_path / "other.pt")
     (tmp_path / "cut.safetensors").write_bytes(struct.pack("<Q", 1 << 40) + b"{}")
     inexact = plan.to_json()
-    inexact["groups"][0] |= {"verdict": "inexact", "reason": "layer_norm at net.py:3: breaks it"}
+    inexact["proof"] |= {"verdict": "inexact", "reason": "layer_norm at net.py:3 gives other values"}
     (tmp_path / "inexact.json").write_text(json.dumps({"weights": inexact}))
+    (tmp_path / "unproved.json").write_text(json.dumps({"weights": {**inexact, "proof": None}}))
     (tmp_path / "none.json").write_text("{}")
     before = sorted(tmp_path.iterdir())
     refused("words.weight has the shape 12x6, not 13x6")
@@ -251,10 +260,11 @@ def test_refusals_write_nothing(plan: WeightPlan, plan_file: Path, tmp_path: Pat
     refused("there is no such file", path=tmp_path / "missing.pt")
     refused("has no weights to be read", plans=tmp_path / "none.json")
     refused("--inexact", plans=tmp_path / "inexact.json")
+    refused("no run has compared the two models", plans=tmp_path / "unproved.json")
     torch.save(net.state_dict(), checkpoint)
     result = pad(checkpoint, tmp_path / "inexact.json", output, "--inexact")
     assert result.exit_code == 0
-    assert "not exact: layer_norm at net.py:3: breaks it" in result.stdout
+    assert "not exact: layer_norm at net.py:3 gives other values" in result.stdout
     assert output.exists()
 
 
@@ -286,14 +296,10 @@ def test_the_vocabulary_of_a_small_gpt2(tmp_path: Path) -> None:
     gpt2 = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(gpt2)
     sizes = {"block_size": 16, "n_layer": 2, "n_head": 2, "n_embd": 12}
-    graph = tclint.trace(lambda: (gpt2.build_model(vocab_size=257, **sizes), gpt2.example_inputs(2, 16, 257)))
-    dims = CoupledDims(graph)
-    vocabulary = dims.group_of_parameter("head.weight", 0)
-    assert vocabulary is not None
-    plan = weight_plan(dims, {vocabulary: 320})
-    assert [tensor.names for tensor in plan.tensors] == [("token_embedding.weight", "head.weight")]
     original = gpt2.build_model(vocab_size=257, **sizes).eval()
     larger = gpt2.build_model(vocab_size=320, **sizes).eval()
+    plan = tclint.verify_padding(original, larger, gpt2.example_inputs(2, 16, 257))
+    assert [tensor.names for tensor in plan.tensors] == [("token_embedding.weight", "head.weight")]
     larger.load_state_dict(tclint.pad_state_dict(original.state_dict(), plan))
     tokens = torch.randint(0, 257, (2, 16))
     assert torch.equal(larger(tokens)[..., :257], original(tokens))

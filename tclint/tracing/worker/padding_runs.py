@@ -26,6 +26,7 @@ from tclint.tracing.inputs.real import filled, real_inputs
 from tclint.tracing.patches.devices import DeviceRewriter
 from tclint.tracing.patches.environment import without_gpu
 from tclint.tracing.patches.stored_weights import random_weights
+from tclint.tracing.patches.weights import without_initialisation
 from tclint.tracing.session.build import on_meta
 from tclint.tracing.session.weights import is_lazy
 from tclint.tracing.values.sites import SiteFinder
@@ -49,7 +50,13 @@ def run_of_padding(text: str, options: TraceOptions, request: dict[str, Any]) ->
     target = parse_target(text)
     folder = os.path.dirname(os.path.abspath(target.path)) if target.path else os.getcwd()
     sites = SiteFinder(roots=(folder, os.getcwd(), *(import_roots(target.path) if target.path else ())))
-    with without_gpu(), DeviceRewriter(lambda _: None), random_weights(sites), in_double_precision():
+    with (
+        without_gpu(),
+        DeviceRewriter(lambda _: None),
+        random_weights(sites),
+        without_initialisation(),  # every weight is filled anew for each run
+        in_double_precision(),
+    ):
         torch.manual_seed(0)
         loaded = load_target(target, options.arguments)
         try:
