@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,9 @@ from torch.nn import functional as F
 import tclint
 from tclint.cost.memory.saved_tensors import saved_tensors
 from tclint.cost.transforms.casts import apply_precision
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+benchmark = importlib.import_module("saved_tensors")
 
 
 def really_saved_bytes(model: nn.Module, inputs: tuple[torch.Tensor, ...], autocast: bool = False) -> int:
@@ -210,6 +215,49 @@ def test_saved_bytes_are_those_that_torch_keeps(name: str) -> None:
     assert saved.bytes == pytest.approx(really, rel=0.02), {
         graph.ops[index].name: [(s.key, s.bytes) for s in kept] for index, kept in saved.by_op.items()
     }
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_nets_keep_what_torch_keeps(seed: int) -> None:
+    error, names, unknown = benchmark.deviation(seed)
+    assert not unknown
+    assert abs(error) <= benchmark.TOLERANCE, names
+
+
+class Masks(nn.Module):
+    """One mask in several layers, made once or anew."""
+
+    def __init__(self, mask: Callable[[torch.Tensor], torch.Tensor], layers: int) -> None:
+        super().__init__()
+        self.mask, self.layers = mask, layers
+        self.linear = nn.Linear(8, 8)
+        self.register_buffer("ones", torch.tril(torch.ones(64, 64)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.linear(x)
+        mask = self.mask(self.ones)
+        for _ in range(self.layers):
+            x = x.masked_fill(mask, -1.0)
+        return x
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        lambda ones: ones[:8, :8] == 0,
+        lambda ones: (ones == 0)[:8, :8],  # all of it is kept
+        lambda ones: ones[:8, :8].bool(),
+        lambda ones: torch.ones(8, 8).tril() == 0,
+        lambda ones: torch.ones(8, 8, dtype=torch.bool).triu(1),
+    ],
+)
+def test_a_mask_that_several_layers_read_is_kept_once(
+    mask: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    x = torch.randn(3, 8, 8)
+    for layers in (1, 3):
+        really = really_saved_bytes(Masks(mask, layers).train(), (x,))
+        assert saved_tensors(tclint.trace(Masks(mask, layers).train(), (x,))).bytes == really
 
 
 @pytest.mark.parametrize("name", ["mlp", "residual block", "swiglu", "dense block"])

@@ -249,6 +249,39 @@ class _Saving:
             ):
                 yield self._first(op) if position == 0 else self.storages.of_input(op, position)
 
+    def _pad(self, op: Op, _: tuple[bool, ...]) -> Iterator[Storage]:
+        if op.attributes.get("mode") in ("reflect", "replicate"):
+            yield self._first(op)
+
+    def _real_transform(self, op: Op, _: tuple[bool, ...]) -> Iterator[Storage]:
+        """A Fourier transform keeps the real numbers that it takes, lengthened where `n` or `s` say so."""
+        spec = op.inputs[0]
+        if not spec.is_floating:
+            return
+        lengths, dims = (op.attributes.get(name) for name in ("n" if "n" in op.attributes else "s", "dim"))
+        if lengths is None:
+            yield self._first(op)
+            return
+        lengths = [lengths] if isinstance(lengths, int) else lengths
+        dims = [dims] if isinstance(dims, int) else (dims or range(-len(lengths), 0))
+        shape = dict(zip(dims, lengths, strict=True))
+        if all(size <= spec.shape[dim] for dim, size in shape.items()):
+            yield self._first(op)  # a part of it
+            return
+        count = spec.numel
+        for dim, size in shape.items():
+            count = count // spec.shape[dim] * size
+        yield self._extra(op, "longer", count * itemsize_bytes(spec.dtype))
+
+    def _lerp(self, op: Op, needs: tuple[bool, ...]) -> Iterator[Storage]:
+        if len(op.inputs) < 3:
+            return  # the weight is a number
+        if needs[0] or needs[1]:
+            yield self.storages.of_input(op, 2)
+        if needs[2]:
+            yield self._first(op)
+            yield self.storages.of_input(op, 1)
+
     # --- products
 
     def _linear(self, op: Op, needs: tuple[bool, ...]) -> Iterator[Storage]:
@@ -299,7 +332,11 @@ class _Saving:
         if per_row is None:
             self.unknown[op.name] = self.unknown.get(op.name, 0) + 1
             per_row = 2
-        yield self.storages.of_input(op, 0)
+        spec = op.inputs[0]
+        if op.name == "group_norm" and spec.memory_format == "strided":
+            yield self._extra(op, "dense copy", spec.numel * itemsize_bytes(spec.dtype))
+        else:
+            yield self.storages.of_input(op, 0)
         for position, name in enumerate(op.input_names):
             if name == "weight":
                 yield self.storages.of_input(op, position)
@@ -428,5 +465,20 @@ _SPECIAL: dict[str, _Special] = {
     "linear": _Saving._linear,
     "matmul": _Saving._matmul,
     "cross_entropy_loss": _Saving._cross_entropy,
+    "pad": _Saving._pad,
+    "lerp": _Saving._lerp,
+    **dict.fromkeys(
+        (
+            "fft_fft",
+            "fft_ifft",
+            "fft_rfft",
+            "fft_rfft2",
+            "fft_rfftn",
+            "fft_ihfft",
+            "fft_ihfft2",
+            "fft_ihfftn",
+        ),
+        _Saving._real_transform,
+    ),
     **dict.fromkeys(operators("products", "attention"), _Saving._attention),
 }

@@ -48,17 +48,22 @@ class Storages:
         shares = op.inputs and (op.kind == "view" or (op.in_place and position == 0) or is_identity(op))
         if shares:
             return self.of_tensor(op.inputs[0], (op.index, position))
-        return Storage(("op", op.index, position), spec.bytes)
+        # torch takes memory for as many columns, and fills the start of it.
+        size = max(spec.bytes, op.inputs[0].bytes) if op.name == "col2im" else spec.bytes
+        return Storage(("op", op.index, position), size)
 
     def of_result(self, op: Op, position: int) -> Storage:
         """The storage of an op's output."""
         return self._made[op.index, position]
 
     def of_tensor(self, spec: TensorSpec, unnamed: StorageKey) -> Storage:
-        """The storage of a tensor before autocast converts it; `unnamed` tells constants apart."""
+        """The storage of a tensor before autocast converts it; `unnamed` tells other constants apart."""
         if spec.producer is not None:
             found = self._made.get((spec.producer, spec.output_index))
             return found or Storage(("op", spec.producer, spec.output_index), spec.bytes)
+        if spec.memory is not None:
+            number, size = spec.memory
+            return Storage(("memory", number), size)
         if spec.parameter is not None:
             return Storage((PARAMETER, spec.parameter), self._sizes.get(spec.parameter, spec.bytes))
         if spec.input_name is not None:
@@ -72,7 +77,7 @@ class Storages:
         if spec.producer is not None:
             source = self._graph.ops[spec.producer].outputs
             before = source[spec.output_index].dtype if spec.output_index < len(source) else spec.dtype
-        elif spec.parameter is not None:
+        elif spec.parameter is not None and spec.memory is None:
             before = self._dtypes.get(spec.parameter, spec.dtype)
         else:
             made = (spec.shape, spec.dtype)
@@ -81,7 +86,7 @@ class Storages:
         if before == spec.dtype:
             return own
         size = spec.numel * itemsize_bytes(spec.dtype)
-        if spec.parameter is not None and spec.producer is None:
+        if spec.parameter is not None and spec.producer is None and spec.memory is None:
             return Storage((WEIGHT_COPY, spec.parameter), size)
         return Storage(("cast", op.index, position), size)
 

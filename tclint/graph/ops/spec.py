@@ -127,6 +127,9 @@ class TensorSpec:
     """It is not the parameter itself, and was computed from it where nothing is recorded."""
     value: float | None = None
     """What every element of a constant is, where the trace knows it: zeros, a scale."""
+    memory: tuple[int, int] | None = None
+    """Of a constant that holds values: a number that is equal for what lies in the same memory, and that
+    memory's bytes."""
 
     @property
     def numel(self) -> int:
@@ -175,7 +178,12 @@ class TensorSpec:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TensorSpec:
         strides = data.get("strides")
-        listed = {"shape": tuple(data["shape"]), "strides": None if strides is None else tuple(strides)}
+        memory = data.get("memory")
+        listed = {
+            "shape": tuple(data["shape"]),
+            "strides": None if strides is None else tuple(strides),
+            "memory": None if memory is None else tuple(memory),
+        }
         return cls(**(data | listed))
 
 

@@ -13,9 +13,15 @@ from tclint.graph.ops import Cast, Checkpoint
 from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.record.fx_writer import Arguments, Call, FxWriter, TensorName
 from tclint.tracing.record.kinds import VIEW_OR_COPY
-from tclint.tracing.values.aliasing import WrittenMemory, shares_memory
+from tclint.tracing.values.aliasing import WrittenMemory, shares_memory, storage_key
 from tclint.tracing.values.operators import OperatorFacts
-from tclint.tracing.values.origin import ensure_origin, new_origin, parameter_of, tensors_in
+from tclint.tracing.values.origin import (
+    ensure_origin,
+    new_origin,
+    origin_of,
+    parameter_of,
+    tensors_in,
+)
 from tclint.tracing.values.sites import NOWHERE, Caller, SiteFinder, SitePair
 
 MAX_OPS = 1_000_000
@@ -193,7 +199,9 @@ def inherit_parameter(tensors: list[torch.Tensor], output: Any) -> None:
     if name is not None:
         for tensor in output if isinstance(output, (list, tuple)) else (output,):
             if isinstance(tensor, torch.Tensor) and not any(tensor is given for given in tensors):
-                ensure_origin(tensor).name_parameter(name, is_derived=True)
+                viewed = [origin_of(given) for given in tensors if storage_key(given) == storage_key(tensor)]
+                is_copy = all(origin is not None and origin.is_copy for origin in viewed)
+                ensure_origin(tensor).name_parameter(name, is_derived=True, is_copy=is_copy)
 
 
 def _parameter_of_all(tensors: Sequence[torch.Tensor]) -> str | None:

@@ -259,6 +259,7 @@ def _spec(
         name.input_name,
         name.is_derived,
         name.value,
+        name.memory,
     )
 
 

@@ -14,6 +14,7 @@ from torch.fx import Node
 
 from tclint.graph.ops import Cast, Checkpoint
 from tclint.tracing.meta_ops.meta_kernels import to_meta
+from tclint.tracing.values.aliasing import storage_key
 from tclint.tracing.values.constants import uniform_value
 from tclint.tracing.values.operators import OperatorFacts
 from tclint.tracing.values.origin import Origin, origin_of, parameter_of
@@ -29,7 +30,8 @@ class TensorName(NamedTuple):
     input_name: str | None = None
     is_derived: bool = False
     value: float | None = None
-    """As in TensorSpec."""
+    memory: tuple[int, int] | None = None
+    """Both as in TensorSpec."""
 
 
 @dataclass(slots=True)
@@ -68,8 +70,7 @@ class Arguments(NamedTuple):
 class FxWriter:
     """The graph of one run: placeholders for inputs, get_attr nodes for weights, call_function for operators.
 
-    Constants that the model made are get_attr nodes `_constant_1` ..., each its own: which of them are the
-    same is not known.
+    Constants that the model made are get_attr nodes `_constant_1` ..., each its own.
     """
 
     def __init__(self) -> None:
@@ -80,6 +81,8 @@ class FxWriter:
         self._results: dict[tuple[Node, int], Node] = {}
         self._taken_back: set[Node] = set()
         self._constants = 0
+        self._memories: dict[int, tuple[int, Any]] = {}
+        """By address: the number of a constant's memory, and what keeps it from being given out twice."""
 
     def declare_input(self, name: str, tensor: torch.Tensor) -> None:
         """A tensor that the model is called with; all of them come before the first call."""
@@ -162,7 +165,8 @@ class FxWriter:
         is_derived = origin is not None and origin.is_derived
         # A weight has the values of its checkpoint.
         value = None if parameter is not None else _value(tensor, origin)
-        name = TensorName(parameter, is_derived=is_derived, value=value)
+        memory = self.memory_of(tensor, origin)
+        name = TensorName(parameter, is_derived=is_derived, value=value, memory=memory)
         key = name, tuple(tensor.shape)
         node = self._weights.get(key)
         if node is None:
@@ -176,6 +180,18 @@ class FxWriter:
             if is_weight:
                 self._weights[key] = node
         return node
+
+    def memory_of(self, tensor: torch.Tensor, origin: Origin | None) -> tuple[int, int] | None:
+        """Number and bytes of a constant's memory; None where it has none of its own that is known."""
+        if tensor.is_meta:
+            return None if origin is None or origin.maker is not None else origin.memory
+        key = storage_key(tensor)
+        is_own = parameter_of(tensor) is None or (origin is not None and origin.is_copy)
+        if key is None or not is_own:
+            return None
+        storage = tensor.untyped_storage()
+        number, _ = self._memories.setdefault(key, (len(self._memories), storage))
+        return number, storage.nbytes()
 
 
 def without_composites(graph: FxGraph) -> FxGraph:

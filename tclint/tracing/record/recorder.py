@@ -354,6 +354,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         origin = origin_for_reading(tensor) if is_read else ensure_origin(tensor)
         if self.writer is not None and origin.maker is None:
             origin.value = None if self._written.is_demoted(tensor) else uniform_value(tensor)
+            origin.memory = self.writer.memory_of(tensor, origin)
         set_origin(demoted, origin)
         return demoted
 

@@ -26,6 +26,8 @@ class Origin:
     """The parameter or buffer that the tensor is, or is computed from alone."""
     is_derived: bool = False
     """It is not the parameter itself, and was computed from it where nothing is recorded."""
+    is_copy: bool = False
+    """It was computed so, and does not lie in the parameter's memory."""
     input_name: str | None = None
     """The model input that the tensor is."""
     truth: bool | None = None
@@ -42,6 +44,8 @@ class Origin:
     """Expected mean of a tensor of counts (tokens per expert)."""
     value: float | None = None
     """What every element of a constant was when an operator last read it."""
+    memory: tuple[int, int] | None = None
+    """Of such a constant, as TensorSpec has it."""
     is_running_sum: bool = False
     """The tensor holds the running sums of counts with that mean."""
     writes_seen: int = 0
@@ -51,11 +55,13 @@ class Origin:
         if input_name is not None:
             self.input_name = input_name
 
-    def name_parameter(self, name: str, *, is_derived: bool = False) -> None:
+    def name_parameter(self, name: str, *, is_derived: bool = False, is_copy: bool = False) -> None:
         """The tensor is that parameter or buffer, or is computed from it alone."""
         self.parameter = name
         if is_derived:
             self.is_derived = True
+        if is_copy:
+            self.is_copy = True
 
     def made_by(self, maker: Node, place: int | None) -> None:
         """An operator made the tensor, or wrote to it."""
