@@ -1,1 +1,1 @@
-"""Where each weight's entries stand once dims have grown, and whether the model still computes the same."""
+"""Where each weight's entries stand once dims have grown, and what runs of the padded model have shown."""
