@@ -188,6 +188,8 @@ class Bounded(nn.Module):
         x = self.up(x)
         if self.what == "clamp":
             return self.down(x.clamp(max=100 * x.shape[-1]))
+        if self.what == "tensor":
+            return self.down(torch.minimum(x, torch.tensor(100.0 * x.shape[-1])))
         if self.what == "zero factor":
             return self.down(x) + self.factor * x.mean(-1, keepdim=True)
         if self.what == "classes":
@@ -207,6 +209,7 @@ def verdict(what: str, x: Tensor | None = None) -> tuple[str, str]:
 
 def test_what_random_numbers_hardly_show() -> None:
     assert verdict("clamp")[0] == "exact_with"
+    assert verdict("tensor")[0] == "exact_with"
     assert verdict("zero factor")[0] == "inexact"
     assert verdict("zero factor", torch.zeros(4, 6))[0] == "inexact"  # zeros stand for any numbers
     assert verdict("low precision") == ("exact", "")
@@ -218,11 +221,14 @@ def test_what_random_numbers_hardly_show() -> None:
 def test_the_models_stay_as_they_are() -> None:
     models = [Bounded(width, "clamp").train() for width in (5, 8)]
     before = [{name: value.clone() for name, value in model.state_dict().items()} for model in models]
-    tclint.verify_padding(*models, torch.randn(4, 6))
+    x = torch.randn(4, 6)
+    random_state = torch.get_rng_state()
+    tclint.verify_padding(*models, x)
     for model, state in zip(models, before, strict=True):
         assert model.training
         assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
-        assert torch.get_default_dtype() == torch.float32
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.equal(torch.get_rng_state(), random_state)
 
 
 def test_another_model_is_no_padding() -> None:

@@ -27,6 +27,8 @@ _NUMBERS = ("number", "float", "Optional[number]", "Optional[float]", "Tensor", 
 """Types of a schema whose arguments may be numbers to compute with; sizes and dims are of type int."""
 _PLACES = frozenset({"arange"})
 """Operators whose numbers are places along an axis; their results show what they come to."""
+_MADE_OF_PYTHON = "lift_fresh"
+"""What `torch.tensor(0.5)` calls."""
 _MOST_WAYS = 8
 """In which old entries of one result are looked for."""
 
@@ -117,12 +119,8 @@ class Watch(TorchDispatchMode):
     ) -> Any:
         if any(kind.__torch_dispatch__ != _PLAIN for kind in types or ()):
             return NotImplemented  # a subclass runs the operator on the tensors that it is made of
-        kwargs = dict(kwargs or {})
-        args = tuple(
-            _DOUBLES.get(value, value) if isinstance(value, torch.dtype) else value for value in args
-        )
-        if kwargs.get("dtype") in _DOUBLES:
-            kwargs["dtype"] = _DOUBLES[kwargs["dtype"]]
+        args = tuple(map(_doubled, args))
+        kwargs = {name: _doubled(value) for name, value in (kwargs or {}).items()}
         schema = getattr(func, "_schema", None)
         if schema is None:
             return func(*args, **kwargs)
@@ -147,6 +145,8 @@ class Watch(TorchDispatchMode):
             value = args[place] if place < len(args) else kwargs.get(argument.name)
             if value is None and argument.name == "scale" and "attention" in name:
                 value = args[0].shape[-1] ** -0.5  # the default
+            if name == _MADE_OF_PYTHON:
+                value = _lone_number(value)
             if _is_number(value) and str(argument.type) in _NUMBERS:
                 given.append((key, value))
         if not given:
@@ -162,16 +162,17 @@ class Watch(TorchDispatchMode):
             return args, kwargs
         positional = list(args)
         for (key, value), old in zip(given, known.numbers, strict=True):
-            if value == old:
+            if value == old or (math.isnan(value) and math.isnan(old)):
                 continue
             site = self._here(name).site
             kind: Any = "attention_scale" if key == "scale" and "attention" in name else "constant"
-            edit = Edit(kind, name.strip("_"), value=float(old))
+            made_here = name == _MADE_OF_PYTHON
+            edit = Edit(kind, "tensor" if made_here else name.strip("_"), value=float(old))
             if site is not None:
                 edit = replace(edit, path=site.path, line=site.line)
             self.edits[edit] = None
             if self._keeps and isinstance(key, int):
-                positional[key] = old
+                positional[key] = torch.full_like(args[key], old) if made_here else old
             elif self._keeps:
                 kwargs[str(key)] = old
         return tuple(positional), kwargs
@@ -221,6 +222,13 @@ def _instead_of(known: Call | Result | None) -> str:
 
 def _doubled(value: Any) -> Any:
     return _DOUBLES.get(value, value) if isinstance(value, torch.dtype) else value
+
+
+def _lone_number(tensor: Any) -> float | None:
+    """The value of a tensor that holds nothing else."""
+    if not isinstance(tensor, torch.Tensor) or tensor.numel() != 1 or tensor.dtype == torch.bool:
+        return None
+    return None if tensor.is_complex() else float(tensor)
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:

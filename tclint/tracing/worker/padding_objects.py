@@ -20,6 +20,7 @@ from tclint.tracing.equality.runs import (
     in_double_precision,
     run_original,
 )
+from tclint.tracing.session.restore_state import random_states_as_they_were
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.in_process import trace_in_process
 from tclint.tracing.worker.targets import describe
@@ -44,7 +45,7 @@ def verify_objects(
             return WeightPlan().proved(PaddingProof("unproved", reason=str(error)))
     sites = SiteFinder(roots=(os.getcwd(),))
     try:
-        with in_double_precision():
+        with random_states_as_they_were(), in_double_precision():
             ours, theirs = (copy.deepcopy(model).cpu().double().eval() for model in (original, padded))
             ran = run_original(ours, arguments, plan, sites)
             return plan.proved(compare_padded(theirs, arguments, plan, ran, sites))
