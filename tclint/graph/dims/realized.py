@@ -55,11 +55,12 @@ def sizes_of_weights(dims: CoupledDims, other: Graph) -> dict[DimGroup, int]:
             raise DimsUnresolved(None, f"the other model has no such {parameter.name}")
         for axis, size in enumerate(shape):
             _note_change(found, dims.group_of_parameter(parameter.name, axis), size)
-    for ours, op in _common(dims.graph, other):
+    factors = {root for group in found if group.composite for root in group.roots}
+    for ours, op in _common(dims.graph, other) if factors else ():
         for position, (mine, spec) in enumerate(zip(ours.outputs, op.outputs, strict=False)):
             for axis, size in enumerate(spec.shape if len(mine.shape) == len(spec.shape) else ()):
                 group = dims.group_of_output(ours.index, position, axis)
-                if group is not None and group.parameters and not group.composite:
+                if group in factors:
                     _note_change(found, group, size)
     changes = dims.sized(dims.new_values(found))
     for parameter in dims.resize(changes).parameters:
