@@ -83,6 +83,9 @@ EXACT_WITH = {
 NUMBER = ("scaled", True, (5, 8))
 INEXACT = {
     "layer norm": ((5, 8), [("norm", True, "layer")], PLAIN, "layer_norm at padding_nets.py"),
+    "layer norm after a mask of infinities": (
+        (5, 8), [("attention", False, (2, 2), (3, 3), "split", "masked", True), ("norm", True, "layer")],
+        PLAIN, "layer_norm at padding_nets.py"),
     "RMS norm": ((5, 8), [("norm", True, "rms")], PLAIN, "rms_norm"),
     "group norm": (SAME, [("bank", True, (3, 4), 2, "plain", "group")], PLAIN, "group_norm"),
     "softmax": ((5, 8), [("function", False, "softmax")], PLAIN, "softmax"),
@@ -199,6 +202,32 @@ class Bounded(nn.Module):
         if self.what == "not a number":
             return self.down(x) * float("nan")
         return {"low": self.down(x.float()).half(), "place": torch.arange(3)}
+
+
+def test_only_stacks_of_equal_layers_are_shortened() -> None:
+    from tclint.tracing.equality.fewer_layers import shorten
+    from tclint.tracing.equality.runs import CannotTell
+
+    def stack(*widths: int) -> nn.Sequential:
+        return nn.Sequential(*(nn.Linear(width, width, device="meta") for width in widths))
+
+    model = nn.ModuleDict({"equal": stack(3, 4, 4, 4), "other": stack(3, 4, 4, 5), "short": stack(3, 3)})
+    model["norm"] = nn.BatchNorm1d(4, device="meta")
+    model["norm"].num_batches_tracked = torch.tensor(0)
+    original = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 3))
+    padded = nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 3))
+    plan = tclint.verify_padding(original, padded, torch.randn(2, 3))
+    kept, layers = shorten(model, plan)
+    assert [len(model[name]) for name in ("equal", "other", "short")] == [2, 4, 2]
+    assert layers == "the first 2 of 4 layers of equal"
+    assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
+    assert kept.tensors == plan.tensors
+    with pytest.raises(CannotTell, match="no stack of equal layers"):
+        shorten(nn.ModuleDict({"other": stack(3, 4, 4, 5)}), plan)
+    tabled = nn.ModuleDict({"equal": stack(4, 4, 4)})
+    tabled.register_buffer("table", torch.zeros(3, device="meta"))
+    with pytest.raises(CannotTell, match="the values of table"):
+        shorten(tabled, plan)
 
 
 def verdict(what: str, x: Tensor | None = None) -> tuple[str, str]:
