@@ -163,8 +163,7 @@ def test_pretrained_weights_follow_and_the_edited_model_computes_the_same(
     _, result, data = planned
     plan = FixPlan.from_json(data)
     assert (
-        "pretrained weights: tclint pad carries them over; the model computes the same, as runs of both showed"
-        in result.stdout
+        "tclint pad carries them over; the model computes the same, as runs of both showed" in result.stdout
     )
     for name, text in PACKAGE.items():
         (tmp_path / name).write_text(text)
