@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,11 @@ from tclint.profile.summary import LAUNCH_BOUND_PERCENT, PAUSE_US, Summary
 from tclint.profile.trace import Kernel, Operator, Trace
 
 _BETWEEN = 12
-"""Kernels between the first product and the softmax, or the softmax and the second: scale, mask, casts."""
+"""Kernels between the first product and the softmax, or the softmax and the second."""
+_INSIDE = frozenset({"elementwise", "copy", "layout", "index", "fill", "random", "helper", "fused", "other"})
+"""Kinds of kernels that scale, mask, cast, drop and copy scores; a loss or a softmax more ends it."""
+_NO_WEIGHTS = re.compile(r"(?i)log_?soft_?max|backward|grad|_bwd")
+"""In the name of a softmax: a loss takes its logarithm, or it is the gradient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ def _forward(launched: Sequence[Kernel]) -> Iterator[WrittenAttention]:
         first = launched[at].operator
         scores = product_sizes(first)
         end = None
-        if scores is not None and first is not None and not first.is_backward and _is_product(launched[at]):
+        if scores is not None and first is not None and _is_of_activations(launched[at]):
             end = _second_product(launched, at, scores)
         if end is None or scores is None or first is None:
             at += 1
@@ -90,24 +95,34 @@ def _second_product(launched: Sequence[Kernel], at: int, scores: ProductSizes) -
             if not _is_over(kernel.operator, scores):
                 return None
             softmax = index
-        elif _is_product(kernel) and kernel.operator is not launched[at].operator:
+        elif kind == "product" and kernel.operator is not launched[at].operator:
             sizes = product_sizes(kernel.operator)
             fits = sizes is not None and (sizes.batch, sizes.m, sizes.k) == (scores.batch, scores.m, scores.n)
-            if softmax is None or not fits:
+            if softmax is None or not fits or not _is_of_activations(kernel):
                 return None
             end = index
             while end + 1 < len(launched) and launched[end + 1].operator is kernel.operator:
                 end += 1
             return end
+        elif kind not in _INSIDE and kernel.operator is not launched[at].operator:
+            return None
     return None
 
 
-def _is_product(kernel: Kernel) -> bool:
-    return kernel_name(kernel.name).kind == "product"
+def _is_of_activations(kernel: Kernel) -> bool:
+    """Whether it is a product of the forward pass, and not that of a layer, which has a weight or a bias."""
+    operator = kernel.operator
+    if operator is None or operator.is_backward or kernel_name(kernel.name).kind != "product":
+        return False
+    return not any(
+        one.name in ("aten::linear", "aten::addmm", "aten::_addmm_activation") for one in operator.chain()
+    )
 
 
 def _is_over(softmax: Operator | None, scores: ProductSizes) -> bool:
-    shapes = tensor_shapes(softmax) if softmax is not None else []
+    if softmax is None or any(_NO_WEIGHTS.search(one.name) for one in softmax.chain()):
+        return False
+    shapes = tensor_shapes(softmax)
     return (
         bool(shapes) and len(shapes[0]) >= 2 and shapes[0][-1] == scores.n and shapes[0][-2] in (scores.m, 1)
     )

@@ -245,6 +245,33 @@ def test_products_around_another_softmax_are_no_attention(
     assert "written out" not in said(writer, tmp_path)
 
 
+@pytest.mark.parametrize("first", ["aten::addmm", "aten::mm"])
+@pytest.mark.parametrize("loss", ["log softmax", "softmax and its gradient", "softmax and a loss"])
+def test_a_classifier_and_its_gradient_are_no_attention(tmp_path: Path, first: str, loss: str) -> None:
+    """Where nothing tells the backward pass from the forward."""
+    writer = TraceWriter()
+    writer.op(first, [(FP16_GEMM, 100)], [[512, 1024], [1024, 10]])
+    if loss == "log softmax":
+        writer.op("aten::_log_softmax", [(SOFTMAX, 20)], [[512, 10]])
+    else:
+        writer.op("aten::_softmax", [(SOFTMAX, 20)], [[512, 10]])
+    if loss == "softmax and a loss":
+        writer.op("aten::nll_loss_forward", [("nll_loss_forward_reduce_cuda_kernel_2d", 5)], [[512, 10]])
+    elif loss == "softmax and its gradient":
+        writer.op("aten::_softmax_backward_data", [(SOFTMAX, 20)], [[512, 10], [512, 10]])
+    writer.op("aten::mm", [(FP16_GEMM, 100)], [[512, 10], [10, 1024]])
+    assert "written out" not in said(writer, tmp_path)
+
+
+def test_layers_around_a_softmax_are_no_attention(tmp_path: Path) -> None:
+    writer = TraceWriter()
+    began = writer.op("aten::mm", [(FP16_GEMM, 100)], [[512, 1024], [1024, 10]])
+    writer.span("aten::linear", began - 1, 101)
+    writer.op("aten::_softmax", [(SOFTMAX, 20)], [[512, 10]])
+    writer.op("aten::addmm", [(FP16_GEMM, 100)], [[1024], [512, 10], [10, 1024]])
+    assert "written out" not in said(writer, tmp_path)
+
+
 def test_a_compilers_operator_tells_what_its_kernel_does_not(tmp_path: Path) -> None:
     writer = TraceWriter()
     writer.op("triton_poi_fused_add_0", [("triton__0d1d2d3d", 10)], [[64, 64]])
