@@ -15,6 +15,8 @@ IDS = (
     *("a100-sxm4-40gb", "a100-sxm4-80gb", "a100-pcie-40gb", "a100-pcie-80gb"),
     *("a10", "a40", "l4", "l40s", "rtx-3090", "rtx-4090"),
     *("h100-sxm5-80gb", "h200-sxm-141gb", "b200-sxm-180gb"),
+    *("a10g", "rtx-a6000", "rtx-2080-ti", "rtx-3080", "rtx-3090-ti", "h800-sxm5-80gb", "gh200-96gb"),
+    *("rtx-6000-ada", "rtx-pro-6000", "b300-sxm-288gb", "l20"),
 )
 
 
@@ -34,15 +36,41 @@ def test_promised_gpus_are_there(gpu_id: str) -> None:
         ("Tesla V100-SXM2-16GB", "v100-sxm2-16gb"),
         ("NVIDIA GeForce RTX 3090", "rtx-3090"),
         ("NVIDIA H100 80GB HBM3", "h100-sxm5-80gb"),
+        ("2080ti", "rtx-2080-ti"),
+        ("NVIDIA GeForce RTX 3090 Ti", "rtx-3090-ti"),
+        ("NVIDIA A10G", "a10g"),
+        ("NVIDIA GH200 480GB", "gh200-96gb"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada"),
     ],
 )
 def test_aliases_and_device_names(name: str, gpu_id: str) -> None:
     assert load_gpu(name).id == gpu_id
 
 
-def test_an_unknown_gpu_is_answered_with_the_closest_name() -> None:
-    with pytest.raises(UsageError, match="Did you mean 'a100'"):
-        load_gpu("a1000")
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        *[("3070", "3080"), ("RTX 4080 Super", "4090"), ("a5000", "a6000"), ("rtx-pro-5000", "pro-6000")],
+        *[("v10", "v100"), ("h20", "h200"), ("gb200", "b200"), ("l40", "l40s"), ("a800", "a100")],
+    ],
+)
+def test_an_unknown_gpu_is_answered_with_one_of_its_family(name: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=f"Did you mean '{hint}'"):
+        load_gpu(name)
+
+
+@pytest.mark.parametrize("name", ["1080ti", "p100", "k80", "mi300x", "titan rtx", "quadro rtx 8000", "x", ""])
+def test_a_gpu_of_another_family_is_no_misspelling(name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_gpu(name)
+    assert "Did you mean" not in str(caught.value)
+
+
+def test_a_gpu_known_from_its_datasheet_alone_is_not_called_calibrated() -> None:
+    for gpu_id in ("rtx-2080-ti", "a10g", "h800-sxm5-80gb", "b300-sxm-288gb"):
+        gpu = load_gpu(gpu_id)
+        assert not gpu.calibrated("fp16")
+        assert all(one.inherited_from not in (None, gpu_id) for one in gpu.calibrations.values())
 
 
 def test_every_gpu_says_where_its_figures_come_from() -> None:
@@ -105,9 +133,16 @@ def test_formats_follow_the_compute_capability() -> None:
 def test_every_name_is_of_one_gpu_and_every_file_named_after_its_own() -> None:
     names: dict[str, str] = {}
     for file in resources.files("tclint.cost.gpu").iterdir():
-        if file.name.endswith(".toml"):
-            data = parse_toml(file.read_text(encoding="utf-8"))
+        if not file.name.endswith(".toml"):
+            continue
+        data = parse_toml(file.read_text(encoding="utf-8"))
+        if "id" in data:
             assert file.name == f"{data['id']}.toml"
-            for name in (data["id"], *data.get("aliases", ())):
-                assert names.setdefault(name, data["id"]) == data["id"], name
+            rows = {data["id"]: data}
+        else:
+            rows = data
+            assert not any("calibration" in row for row in rows.values())
+        for gpu_id, row in rows.items():
+            for name in (gpu_id, *row.get("aliases", ())):
+                assert names.setdefault(name, gpu_id) == gpu_id, name
     assert all(load_gpu(name).id == gpu_id for name, gpu_id in names.items())

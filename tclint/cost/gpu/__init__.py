@@ -1,4 +1,4 @@
-"""GPUs as data: one TOML file per GPU with its datasheet row and its calibration constants."""
+"""GPUs as data: datasheet rows and constants, a TOML file per GPU, and one for those without measurements."""
 
 from tclint.cost.gpu.calibration import Calibration
 from tclint.cost.gpu.factors import Factor
