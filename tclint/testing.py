@@ -23,10 +23,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tclint.analysis.advice import advice
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import SETTINGS_BY_KEY, Settings
 from tclint.core.finding import Finding
-from tclint.core.rule import CRASH_CODE, Rule, apply_rule
+from tclint.core.rule import CRASH_CODE, Rule
 from tclint.core.toml import parse_toml
 from tclint.edits.registry import with_fixes
 from tclint.edits.texts import apply_edits
@@ -156,8 +158,9 @@ def _failures(rule: type[Rule], example: Example) -> list[str]:
     """What differs, a sentence each."""
     if issubclass(rule, SourceRule):
         return _source_failures(rule(), example)
+    assert issubclass(rule, GraphRule)
     context = GraphContext(_trace(example), example.settings, f"{example.path}:build_model")
-    found = apply_rule(rule(), context, context.root_location())
+    found = advice(rule(), context)
     failures = _said_or_not(rule, example, found) or _incomplete(rule, example, str(example.path), found)
     # Many layers that one line constructs are one thing to say.
     if len({(finding.location.line, finding.identity) for finding in found}) < len(found):

@@ -9,7 +9,6 @@ from tclint.analysis.change import Change
 from tclint.analysis.layers import gain_phrase, indices_of, leaf_ops, worth_pricing
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.what_if.layer_edits import cast_by_hand
-from tclint.analysis.widths.padding import mean_gain_percent
 from tclint.config.precisions import PRECISION_FACTS
 from tclint.cost.transforms.casts import own_half_dtype
 from tclint.graph.ops.op_tables import autocast_lists
@@ -65,10 +64,8 @@ class ProductOutsideAutocast(GraphRule):
         for name, ops in by_name.items():
             if not worth_pricing(context, indices_of(ops)):
                 continue
-            edit = partial(cast_by_hand, ops=ops)
-            effect = context.effect(indices_of(ops), graph=edit(context.graph))
-            if mean_gain_percent(effect) <= 0.0:
-                continue
+            change = Change(edit=partial(cast_by_hand, ops=ops))
+            effect = context.effect(indices_of(ops), change)
             yield share_finding(
                 self,
                 context,
@@ -83,7 +80,7 @@ class ProductOutsideAutocast(GraphRule):
                 others="another such product",
                 location=context.call_location(ops[0]),
                 identity=name,
-                change=Change(edit=edit),
+                change=change,
             )
 
 

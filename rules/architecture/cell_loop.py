@@ -55,7 +55,8 @@ class RnnCellLoop(GraphRule):
 
     def _finding(self, context: GraphContext, loop: Loop) -> Finding:
         concerned = indices_of(loop.steps)
-        effect = context.effect(concerned, graph=with_joined_steps(context.graph, loop))
+        change = Change(edit=partial(with_joined_steps, loop=loop))
+        effect = context.effect(concerned, change)
         cell = loop.steps[0].module_type or loop.steps[0].name
         return share_finding(
             self,
@@ -67,5 +68,5 @@ class RnnCellLoop(GraphRule):
             effect=effect,
             advice=f"Use nn.{cell.removesuffix('Cell')} on the whole sequence instead of {cell} in a loop.",
             evidence={"steps": len(loop.steps)},
-            change=Change(edit=partial(with_joined_steps, loop=loop)),
+            change=change,
         )

@@ -12,7 +12,7 @@ from tclint.analysis.change import Change
 from tclint.analysis.layers import Line, consumers, gain_phrase, indices_of, worth_pricing
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.what_if.fusions import attention_mask, with_fused_attention
-from tclint.plugin import Finding, GraphContext, GraphRule
+from tclint.plugin import DimsUnresolved, Finding, GraphContext, GraphRule
 
 _LARGEST_HEAD = 256
 """Flash attention takes no larger heads (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp), and what the
@@ -81,10 +81,11 @@ class ManualAttention(GraphRule):
         concerned = sorted({index for b in blocks for index in (*indices_of(b.ops), *b.between)})
         if not worth_pricing(context, concerned):
             return None
-        changed = with_fused_attention(context.graph, blocks)
-        if changed is None:
+        change = Change(edit=partial(with_fused_attention, blocks=blocks))
+        try:
+            effect = context.effect(concerned, change)
+        except DimsUnresolved:
             return None
-        effect = context.effect(concerned, graph=changed)
         largest = max(blocks, key=lambda block: block.query_length * block.key_length)
         sizes = {(block.query_length, block.key_length) for block in blocks}
         scores = f"{'up to ' * (len(sizes) > 1)}{largest.query_length} x {largest.key_length}"
@@ -101,7 +102,7 @@ class ManualAttention(GraphRule):
             evidence={"query_length": largest.query_length, "key_length": largest.key_length},
             others="another line of such attention",
             location=context.call_location(largest.ops[1]),
-            change=Change(edit=partial(with_fused_attention, blocks=blocks)),
+            change=change,
         )
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.change import Change
+from tclint.analysis.change import COMPILED
 from tclint.analysis.layers import gain_phrase, indices_of, rounded, sentence, share_percent, share_phrase
 from tclint.analysis.memory_bound import MOVING_KINDS, is_memory_bound
-from tclint.analysis.what_if.scenarios import compiled
-from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Op
+from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Op
 
 _LAYERS = {
     "norm": "normalisation",
@@ -55,28 +54,23 @@ class MemoryBoundLayers(GraphRule):
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        if not context.once(is_memory_bound):
+        if context.settings.compiled or not context.once(is_memory_bound):
             return
         moving = [op for op in context.graph.ops if op.kind in MOVING_KINDS]
         concerned = indices_of(moving)
         shares = share_percent(context, concerned)
-        if context.settings.compiled:
-            effect = Effect(unknown="already priced as compiled: what remains needs another architecture")
-        else:
-            effect = context.effect(concerned, change=compiled)
-            if not effect.best_gain_percent:
-                effect = Effect(unknown="what torch.compile fuses here is not predicted")
+        effect = context.effect(concerned, COMPILED)
         parts = self._parts(context, moving)
         listed = ", ".join(f"{what} {share:.0f} %" for what, share in list(parts.items())[:4])
-        gain = "" if effect.unknown else f"; torch.compile {gain_phrase(effect)}"
         yield self.finding(
             context.root_location(),
-            f"Layers that only move data take {share_phrase(shares)} ({listed} on the first GPU){gain}.",
+            f"Layers that only move data take {share_phrase(shares)} ({listed} on the first GPU); "
+            f"torch.compile {gain_phrase(effect)}.",
             effect=effect,
             evidence={"share_percent": rounded(shares), "parts_percent": rounded(parts)},
-            fix=Fix(_advice(context.settings.compiled, moving)),
+            fix=Fix(_advice(moving)),
             identity="memory",
-            change=None if effect.unknown else Change(scenario=compiled),
+            change=COMPILED,
         )
 
     def _parts(self, context: GraphContext, moving: list[Op]) -> dict[str, float]:
@@ -90,9 +84,9 @@ class MemoryBoundLayers(GraphRule):
         return dict(sorted(parts.items(), key=lambda item: -item[1]))
 
 
-def _advice(is_compiled: bool, moving: list[Op]) -> str:
+def _advice(moving: list[Op]) -> str:
     """What can be done about these layers; squeeze-and-excite and pooling are of networks on images."""
-    parts = [] if is_compiled else ["compile the model so that these layers are fused"]
+    parts = ["compile the model so that these layers are fused"]
     if any(op.kind == "pool" for op in moving):
         parts.append("drop pooling or squeeze-and-excite blocks in the early, high-resolution part")
     parts.append("make the products between them wider, or chains of small operators one kernel")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.change import Change
+from tclint.analysis.change import COMPILED
 from tclint.analysis.layers import (
     gain_phrase,
     indices_of,
@@ -14,7 +14,6 @@ from tclint.analysis.layers import (
     share_phrase,
 )
 from tclint.analysis.memory_bound import is_memory_bound
-from tclint.analysis.what_if.scenarios import compiled
 from tclint.graph.ops.op import GEMM_KINDS
 from tclint.plugin import Finding, Fix, GraphContext, GraphRule
 
@@ -62,10 +61,10 @@ class PointwiseChains(GraphRule):
         least = _WORTH_COMPILING * context.settings.min_gain_percent
         if largest_share_percent(context, concerned) < least or context.once(is_memory_bound):
             return
-        # What compiling does to products is not counted: padding them has rules of its own.
-        effect = context.effect(concerned, change=compiled, only_concerned=True)
-        if (effect.best_gain_percent or 0.0) < least:
+        # What compiling does to products is no reason for it: padding them has rules of its own.
+        if context.own_gain_percent(concerned, COMPILED) < least:
             return
+        effect = context.effect(concerned, COMPILED)
         shares = share_percent(context, concerned)
         yield self.finding(
             context.root_location(),
@@ -75,5 +74,5 @@ class PointwiseChains(GraphRule):
             evidence={"operators": len(fusable), "share_percent": rounded(shares)},
             fix=Fix("model = torch.compile(model), with shapes that stay the same from step to step."),
             identity="chains",
-            change=Change(scenario=compiled),
+            change=COMPILED,
         )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tclint.analysis.deep_stacks import Stack, as_wide, deep_stacks
+from tclint.analysis.deep_stacks import Sizes, Stack, as_wide, deep_stacks
 from tclint.analysis.layers import gain_phrase, indices_of, largest_share_percent, rounded, share_percent
+from tclint.analysis.options import Option
 from tclint.analysis.share_findings import share_finding
-from tclint.plugin import Effect, Finding, GraphContext, GraphRule
+from tclint.plugin import Finding, GraphContext, GraphRule
 
 
 class PreferWide(GraphRule):
@@ -15,7 +16,8 @@ class PreferWide(GraphRule):
 
     What it does
     Finds stacks of four or more equal blocks whose linear layers are not limited by arithmetic, and
-    prices half as many blocks of 1.41 times the width, with the same parameters and the same work.
+    prices half as many blocks of 1.41 times the width, a quarter of twice the width and so on, with about
+    the same parameters and the same work.
 
     Why it costs
     The wider an N x N product is, the more work it does per byte and the more tiles it fills at once;
@@ -49,27 +51,27 @@ class PreferWide(GraphRule):
                 continue
             wide = as_wide(context, stack)
             if wide is not None:
-                yield self._finding(context, stack, indices, wide.sizes, wide.effect)
+                yield self._finding(context, stack, indices, wide)
 
     def _finding(
         self,
         context: GraphContext,
         stack: Stack,
         indices: Sequence[int],
-        sizes: Sequence[tuple[int, int]],
-        effect: Effect,
+        wide: Option[tuple[int, Sizes]],
     ) -> Finding:
+        blocks, sizes = wide.what
         widths = ", ".join(f"{present} -> {wider}" for present, wider in sizes)
         return share_finding(
             self,
             context,
             stack.products,
             "layer",
-            f" in {stack.count} equal blocks, mostly not limited by arithmetic; {stack.count // 2} blocks "
-            f"of about the same work ({widths}): that {gain_phrase(effect)}",
+            f" in {stack.count} equal blocks, mostly not limited by arithmetic; {blocks} of about the same "
+            f"work ({widths}): that {gain_phrase(wide.effect)}",
             concerned=indices,
-            effect=effect,
-            advice=f"Where accuracy allows, build {stack.count // 2} wider blocks instead of {stack.count}.",
+            effect=wide.effect,
+            advice=f"Where accuracy allows, build {blocks} wider blocks instead of {stack.count}.",
             evidence={
                 "blocks": stack.count,
                 "widths": [list(pair) for pair in sizes],
@@ -77,4 +79,5 @@ class PreferWide(GraphRule):
             },
             others="another layer of such blocks",
             identity=f"stack {stack.name}",
+            change=wide.change,
         )

@@ -59,7 +59,8 @@ class ProjectionsSeparate(GraphRule):
 
     def _finding(self, context: GraphContext, sets: list[list[Op]], ops: list[Op]) -> Finding:
         indices = [indices_of(layers) for layers in sets]
-        effect = context.effect(indices_of(ops), graph=with_joined_linears(context.graph, indices))
+        change = Change(edit=partial(with_joined_linears, layers=indices))
+        effect = context.effect(indices_of(ops), change)
         widths = " + ".join(str(op.outputs[0].shape[-1]) for op in sets[0])
         return share_finding(
             self,
@@ -72,7 +73,7 @@ class ProjectionsSeparate(GraphRule):
             advice="Build one linear layer with all the outputs and split its result with chunk or split.",
             evidence={"joined": len(sets[0])},
             others="a layer that reads the same input",
-            change=Change(edit=partial(with_joined_linears, layers=indices)),
+            change=change,
         )
 
 

@@ -70,7 +70,8 @@ class ConvBiasBeforeBn(GraphRule):
         useless = [op for op in layers if _is_cancelled(op, readers) and not asks_for_bias(op.construct_site)]
         if not useless or not worth_pricing(context, indices_of(useless)):
             return
-        effect = context.effect(indices_of(useless), graph=without_bias(context.graph, useless))
+        change = Change(edit=partial(without_bias, ops=useless))
+        effect = context.effect(indices_of(useless), change)
         first = costliest(context, useless)
         location = context.location(first)
         kinds = {op.kind for op in useless}
@@ -89,7 +90,7 @@ class ConvBiasBeforeBn(GraphRule):
                 ),
             ),
             identity="bias",
-            change=Change(edit=partial(without_bias, ops=useless)),
+            change=change,
         )
 
 

@@ -16,10 +16,10 @@ from tclint.analysis.layers import (
     limiters,
     worth_pricing,
 )
+from tclint.analysis.options import best_option, priced
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.what_if.layer_edits import ungrouped, with_fused_expansion
 from tclint.analysis.widths.alignment import efficient_multiple
-from tclint.analysis.widths.padding import mean_gain_percent
 from tclint.plugin import Finding, Graph, GraphContext, GraphRule, Op
 
 _EARLY_STRIDE = 4
@@ -79,16 +79,17 @@ class DepthwiseConv(GraphRule):
             return
         parts: list[_Part] = []
         for ops in by_line(limited).values():
-            gain_percent, edit, instead = self._dense(context, ops)
-            if gain_percent > 0.0:  # on the mean of the GPUs
-                parts.append((ops, edit, instead))
+            best = best_option(context, priced(context, indices_of(ops), _dense(context, ops)))
+            if best is not None and best.gain_percent > 0.0:  # on the mean of the GPUs
+                parts.append((ops, *best.what))
         if parts:
             yield self._finding(context, parts)
 
     def _finding(self, context: GraphContext, parts: list[_Part]) -> Finding:
         """One for the model: the layers are of one design, wherever it is written."""
         ops = [op for line, _, _ in parts for op in line]
-        effect = context.effect(indices_of(ops), graph=_all_dense(context.graph, parts))
+        change = Change(edit=partial(_all_dense, parts=parts))
+        effect = context.effect(indices_of(ops), change)
         instead = " or ".join(dict.fromkeys(words for _, _, words in parts))
         largest = max((op.outputs[0].shape[2:] for op in ops), key=prod)
         likes = dict.fromkeys(_LIKE.get(edit, "") for _, edit, _ in parts)
@@ -101,19 +102,8 @@ class DepthwiseConv(GraphRule):
             f"{instead} {gain_phrase(effect)}",
             effect=effect,
             advice=f"Where accuracy allows, use {instead} in these early stages{''.join(likes)}.",
-            change=Change(edit=partial(_all_dense, parts=parts)),
+            change=change,
         )
-
-    def _dense(self, context: GraphContext, ops: list[Op]) -> tuple[float, _DenseEdit, str]:
-        """What gains more: dense layers of the same channels, or of the channels before the expansion."""
-        options: list[tuple[_DenseEdit, str]] = [(ungrouped, "a dense convolution of the same channels")]
-        if with_fused_expansion(context.graph, ops) != context.graph:
-            options.append((with_fused_expansion, "one dense convolution for the 1x1 and the depthwise one"))
-        found = [
-            (mean_gain_percent(context.effect(indices_of(ops), graph=edit(context.graph, ops))), edit, words)
-            for edit, words in options
-        ]
-        return max(found, key=lambda option: option[0])
 
 
 _DenseEdit = Callable[..., Graph]
@@ -121,6 +111,14 @@ _DenseEdit = Callable[..., Graph]
 
 _Part = tuple[list[Op], _DenseEdit, str]
 """The convolutions of one line, what makes them dense, and that in words."""
+
+
+def _dense(context: GraphContext, ops: list[Op]) -> Iterator[tuple[tuple[_DenseEdit, str], Change]]:
+    """Dense layers of the same channels, or of the channels before the expansion."""
+    yield (ungrouped, "a dense convolution of the same channels"), Change(edit=partial(ungrouped, ops=ops))
+    if with_fused_expansion(context.graph, ops) != context.graph:
+        words = "one dense convolution for the 1x1 and the depthwise one"
+        yield (with_fused_expansion, words), Change(edit=partial(with_fused_expansion, ops=ops))
 
 
 def _all_dense(graph: Graph, parts: list[_Part]) -> Graph:

@@ -19,7 +19,7 @@ from tclint.analysis.layers import (
     worth_pricing,
 )
 from tclint.analysis.what_if.layer_edits import with_linear_patches
-from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Op
+from tclint.plugin import DimsUnresolved, Finding, Fix, GraphContext, GraphRule, Op
 
 _IMAGE_CHANNELS = 3
 
@@ -75,11 +75,11 @@ class PatchEmbeddingConv(GraphRule):
         return source is not None and source.shape[1] <= _IMAGE_CHANNELS and cuts_patches(op)
 
     def _priced(self, context: GraphContext, ops: list[Op]) -> Iterator[Finding]:
-        changed = with_linear_patches(context.graph, ops)
-        if changed is None:
+        concerned, change = indices_of(ops), Change(edit=partial(with_linear_patches, ops=ops))
+        try:
+            effect = context.effect(concerned, change)
+        except DimsUnresolved:
             return
-        concerned = indices_of(ops)
-        effect = context.effect(concerned, graph=changed)
         weight = ops[0].inputs[ops[0].input_names.index("weight")]
         channels, *kernel = weight.shape[1:]
         size = "x".join(map(str, kernel))
@@ -95,5 +95,5 @@ class PatchEmbeddingConv(GraphRule):
                 f"Unfold the image into patches and give them to nn.Linear({width}, {weight.shape[0]}); "
                 "its weight is the convolution's, flattened from dim 1 on."
             ),
-            change=Change(edit=partial(with_linear_patches, ops=ops)),
+            change=change,
         )

@@ -17,16 +17,17 @@ from tclint.analysis.layers import (
     share_percent,
     worth_pricing,
 )
+from tclint.analysis.options import best_option, priced
 from tclint.analysis.what_if.layer_edits import with_head_dim
 from tclint.analysis.widths.alignment import SMALLEST_WIDTH, efficient_multiple
 from tclint.analysis.widths.bounds import alignment_gain_percent
 from tclint.analysis.widths.misalignment import misaligned_layers
-from tclint.analysis.widths.padding import mean_gain_percent
-from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
-from tclint.plugin import Effect, Finding, Fix, Graph, GraphContext, GraphRule
+from tclint.graph.dims.coupled import DimGroup
+from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule
 
 _NARROW_HEAD = 8
 """PyTorch's flash kernels compute heads of 32 at least: three quarters of that work is for nothing."""
+_LIKED = (64, 128)
 _SMALLEST_HEAD, _LARGEST_HEAD = 32, 256
 """Fused kernels exist up to 256; below 32 a head is less than a tile's edge."""
 
@@ -110,16 +111,9 @@ class HeadDim(GraphRule):
             f"{sentence(layers_take([each.ops[0] for each in blocks], 'attention', shares))} with heads of "
             f"{block.head_dim}{f' ({width} over {block.heads} heads)' if block.heads else ''}"
         )
-        best: tuple[int, Effect] | None = None
-        reason = "the number of heads cannot be told from the graph"
-        for head_dim in _candidates(block):
-            changed = self._changed(context, blocks, head_dim)
-            if isinstance(changed, str):
-                reason = changed
-                continue
-            effect = context.effect(concerned, graph=changed)
-            if best is None or mean_gain_percent(effect) > mean_gain_percent(best[1]):
-                best = head_dim, effect
+        refused = ["the number of heads cannot be told from the graph"]
+        tried = priced(context, concerned, _options(context, blocks, refused), refused)
+        best = best_option(context, tried, lambda size: (size in _LIKED, -abs(size - block.head_dim)))
         location = context.location(block.ops[0])
         if best is None:
             multiple = efficient_multiple(context.settings.precision) or 1
@@ -129,12 +123,12 @@ class HeadDim(GraphRule):
             return self.finding(
                 location,
                 f"{message}; at most {max(bound.values()):.1f} % of the step is lost to misalignment.",
-                effect=Effect(unknown=reason),
+                effect=Effect(unknown=refused[-1]),
                 evidence=evidence | {"gain_is_at_most_percent": rounded(bound)},
-                fix=Fix("Choose a number of heads that makes their size 64 or 128."),
+                fix=Fix("Choose a number of heads that makes their size a multiple of 8, 64 or 128 at best."),
                 level="info",
             )
-        head_dim, effect = best
+        head_dim, effect = best.what, best.effect
         return self.finding(
             location,
             f"{message}; {width // head_dim} heads of {head_dim} {gain_phrase(effect)}.",
@@ -143,27 +137,8 @@ class HeadDim(GraphRule):
             fix=Fix(
                 f"Train with {width // head_dim} heads of {head_dim} in the same total width of {width}."
             ),
-            change=self._change(context, blocks, head_dim),
+            change=best.change,
         )
-
-    def _change(self, context: GraphContext, blocks: list[AttentionBlock], head_dim: int) -> Change:
-        if blocks[0].is_fused:
-            ops = [block.ops[0] for block in blocks]
-            return Change(edit=partial(with_head_dim, ops=ops, head_dim=head_dim))
-        sizes = _rewritten(context, blocks, head_dim)
-        return Change() if isinstance(sizes, str) else resize(sizes)
-
-    def _changed(self, context: GraphContext, blocks: list[AttentionBlock], head_dim: int) -> Graph | str:
-        if blocks[0].is_fused:
-            changed = with_head_dim(context.graph, [block.ops[0] for block in blocks], head_dim)
-            return changed or "the key and value heads do not divide so"
-        sizes = _rewritten(context, blocks, head_dim)
-        if isinstance(sizes, str):
-            return sizes
-        try:
-            return context.dims.resize(sizes)
-        except DimsUnresolved as error:
-            return str(error)
 
 
 def _is_given(block: AttentionBlock, context: GraphContext) -> bool:
@@ -190,16 +165,20 @@ def _rewritten(
     return changes
 
 
-def _candidates(block: AttentionBlock) -> tuple[int, ...]:
-    """Head sizes that divide the width evenly, best liked first: 64, 128, then the nearest multiples of 8."""
-    width = block.heads * block.head_dim
-    fitting = [
-        size
-        for size in range(
-            _SMALLEST_HEAD, min(_LARGEST_HEAD, width // 2) + 1, 8
-        )  # one head is no choice of heads
-        if width % size == 0 and size != block.head_dim
-    ]
-    liked = [size for size in (64, 128) if size in fitting]
-    others = sorted((s for s in fitting if s not in liked), key=lambda size: abs(size - block.head_dim))
-    return (*liked, *others[: 3 - len(liked)])
+def _options(
+    context: GraphContext, blocks: list[AttentionBlock], refused: list[str]
+) -> Iterator[tuple[int, Change]]:
+    """Every other head size in multiples of 8 that divides the width; one head is no choice of heads."""
+    width = blocks[0].heads * blocks[0].head_dim
+    for size in range(_SMALLEST_HEAD, min(_LARGEST_HEAD, width // 2) + 1, 8):
+        if width % size or size == blocks[0].head_dim:
+            continue
+        if blocks[0].is_fused:
+            ops = [block.ops[0] for block in blocks]
+            yield size, Change(edit=partial(with_head_dim, ops=ops, head_dim=size))
+            continue
+        sizes = _rewritten(context, blocks, size)
+        if isinstance(sizes, str):
+            refused.append(sizes)
+        else:
+            yield size, resize(sizes)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
+from tclint.analysis.change import Change, resize
 from tclint.analysis.latency import batch_is_assumed, latency_bound
 from tclint.analysis.layers import by_line, gain_phrase, indices_of, leaf_ops, producers, worth_pricing
 from tclint.analysis.share_findings import share_finding
@@ -73,10 +75,8 @@ class ExpertTokens(GraphRule):
             if few and (batch_is_assumed(context) or context.once(latency_bound) is not None):
                 continue  # a model that waits as a whole is told so once, by latency-bound-layers
             wanted = _FEW_TOKENS if few else round_up(tokens[0], max(multiple, _LIKED))
-            effect = (
-                Effect(
-                    unknown="grouped fp8 products refuse such a capacity: there is no step to compare with"
-                )
+            effect, change = (
+                (Effect(unknown="grouped fp8 products refuse such a capacity: nothing to compare with"), None)
                 if is_fp8 and not few
                 else _with_capacity(context, ops, wanted, per_token=few)
             )
@@ -94,6 +94,7 @@ class ExpertTokens(GraphRule):
                 if few
                 else f"Choose a capacity that is a multiple of {max(multiple, _LIKED)}.",
                 evidence={"tokens": tokens},
+                change=change,
             )
 
     def _starved(self, found: dict[tuple[object, ...], list[Op]], multiple: int) -> Iterator[Op]:
@@ -106,25 +107,25 @@ class ExpertTokens(GraphRule):
                     yield op
 
 
-def _with_capacity(context: GraphContext, ops: list[Op], tokens: int, *, per_token: bool) -> Effect:
-    """What another capacity gains in the experts: of the same tokens, or of the step that pads to it."""
+def _with_capacity(
+    context: GraphContext, ops: list[Op], tokens: int, *, per_token: bool
+) -> tuple[Effect, Change | None]:
+    """What another capacity gains: of the same tokens, or of the step that pads to it."""
     groups: dict[str, DimGroup] = {}
     for op in ops:
         if op.kind == "linear":
-            return Effect(unknown="how many tokens an expert gets depends on routing")
+            return Effect(unknown="how many tokens an expert gets depends on routing"), None
         group = context.dims.group_of_output(op.index, 0, len(op.outputs[0].shape) - 2)
         if group is None or group.composite:
-            return Effect(unknown="the capacity cannot be told from the graph")
+            return Effect(unknown="the capacity cannot be told from the graph"), None
         groups[group.id] = group
-    sizes = dict.fromkeys(groups.values(), tokens)
+    change = resize(dict.fromkeys(groups.values(), tokens))
+    if per_token:
+        change = replace(change, samples=tokens / _tokens(ops[0]))
     try:
-        changed = context.dims.resize(sizes)
+        return context.effect(indices_of(ops), change), change
     except DimsUnresolved as error:
-        return Effect(unknown=str(error))
-    if not per_token:
-        return context.effect(indices_of(ops), graph=changed)
-    ratio = tokens / _tokens(ops[0])
-    return context.effect(indices_of(ops), graph=changed, work_ratio=ratio, only_concerned=True)
+        return Effect(unknown=str(error)), None
 
 
 def _tokens(op: Op) -> int:

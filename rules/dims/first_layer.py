@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
-from tclint.analysis.change import Change
+from tclint.analysis.change import CHANNELS_LAST, Change
 from tclint.analysis.layers import (
     by_line,
     convolutions,
@@ -19,10 +20,9 @@ from tclint.analysis.layers import (
     share_phrase,
     worth_pricing,
 )
+from tclint.analysis.options import best_option, mean_gain_percent, priced
 from tclint.analysis.what_if.layer_edits import with_input_channels
-from tclint.analysis.what_if.scenarios import channels_last
 from tclint.analysis.widths.alignment import efficient_multiple
-from tclint.analysis.widths.padding import mean_gain_percent
 from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Op
 
 
@@ -67,7 +67,7 @@ class FirstLayerC3(GraphRule):
         for ops in by_line(stems).values():
             concerned = indices_of(ops)
             if worth_pricing(context, concerned):
-                yield self._finding(context, ops)
+                yield from self._finding(context, ops)
 
     def _reads_images(self, op: Op, context: GraphContext) -> bool:
         source = op.input("input")
@@ -80,22 +80,16 @@ class FirstLayerC3(GraphRule):
         from_input = group is not None and (group.fixed or "").startswith("model input")
         return from_input or source.input_name is not None
 
-    def _finding(self, context: GraphContext, ops: list[Op]) -> Finding:
+    def _finding(self, context: GraphContext, ops: list[Op]) -> Iterator[Finding]:
         concerned = indices_of(ops)
         source = ops[0].inputs[0]
-        priced = {
-            channels: context.effect(
-                concerned,
-                graph=with_input_channels(context.graph, ops, channels),
-                start=channels_last,
-                change=channels_last,
-            )
-            for channels in (4, 8)
-        }
-        channels = max(priced, key=lambda count: mean_gain_percent(priced[count]))
-        effect = priced[channels]
+        best = best_option(context, priced(context, concerned, _options(ops)))
+        # Where the format itself costs more than the channels gain, there is nothing to advise.
+        if best is None or mean_gain_percent(context.effect((), replace(best.change, presupposes={}))) <= 0.0:
+            return
+        channels, effect = best.what, best.effect
         shares = share_percent(context, concerned)
-        return self.finding(
+        yield self.finding(
             context.location(costliest(context, ops)),
             f"The first convolution reads {source.shape[1]} channel{'s' if source.shape[1] > 1 else ''} and "
             f"takes {share_phrase(shares)}; in channels_last, padding the images to {channels} channels "
@@ -110,7 +104,12 @@ class FirstLayerC3(GraphRule):
                 f"Pad the images to {channels} channels with zeros where they are loaded, keep them "
                 f"channels_last, and give this layer in_channels={channels}."
             ),
-            change=Change(
-                edit=partial(with_input_channels, ops=ops, channels=channels), scenario=channels_last
-            ),
+            change=best.change,
         )
+
+
+def _options(ops: list[Op]) -> Iterator[tuple[int, Change]]:
+    layout = CHANNELS_LAST.settings
+    for channels in (4, 8):
+        edit = partial(with_input_channels, ops=ops, channels=channels)
+        yield channels, Change(edit=edit, settings=layout, presupposes=layout)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.analysis.layers import gain_phrase, indices_of, leaf_ops, rounded, share_percent
+from tclint.analysis.options import best_option, priced
 from tclint.analysis.widths.alignment import ampere_multiple, largest_power_of_two_in
 from tclint.analysis.widths.bounds import quantization_loss_percent
-from tclint.analysis.widths.resizing import LARGEST_CUT, best_batch
+from tclint.analysis.widths.resizing import LARGEST_CUT, batch_change
 from tclint.analysis.widths.tile_widths import advisory, chosen_widths, width_findings
 from tclint.plugin import Finding, Fix, GraphContext, GraphRule
 
@@ -120,24 +121,27 @@ class TileWaveQuantization(GraphRule):
             return
         batch = sizes.pop()
         ops = leaf_ops(context.graph)
-        best = best_batch(context, tuple(batches), _rounder_batches(batch), indices_of(ops))
-        if isinstance(best, str) or (best.effect.best_gain_percent or 0.0) < least:
+        options = ((size, batch_change(tuple(batches), size)) for size in _rounder_batches(batch))
+        best = best_option(context, priced(context, indices_of(ops), options), liked=largest_power_of_two_in)
+        if best is None or (best.effect.best_gain_percent or 0.0) < least:
             return
         shares = share_percent(context, indices_of(ops))
         yield self.finding(
             context.root_location(),
             f"A batch of {batch} fills tiles and waves badly: up to {max(losses.values()):.1f} % of the step "
-            f"goes into parts of them that stay empty; per sample, {best.phrase()} {gain_phrase(best.effect)}"
+            f"goes into parts of them that stay empty; per sample, {batch} -> {best.what} "
+            f"{gain_phrase(best.effect)}"
             f"{advisory(context)}.",
             effect=best.effect,
             evidence={
                 "batch": batch,
-                "better_batch": best.sizes[0][1],
+                "better_batch": best.what,
                 "empty_percent": rounded(losses),
                 "share_percent": rounded(shares),
             },
-            fix=Fix(f"Train with a batch of {best.sizes[0][1]}; the gain is per sample."),
+            fix=Fix(f"Train with a batch of {best.what}; the gain is per sample."),
             identity="batch",
+            change=best.change,
         )
 
 

@@ -134,16 +134,15 @@ class SmallConvolution(GraphRule):
         # A model that is latency-bound as a whole is told so once, by latency-bound-layers.
         if batch_is_assumed(context) or context.once(latency_bound) is not None:
             return
-        small = [
-            op
-            for op in _dense(context)
-            if self._rows(op) < _SMALL_PRODUCT and limiters(context, op, products_only=True) - {"math"}
-        ]
+        small = self._small(context)
         concerned = indices_of(small)
         if not small or not worth_pricing(context, concerned):
             return
         rows = self._rows(min(small, key=self._rows))
-        effect, words = larger_batch(context, -(-_SMALL_PRODUCT // rows), concerned)
+        larger = larger_batch(context, _SMALL_PRODUCT / rows, concerned, lambda at: not self._small(at))
+        if larger is None:
+            return
+        effect, words, change = larger
         yield share_finding(
             self,
             context,
@@ -154,7 +153,15 @@ class SmallConvolution(GraphRule):
             advice="Raise the batch (or the crop) until batch times output positions is 128 or more.",
             evidence={"rows": rows},
             identity="rows",
+            change=change,
         )
+
+    def _small(self, context: GraphContext) -> list[Op]:
+        return [
+            op
+            for op in _dense(context)
+            if self._rows(op) < _SMALL_PRODUCT and limiters(context, op, products_only=True) - {"math"}
+        ]
 
     def _rows(self, op: Op) -> int:
         shape = op.outputs[0].shape

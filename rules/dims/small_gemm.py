@@ -67,35 +67,29 @@ class SmallGemm(GraphRule):
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        attention = {op.index for block in attention_blocks(context.graph) for op in block.ops}
-        few_rows: list[Op] = []
-        narrow: list[Op] = []
-        for op in leaf_ops(context.graph):
-            if op.kind not in ("linear", "matmul") or op.index in attention:
-                continue
-            product = _starved_product(op, context)
-            if product is None or product.batch > 1:
-                continue
-            if product.m < _SMALL:
-                few_rows += [op] if _rows_follow_the_batch(op, context) else []
-            elif _is_chosen(op, context):
-                narrow.append(op)
+        few_rows, narrow = _starved(context)
         # A model that is latency-bound as a whole is told so once, by latency-bound-layers.
         whole = batch_is_assumed(context) or context.once(latency_bound) is not None
         if few_rows and not whole and worth_pricing(context, indices_of(few_rows)):
-            yield self._few_rows(context, few_rows)
+            yield from self._few_rows(context, few_rows)
         if narrow and worth_saying_unpriced(context, indices_of(narrow)):
             yield self._narrow(context, narrow, share_percent(context, indices_of(narrow)))
 
-    def _few_rows(self, context: GraphContext, ops: list[Op]) -> Finding:
+    def _few_rows(self, context: GraphContext, ops: list[Op]) -> Iterator[Finding]:
         concerned = indices_of(ops)
         first = costliest(context, ops)
         product = _starved_product(first, context)
         assert product is not None
         shares = share_percent(context, concerned)
-        effect, words = larger_batch(context, -(-_SMALL // product.m), concerned)
+        products = [one for op in ops if (one := _starved_product(op, context)) is not None]
+        larger = larger_batch(
+            context, _SMALL / min(one.m for one in products), concerned, lambda at: not _starved(at)[0]
+        )
+        if larger is None:
+            return
+        effect, words, change = larger
         location = context.location(first)
-        return self.finding(
+        yield self.finding(
             location,
             f"{sentence(layers_take(ops, 'linear layer', shares))}, waiting for memory with {product.m} "
             f"row{'s' if product.m > 1 else ''} each{words}.",
@@ -109,6 +103,7 @@ class SmallGemm(GraphRule):
                 [op.construct_site for op in ops], location, "another layer that sees as few rows"
             ),
             identity="rows",
+            change=change,
         )
 
     def _narrow(self, context: GraphContext, ops: list[Op], shares: dict[str, float]) -> Finding:
@@ -130,6 +125,24 @@ class SmallGemm(GraphRule):
             ),
             identity="narrow",
         )
+
+
+def _starved(context: GraphContext) -> tuple[list[Op], list[Op]]:
+    """Layers that wait for memory with few rows, and with few inputs or outputs."""
+    attention = {op.index for block in attention_blocks(context.graph) for op in block.ops}
+    few_rows: list[Op] = []
+    narrow: list[Op] = []
+    for op in leaf_ops(context.graph):
+        if op.kind not in ("linear", "matmul") or op.index in attention:
+            continue
+        product = _starved_product(op, context)
+        if product is None or product.batch > 1:
+            continue
+        if product.m < _SMALL:
+            few_rows += [op] if _rows_follow_the_batch(op, context) else []
+        elif _is_chosen(op, context):
+            narrow.append(op)
+    return few_rows, narrow
 
 
 def _join(ops: list[Op]) -> str:

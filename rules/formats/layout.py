@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.change import Change
+from tclint.analysis.change import CHANNELS_LAST, CONTIGUOUS
 from tclint.analysis.compile_fixes import annotate_if_compile_fixes
 from tclint.analysis.layers import (
     convolutions,
@@ -16,7 +16,6 @@ from tclint.analysis.layers import (
     share_percent,
 )
 from tclint.analysis.what_if.layouts import breaks_in
-from tclint.analysis.what_if.scenarios import channels_last
 from tclint.cost.transforms.layout import apply_layout
 from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Op
 
@@ -68,16 +67,13 @@ class ChannelsLastMissing(GraphRule):
         yield from annotate_if_compile_fixes(context, self._check, "lays out convolutions in NHWC")
 
     def _check(self, context: GraphContext) -> Iterator[Finding]:
-        if (
-            context.settings.precision in ("fp32", "fp64", "tf32-matmul")
-            or context.settings.layout == "channels_last"
-        ):
+        if context.settings.precision in ("fp32", "fp64", "tf32-matmul"):
             return
-        in_order = [op for op in convolutions(context.graph) if _runs_channels_first(op)]
+        in_order = _convolutions(context, channels_last=False)
         if not in_order:
             return
         concerned = indices_of(in_order)
-        effect = context.effect(concerned, change=channels_last)
+        effect = context.effect(concerned, CHANNELS_LAST)
         shares = share_percent(context, concerned)
         broken = breaks_in(apply_layout(context.graph, "channels_last"))
         names = list(dict.fromkeys(op.name for op in broken))
@@ -98,17 +94,77 @@ class ChannelsLastMissing(GraphRule):
                 f"images = images.to(memory_format=torch.{formats[0]})."
             ),
             identity="layout",
-            change=Change(scenario=channels_last),
+            change=CHANNELS_LAST,
         )
+
+
+class ChannelsLastLoses(GraphRule):
+    """A convolutional model runs in NHWC, although it is faster in the default memory format.
+
+    What it does
+    Prices the whole step with model and images in the default format (NCHW) against the step as traced, and
+    reports it once per model where convolutions run in channels_last and going back pays off.
+
+    Why it costs
+    cuDNN has NHWC kernels for the gradients of grouped convolutions in few widths only; others run on CUDA
+    cores. Operators without an NHWC kernel convert their images there and back.
+
+    Example
+        model = resnext101_64x8d().cuda().to(memory_format=torch.channels_last)
+
+    Use instead
+        model = resnext101_64x8d().cuda()
+
+    When it does not apply
+    Most networks are faster in channels_last, as channels-last-missing says: the predicted gain decides. The
+    script may choose another format than the trace shows.
+    """
+
+    code = "FMT008"
+    name = "channels-last-loses"
+    level = "warning"
+    confidence = "medium"
+    sources = (
+        "NVIDIA cuDNN 8 Developer Guide, grouped convolutions: channels per group of the NHWC kernels",
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        last = _convolutions(context, channels_last=True)
+        if not last:
+            return
+        concerned = indices_of(last)
+        effect, shares = context.effect(concerned, CONTIGUOUS), share_percent(context, concerned)
+        yield self.finding(
+            context.root_location(),
+            f"{sentence(layers_take(last, 'convolution', shares))} in channels_last; the default format "
+            f"(NCHW) {gain_phrase(effect)}.",
+            effect=effect,
+            evidence={"convolutions": len(last), "share_percent": rounded(shares)},
+            fix=Fix(
+                "Leave model and images in the default format, without memory_format=torch.channels_last."
+            ),
+            identity="layout",
+            change=CONTIGUOUS,
+        )
+
+
+def _convolutions(context: GraphContext, *, channels_last: bool) -> list[Op]:
+    """Those on images that run in that format, as traced or as the settings say."""
+    graph = apply_layout(context.graph, context.settings.layout)
+    return [
+        op
+        for op in convolutions(graph)
+        if len(op.inputs[0].shape) in _RANKS and _runs_channels_last(op) == channels_last
+    ]
 
 
 def _listed(names: list[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
-def _runs_channels_first(op: Op) -> bool:
-    source, weight = op.inputs[0], op.input("weight")
-    if len(source.shape) not in _RANKS or weight is None:
-        return False
+def _runs_channels_last(op: Op) -> bool:
     # torch picks NHWC kernels when the images or the weight are channels_last.
-    return not any(spec.memory_format.startswith("channels_last") for spec in (source, weight))
+    return any(
+        spec is not None and spec.memory_format.startswith("channels_last")
+        for spec in (op.inputs[0], op.input("weight"))
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tclint.analysis.layers import by_line, gain_phrase, indices_of, worth_pricing
 from tclint.analysis.share_findings import share_finding
-from tclint.analysis.what_if.layouts import layout_breaks, price_of_breaks
+from tclint.analysis.what_if.layouts import kept_format, layout_breaks
 from tclint.plugin import Finding, GraphContext, GraphRule, Op
 
 
@@ -50,7 +50,8 @@ class LayoutBreakingOp(GraphRule):
         breaking = [op for op in layout_breaks(context) if op.kind != "norm"]
         for ops in _lines(context, breaking):
             names = ", ".join(dict.fromkeys(op.name for op in ops))
-            effect = price_of_breaks(context, ops)
+            change = kept_format(ops)
+            effect = context.effect(indices_of(ops), change)
             verb = "turns" if len(ops) == 1 else "turn"
             yield share_finding(
                 self,
@@ -63,6 +64,7 @@ class LayoutBreakingOp(GraphRule):
                 advice="Keep the format: leave out contiguous(), or say memory_format=torch.channels_last; "
                 "permute to NHWC before reshaping.",
                 evidence={"operators": names},
+                change=change,
                 others="another operator that leaves channels_last",
             )
 
@@ -101,7 +103,8 @@ class NormWithoutNhwcKernel(GraphRule):
         norms = [op for op in layout_breaks(context) if op.kind == "norm"]
         for ops in _lines(context, norms):
             names = ", ".join(dict.fromkeys(op.name for op in ops))
-            effect = price_of_breaks(context, ops)
+            change = kept_format(ops)
+            effect = context.effect(indices_of(ops), change)
             yield share_finding(
                 self,
                 context,
@@ -113,5 +116,6 @@ class NormWithoutNhwcKernel(GraphRule):
                 advice="Use batch norm where the batch allows it, a group norm with an NHWC kernel (apex), "
                 "or torch.compile.",
                 evidence={"norms": names},
+                change=change,
                 others="another norm without an NHWC kernel",
             )

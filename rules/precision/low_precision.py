@@ -18,7 +18,6 @@ from tclint.analysis.layers import (
 )
 from tclint.analysis.widths.padding import padded_sizes, sizes_phrase
 from tclint.config.precisions import PRECISION_FACTS, LinearFormat
-from tclint.cost.scenario import Scenario
 from tclint.plugin import DimsUnresolved, Effect, Finding, Fix, GraphContext, GraphRule, Op
 
 _REQUIRED = 16
@@ -95,21 +94,18 @@ def _padded(
         reasons = [group.unresolved for group in groups if group.unresolved]
         reason = reasons[0] if reasons else f"no multiple of {_REQUIRED} fits these dims"
         return Effect(unknown=reason), "", None
+    is_priced_so = PRECISION_FACTS[context.settings.precision].linear == format_
+    change = resize(sizes)
+    if not is_priced_so:
+        # Conversions run as kernels of their own cost more than 8-bit products save: torchao compiles them.
+        change = replace(change, presupposes={"precision": format_, "compiled": True})
     try:
-        graph = context.dims.resize(sizes)
+        effect = context.effect({dim.op.index for dim in dims}, change)
     except DimsUnresolved as error:
         return Effect(unknown=str(error)), "", None
-
-    is_priced_so = PRECISION_FACTS[context.settings.precision].linear == format_
-
-    def in_format(scenario: Scenario) -> Scenario:
-        # Conversions run as kernels of their own cost more than 8-bit products save: torchao compiles them.
-        return scenario if is_priced_so else replace(scenario, precision=format_, compiled=True)
-
-    effect = context.effect({dim.op.index for dim in dims}, graph=graph, start=in_format, change=in_format)
     pairs = sorted({(group.size, size) for group, size in sizes.items()})
     # A run priced in 16 bits has no step to which a gain in 8 bits could be added.
-    return effect, sizes_phrase(tuple(pairs)), resize(sizes) if is_priced_so else None
+    return effect, sizes_phrase(tuple(pairs)), change if is_priced_so else None
 
 
 class Fp8Dims(GraphRule):

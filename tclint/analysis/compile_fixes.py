@@ -40,7 +40,7 @@ def annotate_if_compile_fixes(context: GraphContext, check: Check, what: str) ->
             yield finding
     for finding in eager.values():
         marked = _marked(finding, f"That is eager execution: torch.compile handles this, it {what}.")
-        yield replace(marked, effect=Effect(unknown=f"torch.compile handles this: it {what}"))
+        yield replace(marked, effect=Effect(unknown=f"torch.compile handles this: it {what}"), change=None)
 
 
 def _marked(finding: Finding, note: str) -> Finding:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 
+from tclint.analysis.change import Change
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.layers import leaf_ops, width_dims
-from tclint.core.finding import Effect
-from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
+from tclint.analysis.options import Option, best_option, priced
+from tclint.analysis.what_if.layer_edits import emptied, with_ops
+from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Graph, Op
 
 FEWEST_BLOCKS = 4
@@ -29,15 +33,6 @@ class Stack:
     """All ops of all blocks."""
     products: tuple[Op, ...]
     """Their linear layers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wide:
-    """A stack as half as many blocks."""
-
-    sizes: tuple[tuple[int, int], ...]
-    """(present, wider) widths."""
-    effect: Effect
 
 
 def deep_stacks(context: GraphContext) -> tuple[Stack, ...]:
@@ -79,45 +74,45 @@ def _waits(context: GraphContext, products: list[Op]) -> bool:
     return True
 
 
-def as_wide(context: GraphContext, stack: Stack) -> Wide | None:
-    """Half of the blocks at 1.41 times the width, rounded: about equal parameters and work.
+def as_wide(context: GraphContext, stack: Stack) -> Option[tuple[int, Sizes]] | None:
+    """Half, a quarter, ... of the blocks, each so much wider that parameters and work are about equal.
 
     Layers outside of the stack that share its width grow with it. None where no such model is known.
     """
-    sizes: dict[DimGroup, int] = {}
+    groups: dict[DimGroup, None] = {}
+    composites = []
     for op in stack.products:
         for dim in width_dims(op, context.dims):
             group = dim.group
             if group is None or group.fixed or group.unresolved or group.is_output:
                 return None
-            if not group.composite:
-                sizes[group] = _LIKED * max(round(group.size * sqrt(2.0) / _LIKED), 1)
-    for op in stack.products:
-        for dim in width_dims(op, context.dims):
-            if dim.group is not None and dim.group.composite and not set(dim.group.roots) & set(sizes):
-                return None  # heads times head size: which of them grows is not for us to say
-    try:
-        wider = context.dims.resize(sizes)
-    except DimsUnresolved:
-        return None
-    pairs = tuple(sorted({(group.size, size) for group, size in sizes.items()}))
-    return Wide(pairs, _effect(context, stack, wider))
+            if group.composite:
+                composites.append(group)
+            else:
+                groups[group] = None
+    if any(not set(group.roots) & set(groups) for group in composites):
+        return None  # heads times head size: which of them grows is not for us to say
+    tried = priced(context, [op.index for op in stack.ops], _options(stack, tuple(groups)))
+    return best_option(context, tried, liked=lambda what: what[0])
 
 
-def _effect(context: GraphContext, stack: Stack, wider: Graph) -> Effect:
-    from tclint.analysis.graph_context import gpu_effect
-    from tclint.cost.estimate import estimate
+Sizes = tuple[tuple[int, int], ...]
+"""(present, wider) widths."""
 
-    indices = [op.index for op in stack.ops]
-    per_gpu = {}
-    for scenario in context.scenarios:
-        before, after = context.estimate(scenario), estimate(wider, scenario)
-        # Half of the wider blocks; the optimizer sees as many parameters as before.
-        step_us = (
-            after.step_time_us
-            - after.optimizer_time_us
-            + before.optimizer_time_us
-            - after.time_of_us(indices) / 2
-        )
-        per_gpu[before.gpu.id] = gpu_effect(before, indices, before.step_time_us - step_us)
-    return Effect(per_gpu=per_gpu, op_indices=tuple(sorted(indices)))
+
+def _options(stack: Stack, groups: tuple[DimGroup, ...]) -> Iterator[tuple[tuple[int, Sizes], Change]]:
+    """The number of blocks that are left and their widths, and the change."""
+    left = stack.count // 2
+    while left:
+        wider = sqrt(stack.count / left)
+        sizes = {group: _LIKED * max(round(group.size * wider / _LIKED), 1) for group in groups}
+        per_block = len(stack.ops) // stack.count
+        gone = stack.ops[left * per_block :]
+        change = Change(tuple(sizes.items()), partial(without_work, ops=gone))
+        yield (left, tuple(sorted({(group.size, size) for group, size in sizes.items()}))), change
+        left //= 2
+
+
+def without_work(graph: Graph, ops: Sequence[Op]) -> Graph:
+    """The graph with these ops as views of their inputs."""
+    return with_ops(graph, {op.index: emptied(graph.ops[op.index]) for op in ops})

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
+from tclint.analysis.change import Change
 from tclint.config.settings import Settings
 from tclint.core.finding import Effect, GpuEffect, Location, Related
 from tclint.cost.estimate import Estimate, estimate
 from tclint.cost.scenario import Scenario
-from tclint.graph.dims.coupled import CoupledDims
+from tclint.graph.dims.coupled import CoupledDims, DimsUnresolved
 from tclint.graph.ops import Graph, Op, Site
 
 T = TypeVar("T")
@@ -29,6 +30,17 @@ def gpu_effect(before: Estimate, concerned: Iterable[int], gain_us: float) -> Gp
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Priced:
+    """What a change was found to gain."""
+
+    change: Change
+    """Kept so that its id stays its own."""
+    effect: Effect
+    own_gain_percent: tuple[float, ...]
+    """In the ops concerned alone, by GPU."""
+
+
 @dataclass
 class GraphContext:
     """One traced entry under the run's settings; estimates are computed once and kept."""
@@ -38,6 +50,8 @@ class GraphContext:
     target: str = ""
     _estimates: dict[Scenario, Estimate] = field(default_factory=dict, repr=False)
     _analyses: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False)
+    _effects: dict[tuple[int, frozenset[int]], _Priced] = field(default_factory=dict, repr=False)
+    """By the id of the change and the ops concerned."""
 
     @cached_property
     def scenarios(self) -> tuple[Scenario, ...]:
@@ -62,38 +76,60 @@ class GraphContext:
             self._estimates[scenario] = estimate(self.graph, scenario)
         return self._estimates[scenario]
 
-    def effect(
-        self,
-        cost_of: Iterable[int],
-        *,
-        graph: Graph | None = None,
-        change: Callable[[Scenario], Scenario] | None = None,
-        start: Callable[[Scenario], Scenario] | None = None,
-        work_ratio: float = 1.0,
-        only_concerned: bool = False,
-    ) -> Effect:
-        """Price a change of the graph, of the scenario, or of both, over the whole step on every GPU.
+    def after(self, change: Change) -> GraphContext:
+        """The model and its step with a change made.
+
+        Raises:
+            DimsUnresolved: it does not fit the model; the message says why.
+        """
+        graph: Graph | None = self.graph
+        if change.sizes:
+            graph = self.dims.resize(dict(change.sizes))
+        if change.edit is not None and graph is not None:
+            graph = change.edit(graph)
+        if graph is None:
+            raise DimsUnresolved(None, "the layers are not as the change takes them")
+        if graph is self.graph:
+            return self.with_settings(**change.settings)
+        return GraphContext(graph, replace(self.settings, **change.settings), self.target)
+
+    def effect(self, cost_of: Iterable[int], change: Change) -> Effect:
+        """Price a change over the whole step on every GPU.
 
         Args:
             cost_of: indices of the ops whose present time is the finding's `cost_us`.
-            graph: the changed graph; None: the same.
-            change: maps each scenario to the changed one; None: the same.
-            start: maps each scenario to the one that the change starts from, where a fix presupposes
-                another (a kernel that exists in channels_last only); None: the run's own.
-            work_ratio: samples per step of the changed graph over samples per step as it is, for changes
-                of the batch: the changed step's time is then that of the same number of samples.
-            only_concerned: count what these ops gain and not what the change does elsewhere.
+            change: what is changed.
+
+        Raises:
+            DimsUnresolved: it does not fit the model.
         """
-        concerned = frozenset(cost_of)
+        return self._priced(frozenset(cost_of), change).effect
+
+    def own_gain_percent(self, ops: Iterable[int], change: Change) -> float:
+        """What a change gains in these ops alone, in percent of the step, on the GPU where it is most.
+
+        Raises:
+            DimsUnresolved: it does not fit the model.
+        """
+        return max(self._priced(frozenset(ops), change).own_gain_percent, default=0.0)
+
+    def _priced(self, concerned: frozenset[int], change: Change) -> _Priced:
+        known = self._effects.get((id(change), concerned))
+        if known is not None:
+            return known
+        present = self.with_settings(**change.presupposes) if change.presupposes else self
+        changed = present.after(change)
         per_gpu: dict[str, GpuEffect] = {}
-        for scenario in (start(own) if start else own for own in self.scenarios):
-            before = self.estimate(scenario)
-            after = estimate(graph or self.graph, change(scenario) if change else scenario)
-            gain_us = before.step_time_us - after.step_time_us / work_ratio
-            if only_concerned:
-                gain_us = before.time_of_us(concerned) - after.time_of_us(concerned) / work_ratio
+        own_gain_percent = []
+        for own, other in zip(present.scenarios, changed.scenarios, strict=True):
+            before, after = present.estimate(own), changed.estimate(other)
+            gain_us = before.step_time_us - after.step_time_us / change.samples
             per_gpu[before.gpu.id] = gpu_effect(before, concerned, gain_us)
-        return Effect(per_gpu=per_gpu, op_indices=tuple(sorted(concerned)))
+            own_us = before.time_of_us(concerned) - after.time_of_us(concerned) / change.samples
+            own_gain_percent.append(before.percent_of_step(own_us))
+        effect = Effect(per_gpu=per_gpu, op_indices=tuple(sorted(concerned)))
+        found = self._effects[id(change), concerned] = _Priced(change, effect, tuple(own_gain_percent))
+        return found
 
     def location(self, op: Op) -> Location:
         """Where the user would edit: the line that constructed the op's layer, else the line that called
@@ -121,9 +157,11 @@ class GraphContext:
         known = site or Site(self.target.rsplit(":", 1)[0], 1)
         return Location(path=known.path, line=known.line, module_path=module_path or None)
 
-    def with_settings(self, **changes: object) -> GraphContext:
+    def with_settings(self, **changes: Any) -> GraphContext:
         """The same graph under other settings; prices and coupled dims, which hang on neither, are shared."""
-        settings = replace(self.settings, **changes)  # type: ignore[arg-type]
+        if all(getattr(self.settings, name) == value for name, value in changes.items()):
+            return self
+        settings = replace(self.settings, **changes)
         context = GraphContext(self.graph, settings, self.target, self._estimates)
         if "dims" in self.__dict__:
             context.__dict__["dims"] = self.dims

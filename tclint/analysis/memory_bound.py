@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tclint.analysis.change import COMPILED
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.layers import indices_of
-from tclint.analysis.what_if.scenarios import compiled
 from tclint.graph.ops.op import GEMM_KINDS
 
 MOVING_KINDS = ("norm", "pool", "softmax", "elementwise", "reduction")
@@ -19,8 +19,9 @@ def is_memory_bound(context: GraphContext) -> bool:
     """
     moving = indices_of(op for op in context.graph.ops if op.kind in MOVING_KINDS)
     products = indices_of(op for op in context.graph.ops if op.kind in GEMM_KINDS)
-    for scenario in context.scenarios if products else ():
-        estimates = [context.estimate(priced) for priced in (scenario, compiled(scenario))]
+    compiled = context.with_settings(**COMPILED.settings)
+    for scenarios in zip(context.scenarios, compiled.scenarios, strict=True) if products else ():
+        estimates = [context.estimate(scenario) for scenario in scenarios]
         if all(
             estimate.time_of_us(moving)
             > estimate.time_of_us(products)

@@ -146,3 +146,10 @@ class Finding:
         identity = self.identity or self.location.module_path or self.message
         parts = "\0".join((self.code, self.location.path, identity))
         return hashlib.sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    @property
+    def key(self) -> str | tuple[str, str, int]:
+        """What tells it from others of a model: its fingerprint, or its line where that is of a message."""
+        if self.identity or self.location.module_path:
+            return self.fingerprint
+        return self.code, self.location.path, self.location.line

@@ -171,7 +171,7 @@ def _prepare(graph: Graph, scenario: Scenario, run: Running) -> _Step:
     if found is not None and found.source is graph:
         return found
     layout = scenario.layout
-    if scenario.compiled and layout == "as_traced" and turns_channels_last(graph, mode):
+    if scenario.compiled and layout != "channels_last" and turns_channels_last(graph, mode):
         layout = "channels_last"
     applied = apply_precision(apply_layout(graph, layout), run.precision, mode)
     assumptions = _said_of_dtypes(graph, run)

@@ -88,7 +88,7 @@ def explain_target(
         TargetError: it could not be built or traced.
     """
     from tclint.analysis.graph_context import GraphContext
-    from tclint.analysis.what_if.scenarios import with_fitting_batch
+    from tclint.analysis.what_if.fitting_batch import with_fitting_batch
     from tclint.tracing import trace_targets
 
     settings = settings.in_phase()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import REPORTED_PRECISIONS, Settings
 from tclint.core.finding import Finding
-from tclint.core.rule import apply_rule
 from tclint.core.units import percent_text, time_text
 from tclint.engine.report import Entry, Metrics, PlannedFix
 from tclint.engine.run_cost import RunCost
@@ -30,9 +29,10 @@ def check_graph(
     result: TraceResult, rules: Sequence[GraphRule], settings: Settings
 ) -> tuple[Entry, list[Finding], GraphContext]:
     """The entry of a traced model, its findings, and the context that priced them."""
+    from tclint.analysis.advice import advice
     from tclint.analysis.graph_context import GraphContext
     from tclint.analysis.what_if.comparisons import WhatIf, batch_limits
-    from tclint.analysis.what_if.scenarios import with_fitting_batch
+    from tclint.analysis.what_if.fitting_batch import with_fitting_batch
     from tclint.engine.model_facts import aligned_flops_percent, graph_hash
     from tclint.graph.lowering.step import forward_flops
 
@@ -52,11 +52,7 @@ def check_graph(
     for scenario in context.scenarios:
         context.estimate(scenario)  # remembered; the rules ask for it
     priced = time.perf_counter()
-    found = [
-        replace(finding, target=result.entry)
-        for rule in rules
-        for finding in apply_rule(rule, context, context.root_location())
-    ]
+    found = [replace(finding, target=result.entry) for rule in rules for finding in advice(rule, context)]
     found = with_origins([in_doubt(finding) for finding in found], graph)
     ruled = time.perf_counter()
     metrics = {}

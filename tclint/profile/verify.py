@@ -130,23 +130,17 @@ def _change_of(trace: TraceResult, settings: Settings, code: str) -> dict[str, o
     from tclint.engine.rule_registry import Selection
 
     rules = [rule for rule in Selection(settings).rules if isinstance(rule, GraphRule)]
-    _, findings, context = check_graph(trace, rules, settings)
+    _, findings, _ = check_graph(trace, rules, settings)
     own = [one for one in findings if one.code == code.upper()]
     if not own:
         codes = sorted({one.code for one in findings})
         raise UsageError(
             f"{trace.target} has no finding {code}; it has {listed(codes, 12) if codes else 'none'}."
         )
-    before = context.scenarios[0]
     for one in own:
         change = one.change
-        if isinstance(change, Change) and change.scenario and not change.sizes and not change.edit:
-            after = change.scenario(before)
-            changed = {
-                name: getattr(after, name)
-                for name in _MADE_HERE
-                if getattr(after, name) != getattr(before, name)
-            }
+        if isinstance(change, Change) and not change.sizes and not change.edit:
+            changed = {name: value for name, value in change.settings.items() if name in _MADE_HERE}
             if changed and changed.get("precision") not in NOT_RUN:
                 return changed
     raise UsageError(

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import tclint
-from tclint.analysis.change import Change
+from tclint.analysis.change import COMPILED, Change
 from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.what_if.scenarios import compiled
 from tclint.config.settings import Settings
 from tclint.engine.fixes.planner import _Planner
 from tclint.engine.fixes.proof import Proof, key_of, other_interface, step_times_us
@@ -42,10 +41,10 @@ def problem(graph: Graph, change: Change | None) -> str | None:
 
 def test_a_fix_that_gained_as_much_before_is_not_new() -> None:
     padded, other = traced(2056), traced(2056, activations=4)
-    assert problem(padded, Change(scenario=compiled)) is None
+    assert problem(padded, COMPILED) is None
     assert problem(padded, Change(edit=lambda graph: graph)) == "X001 new would be new at a.py:1: m"
     assert problem(padded, None) == "X001 new would be new at a.py:1: m"
-    assert problem(other, Change(scenario=compiled)) == "X001 new would be new at a.py:1: m"
+    assert problem(other, COMPILED) == "X001 new would be new at a.py:1: m"
 
 
 def test_more_than_planned_is_as_good_only_where_it_may_be() -> None:

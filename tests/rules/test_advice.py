@@ -14,6 +14,7 @@ from torch import Tensor, empty, nn
 
 import tclint
 from tclint.analysis.attention import attention_blocks
+from tclint.analysis.change import CHANNELS_LAST, Change, resize
 from tclint.analysis.gradient_order import sending_order
 from tclint.analysis.latency import LATENCY_BOUND_PERCENT, latency_bound
 from tclint.analysis.layers import is_depthwise, layers_phrase, module_pattern, width_dims
@@ -24,7 +25,6 @@ from tclint.analysis.what_if.layer_edits import (
     with_input_channels,
     without_bias,
 )
-from tclint.analysis.what_if.scenarios import channels_last
 from tclint.analysis.widths.alignment import is_misaligned, largest_power_of_two_in, round_up
 from tclint.analysis.widths.bounds import alignment_gain_percent
 from tclint.analysis.widths.interfaces import is_given, with_input_widths
@@ -102,16 +102,16 @@ def test_written_out_attention_is_found_with_its_lengths() -> None:
     assert [op.kind for op in blocks[0].ops] == ["matmul", "softmax", "matmul"]
 
 
-def test_effect_counts_only_what_it_is_told_to() -> None:
+def test_a_change_is_priced_from_where_it_starts_and_per_sample() -> None:
     graph = trace_fixture("resnet50")
     context = context_of(graph, gpus=("a100",))
-    [whole] = context.effect((0,), change=channels_last).per_gpu.values()
-    [alone] = context.effect((0,), change=channels_last, only_concerned=True).per_gpu.values()
-    assert 0 < alone.gain_us < whole.gain_us
-    [nothing] = context.effect((0,), start=channels_last, change=channels_last).per_gpu.values()
+    [whole] = context.effect((0,), CHANNELS_LAST).per_gpu.values()
+    assert 0 < context.own_gain_percent((0,), CHANNELS_LAST) < whole.gain_percent
+    again = replace(CHANNELS_LAST, presupposes=CHANNELS_LAST.settings)
+    [nothing] = context.effect((0,), again).per_gpu.values()
     assert nothing.gain_us == 0
     # The same step for half of the samples is half as good.
-    [half] = context.effect((0,), work_ratio=0.5).per_gpu.values()
+    [half] = context.effect((0,), Change(samples=0.5)).per_gpu.values()
     assert half.gain_percent == pytest.approx(-100)
 
 
@@ -136,7 +136,7 @@ def test_the_bound_is_no_less_than_what_padding_gains_and_zero_when_aligned() ->
     odd, even = context_of(build(4001), gpus=("a100",)), context_of(build(4096), gpus=("a100",))
     group = odd.dims.group_of_parameter("0.weight", 0)
     assert group is not None
-    [gain] = odd.effect((0, 1), graph=odd.dims.resize({group: 4008})).per_gpu.values()
+    [gain] = odd.effect((0, 1), resize({group: 4008})).per_gpu.values()
     [bound] = alignment_gain_percent(odd, (0, 1), (8,)).values()
     assert 0 < gain.gain_percent <= bound + 0.5
     assert alignment_gain_percent(even, (0, 1), (8,)) == {"a100-sxm4-80gb": 0.0}

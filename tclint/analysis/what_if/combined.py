@@ -7,16 +7,14 @@ priced again on the changed model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tclint.analysis.change import Change, Edit
+from tclint.analysis.change import Change, together
 from tclint.analysis.graph_context import GraphContext
 from tclint.core.finding import Finding
-from tclint.cost.estimate import Estimate, estimate
-from tclint.cost.scenario import Scenario
-from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
-from tclint.graph.ops import Graph
+from tclint.cost.estimate import Estimate
+from tclint.graph.dims.coupled import DimsUnresolved
 
 _EVALUATIONS_PER_FIX = 4
 """How often a fix is priced at most, on average: each time takes as long as pricing the model."""
@@ -44,40 +42,6 @@ class CombinedFix:
     """Those that change the step, in their order."""
 
 
-@dataclass(slots=True)
-class _Plan:
-    """Changes that go together."""
-
-    sizes: dict[DimGroup, int] = field(default_factory=dict)
-    edits: list[Edit] = field(default_factory=list)
-    scenarios: list[Callable[[Scenario], Scenario]] = field(default_factory=list)
-
-    def with_change(self, change: Change) -> _Plan:
-        """Where two changes give one group a size, the first stays: it gains more."""
-        edits = [change.edit] if change.edit else []
-        scenarios = [change.scenario] if change.scenario else []
-        return _Plan(dict(change.sizes) | self.sizes, self.edits + edits, self.scenarios + scenarios)
-
-    def graph(self, context: GraphContext) -> Graph | None:
-        """The changed graph; None where a change does not fit the model with the others made."""
-        try:
-            graph: Graph | None = context.dims.resize(self.sizes) if self.sizes else context.graph
-        except DimsUnresolved:
-            return None
-        for edit in self.edits:
-            graph = None if graph is None else edit(graph)
-        return graph
-
-    def estimates(self, context: GraphContext, graph: Graph) -> list[Estimate]:
-        priced = []
-        for scenario in context.scenarios:
-            changed = scenario
-            for change in self.scenarios:
-                changed = change(changed)
-            priced.append(estimate(graph, changed))
-        return priced
-
-
 def all_fixes(
     context: GraphContext,
     findings: Sequence[Finding],
@@ -93,29 +57,27 @@ def all_fixes(
         others: findings that alone gain less than `min_gain_percent` of the step; their fixes are made if
             they gain as much after others.
     """
-    known = [(f.effect.best_gain_percent or 0.0, f) for f in findings if f.change]
+    known = [(f.effect.best_gain_percent or 0.0, f) for f in findings if _joins(f)]
     queue = [(gain, f) for gain, f in known if gain > 0.0]
-    waiting = [f for gain, f in known if gain <= 0.0] + [f for f in others if f.change]
+    waiting = [f for gain, f in known if gain <= 0.0] + [f for f in others if _joins(f)]
     free = {id(f) for _, f in queue}
     if not queue:
         return None
     left = _EVALUATIONS_PER_FIX * (len(queue) + len(waiting))
-    plan = _Plan()
     best = [context.estimate(scenario) for scenario in context.scenarios]
     made: list[Finding] = []
     steps: list[FixStep] = []
 
-    def gain_of(finding: Finding) -> tuple[float, _Plan, list[Estimate]] | None:
+    def gain_of(finding: Finding) -> tuple[float, list[Estimate]] | None:
         """Percent of the step that it gains now; None where it does not fit, or gains too little."""
-        assert isinstance(finding.change, Change)
-        tried = plan.with_change(finding.change)
-        graph = tried.graph(context)
-        if graph is None:
+        try:
+            changed = context.after(together([change_of(one) for one in (*made, finding)]))
+        except DimsUnresolved:
             return None
-        priced = tried.estimates(context, graph)
+        priced = [changed.estimate(scenario) for scenario in changed.scenarios]
         gain = 100.0 * (1.0 - _relative_time(priced, best))
         least = 0.0 if id(finding) in free else min_gain_percent
-        return (gain, tried, priced) if gain >= least else None
+        return (gain, priced) if gain >= least else None
 
     tried_with = -1
     while left > 0:
@@ -140,12 +102,12 @@ def all_fixes(
         if found is None:
             waiting.append(finding)
             continue
-        gain, tried, priced = found
+        gain, priced = found
         if queue and gain < queue[0][0]:
             queue.append((gain, finding))
             continue
         changes = _times(priced) != _times(best)
-        plan, best = tried, priced
+        best = priced
         made.append(finding)
         if changes:
             ready = {price.gpu.id: price.readiness_percent for price in best}
@@ -154,6 +116,16 @@ def all_fixes(
         return None
     ready = {price.gpu.id: price.readiness_percent for price in best}
     return CombinedFix(_times(best), ready, tuple(made), tuple(steps))
+
+
+def _joins(finding: Finding) -> bool:
+    return isinstance(finding.change, Change) and not finding.change.is_of_batch
+
+
+def change_of(finding: Finding) -> Change:
+    """The change of a finding that has one."""
+    assert isinstance(finding.change, Change)
+    return finding.change
 
 
 def _times(priced: Sequence[Estimate]) -> dict[str, float]:

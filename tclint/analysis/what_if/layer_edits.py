@@ -7,11 +7,11 @@ go through CoupledDims. The ops that an edit names are looked up by index, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import prod
 
-from tclint.analysis.layers import consumers
+from tclint.analysis.layers import consumers, groups_of
 from tclint.graph.ops import Graph, Op, TensorSpec, channels_last_strides, contiguous_strides
 
 
@@ -88,15 +88,24 @@ def cast_by_hand(graph: Graph, ops: Iterable[Op]) -> Graph:
 
 def ungrouped(graph: Graph, ops: Iterable[Op]) -> Graph:
     """The convolutions with groups=1 and otherwise the same channels."""
+    return _regrouped(graph, ops, lambda _: 1)
+
+
+def regrouped(graph: Graph, ops: Iterable[Op], times: int) -> Graph:
+    """The convolutions with that many groups as one, else with groups=1, and the same channels."""
+    return _regrouped(graph, ops, lambda groups: groups // times if groups % times == 0 else 1)
+
+
+def _regrouped(graph: Graph, ops: Iterable[Op], groups: Callable[[int], int]) -> Graph:
     changed = {}
     for op in (graph.ops[op.index] for op in ops):
-        source, weight = op.input("input"), op.input("weight")
-        if source is None or weight is None:
+        weight = op.input("weight")
+        if weight is None:
             continue
+        before, after = groups_of(op), groups(groups_of(op))
         # A transposed convolution stores [C_in, C_out / groups], a forward one [C_out, C_in / groups].
-        full = op.outputs[0].shape[1] if "transpose" in op.name else source.shape[1]
-        dense = with_input(op, "weight", resized(weight, 1, full))
-        changed[op.index] = replace(dense, attributes={**op.attributes, "groups": 1})
+        wider = with_input(op, "weight", resized(weight, 1, weight.shape[1] * before // after))
+        changed[op.index] = replace(wider, attributes={**op.attributes, "groups": after})
     return with_ops(graph, changed)
 
 

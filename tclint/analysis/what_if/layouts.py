@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
+from tclint.analysis.change import CHANNELS_LAST, Change
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.layers import consumers
 from tclint.analysis.what_if.layer_edits import emptied, with_ops
-from tclint.analysis.what_if.scenarios import channels_last
-from tclint.core.finding import Effect
 from tclint.cost.transforms.layout import apply_layout
 from tclint.graph.ops import Graph, Op
 
@@ -46,19 +46,23 @@ def breaks_in(graph: Graph) -> tuple[Op, ...]:
     return tuple(found)
 
 
-def price_of_breaks(context: GraphContext, ops: Sequence[Op]) -> Effect:
-    """What the channels_last step gains once these ops keep the format.
+def kept_format(ops: Sequence[Op]) -> Change:
+    """These ops of a channels_last step keep the format.
 
     A contiguous() of its own is left out; anything else is taken to run as it does, on NHWC images.
     """
-    left_out = {op.index: emptied(op) for op in ops if op.name in ("contiguous", "clone")}
-    kept = apply_layout(context.graph, "channels_last", frozenset(op.index for op in ops))
-    changed = {index: replace(op, outputs=kept.ops[index].outputs) for index, op in left_out.items()}
-    return context.effect(
-        [op.index for op in ops],
-        graph=with_ops(kept, changed),
-        start=channels_last,
-        change=lambda scenario: replace(scenario, layout="as_traced"),
+    return Change(
+        edit=partial(_with_format_kept, indices=frozenset(op.index for op in ops)),
+        settings={"layout": "as_traced"},
+        presupposes=CHANNELS_LAST.settings,
+    )
+
+
+def _with_format_kept(graph: Graph, indices: frozenset[int]) -> Graph:
+    kept = apply_layout(graph, "channels_last", indices)
+    left_out = (graph.ops[index] for index in indices if graph.ops[index].name in ("contiguous", "clone"))
+    return with_ops(
+        kept, {op.index: replace(emptied(op), outputs=kept.ops[op.index].outputs) for op in left_out}
     )
 
 

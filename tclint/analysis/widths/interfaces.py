@@ -28,11 +28,11 @@ from tclint.analysis.layers import (
     width_dims,
     worth_pricing,
 )
+from tclint.analysis.options import best_option, priced
 from tclint.analysis.what_if.layer_edits import resized, with_input_channels, with_ops
 from tclint.analysis.widths.alignment import efficient_multiple, is_misaligned, padding_multiples, round_up
 from tclint.analysis.widths.bounds import alignment_gain_percent
-from tclint.analysis.widths.padding import mean_gain_percent
-from tclint.core.finding import Effect, Finding, Fix
+from tclint.core.finding import Finding, Fix
 from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Graph, Op, TensorSpec
 
@@ -82,20 +82,17 @@ def interface_findings(rule: GraphRule, context: GraphContext, kind: str) -> Ite
             continue
         bound = alignment_gain_percent(context, concerned, (multiple,))
         if max(bound.values()) >= context.settings.min_gain_percent / 2:
-            yield _finding(rule, context, ops, [given[op.index] for op in ops])
+            yield from _finding(rule, context, ops, [given[op.index] for op in ops])
 
 
-def _finding(rule: GraphRule, context: GraphContext, ops: Sequence[Op], dims: Sequence[OpDim]) -> Finding:
+def _finding(
+    rule: GraphRule, context: GraphContext, ops: Sequence[Op], dims: Sequence[OpDim]
+) -> Iterator[Finding]:
     concerned = indices_of(ops)
-    priced: dict[int, tuple[dict[int, int], Effect]] = {}
-    for multiple in padding_multiples(context.settings.precision):
-        sizes = {dim.op.index: round_up(dim.size, multiple) for dim in dims}
-        if any(size > 1.5 * dim.size for size, dim in zip(sizes.values(), dims, strict=True)) and priced:
-            break
-        effect = context.effect(concerned, graph=with_input_widths(context.graph, sizes))
-        priced[multiple] = sizes, effect
-    best = max(priced, key=lambda multiple: mean_gain_percent(priced[multiple][1]))
-    sizes, effect = priced[best]
+    best = best_option(context, priced(context, concerned, _widths(context, dims)))
+    if best is None:
+        return
+    sizes, effect = best.what, best.effect
     first = costliest(context, ops)
     location = context.location(first)
     pairs = sorted({(dim.size, sizes[dim.op.index]) for dim in dims})
@@ -107,7 +104,7 @@ def _finding(rule: GraphRule, context: GraphContext, ops: Sequence[Op], dims: Se
     where = (
         "append a block of zeros to the concatenation" if is_sum else "append zeros where the data is made"
     )
-    return rule.finding(
+    yield rule.finding(
         location,
         f"{role} {', '.join(str(size) for size, _ in pairs[:4])} is {whose}, not a multiple of "
         f"{efficient_multiple(context.settings.precision)}: {layers}; padding the input with zeros {shown} "
@@ -127,9 +124,18 @@ def _finding(rule: GraphRule, context: GraphContext, ops: Sequence[Op], dims: Se
             *related_sites([op.construct_site for op in ops], location, "reads the same input"),
         ),
         identity=f"input {first.module_path}",
-        change=Change(edit=partial(with_input_widths, sizes=sizes)),
+        change=best.change,
         level="info",
     )
+
+
+def _widths(context: GraphContext, dims: Sequence[OpDim]) -> Iterator[tuple[dict[int, int], Change]]:
+    """The padded widths by op, and the change that gives them."""
+    for position, multiple in enumerate(padding_multiples(context.settings.precision)):
+        sizes = {dim.op.index: round_up(dim.size, multiple) for dim in dims}
+        if position and any(sizes[dim.op.index] > 1.5 * dim.size for dim in dims):
+            break
+        yield sizes, Change(edit=partial(with_input_widths, sizes=sizes))
 
 
 def with_input_widths(graph: Graph, sizes: Mapping[int, int]) -> Graph:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from tclint.analysis.attention import AttentionBlock, attention_blocks
 from tclint.analysis.change import Change, resize
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.layers import operand_positions
+from tclint.analysis.options import best_option, priced
 from tclint.analysis.widths.alignment import ampere_multiple, largest_power_of_two_in, padding_multiples
 from tclint.core.finding import Effect
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
@@ -71,9 +72,6 @@ def _places(block: AttentionBlock) -> tuple[tuple[int, int], tuple[int, int]]:
     return (first.index, queries[0]), (last.index, values[1])
 
 
-_SAME_GAIN = 0.05
-"""Gains that differ by less than this part are equal: held-out errors of the cost model are larger."""
-
 _MAX_GROWTH = 1.5
 """A dim that would have to grow by more than this is too narrow to be called misaligned."""
 
@@ -128,7 +126,6 @@ def best_padding(
     them the other dims of the same size that the author may choose. Among paddings of equal gain the guides'
     preferred multiple wins.
     """
-    concerned = tuple(cost_of)
     multiples = multiples or padding_multiples(context.settings.precision)
     if not multiples:
         return Effect(unknown=f"{context.settings.precision} has no alignment to pad to")
@@ -136,34 +133,44 @@ def best_padding(
     if not movable:
         return Effect(unknown=reasons[0] if reasons else "nothing is known about what depends on this dim")
     movable = _with_the_same_width(context, movable, multiples[0])
-    tried: dict[_Sizes, tuple[dict[DimGroup, int], Effect]] = {}
+    tried = priced(context, cost_of, _paddings(context, movable, multiples, reasons), reasons)
+    wanted = ampere_multiple(context.settings.precision) or 1
+
+    def alignment(sizes: _Sizes) -> tuple[int, int]:
+        aligned = min(min(largest_power_of_two_in(size), wanted) for _, size in sizes)
+        return aligned, -sum(size for _, size in sizes)
+
+    best = best_option(context, tried, alignment)
+    if best is None:
+        return Effect(unknown=reasons[0] if reasons else "no larger size fits")
+    return Padding(
+        best.what,
+        best.effect,
+        best.change,
+        tuple(dict.fromkeys(reasons)),
+        tuple((option.what, option.gain_percent) for option in tried),
+    )
+
+
+def _paddings(
+    context: GraphContext, groups: Sequence[DimGroup], multiples: tuple[int, ...], reasons: list[str]
+) -> Iterator[tuple[_Sizes, Change]]:
+    """Distinct (present, padded) sizes and the change that gives them, by multiple."""
+    seen: set[_Sizes] = set()
     for multiple in multiples:
-        changes = padded_sizes(context, movable, multiple)
+        changes = padded_sizes(context, groups, multiple)
         sizes = tuple(sorted({(group.size, size) for group, size in changes.items() if group.size != size}))
-        if not sizes or sizes in tried:
+        if not sizes or sizes in seen:
             continue
-        if tried and any(size > _MAX_GROWTH * present for present, size in sizes):
+        if seen and any(size > _MAX_GROWTH * present for present, size in sizes):
             break
         try:
-            changed = context.dims.resize(changes)
-            more = with_equal_heads(context, changes, changed)
-            if len(more) > len(changes):
-                changes, changed = more, context.dims.resize(more)
+            changes = with_equal_heads(context, changes, context.dims.resize(changes))
         except DimsUnresolved as error:
             reasons.append(str(error))
             continue
-        tried[sizes] = changes, context.effect(concerned, graph=changed)
-    if not tried:
-        return Effect(unknown=reasons[0] if reasons else "no larger size fits")
-    sizes = _preferred({sizes: effect for sizes, (_, effect) in tried.items()}, context)
-    changes, effect = tried[sizes]
-    return Padding(
-        sizes,
-        effect,
-        resize(changes),
-        tuple(dict.fromkeys(reasons)),
-        tuple((sizes, mean_gain_percent(effect)) for sizes, (_, effect) in tried.items()),
-    )
+        seen.add(sizes)
+        yield sizes, resize(changes)
 
 
 def padded_sizes(context: GraphContext, groups: Sequence[DimGroup], multiple: int) -> dict[DimGroup, int]:
@@ -214,25 +221,6 @@ def _without_repetition(groups: Sequence[DimGroup]) -> list[DimGroup]:
         key = tuple(sorted(root.id for root in group.roots)) if group.composite else (group.id,)
         found.setdefault(key, group)
     return list(found.values())
-
-
-def mean_gain_percent(effect: Effect) -> float:
-    """Over the GPUs: a change is chosen for all of them."""
-    gains = [gain.gain_percent for gain in effect.per_gpu.values()]
-    return sum(gains) / len(gains) if gains else 0.0
-
-
-def _preferred(tried: dict[_Sizes, Effect], context: GraphContext) -> _Sizes:
-    best = max(mean_gain_percent(effect) for effect in tried.values())
-    tolerance = _SAME_GAIN * abs(best)
-    equal = [sizes for sizes, effect in tried.items() if mean_gain_percent(effect) >= best - tolerance]
-    wanted = ampere_multiple(context.settings.precision) or 1
-
-    def alignment(sizes: _Sizes) -> tuple[int, int]:
-        aligned = min(min(largest_power_of_two_in(size), wanted) for _, size in sizes)
-        return aligned, -sum(size for _, size in sizes)
-
-    return max(equal, key=alignment)
 
 
 def _resizable(

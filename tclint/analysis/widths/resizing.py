@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tclint.analysis.change import Change, resize
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.layers import gain_phrase
-from tclint.analysis.widths.padding import mean_gain_percent
+from tclint.analysis.options import Option, best_option, priced
+from tclint.analysis.what_if.comparisons import batch_limits
 from tclint.core.finding import Effect
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
 from tclint.graph.lowering.step import forward_flops
@@ -34,37 +36,33 @@ class Resizing:
 
 
 def best_resizing(
-    context: GraphContext,
-    candidates: Iterable[Mapping[DimGroup, int]],
-    cost_of: Sequence[int],
+    context: GraphContext, candidates: Iterable[Mapping[DimGroup, int]], cost_of: Sequence[int]
 ) -> Resizing | None:
     """The candidate that gains most over the work it saves; None where none can be resized.
 
     A smaller model is faster anyway: what counts is how much faster than its size explains.
     """
-    best: Resizing | None = None
-    for changes in candidates:
-        try:
-            changed = context.dims.resize(changes)
-        except DimsUnresolved:
-            continue
-        flops = forward_flops(context.graph)
-        saved_percent = 100.0 * (flops - forward_flops(changed)) / flops if flops else 0.0
-        sizes = tuple(sorted({(group.size, size) for group, size in changes.items()}))
-        effect = context.effect(cost_of, graph=changed)
-        found = Resizing(sizes, effect, resize(changes), saved_percent)
-        if best is None or _surplus(found) > _surplus(best):
-            best = found
-    return best
+    flops = forward_flops(context.graph)
+
+    def options() -> Iterator[tuple[float, Change]]:
+        for sizes in candidates:
+            try:
+                changed = context.dims.resize(dict(sizes))
+            except DimsUnresolved:
+                continue
+            yield 100.0 * (flops - forward_flops(changed)) / flops if flops else 0.0, resize(sizes)
+
+    tried = priced(context, cost_of, options())
+    best = best_option(context, tried, worth=lambda option: option.gain_percent - max(option.what, 0.0))
+    if best is None:
+        return None
+    sizes = tuple(sorted({(group.size, size) for group, size in best.change.sizes}))
+    return Resizing(sizes, best.effect, best.change, best.what)
 
 
 def surplus_percent(resizing: Resizing) -> float:
     """Gain of the step on the best GPU beyond the share of the work that is saved."""
     return (resizing.effect.best_gain_percent or 0.0) - max(resizing.flops_percent, 0.0)
-
-
-def _surplus(resizing: Resizing) -> float:
-    return mean_gain_percent(resizing.effect) - max(resizing.flops_percent, 0.0)
 
 
 def the_batch(context: GraphContext) -> tuple[DimGroup, ...] | str:
@@ -76,35 +74,49 @@ def the_batch(context: GraphContext) -> tuple[DimGroup, ...] | str:
     return batches or "no leading dim of an input is a batch"
 
 
-def larger_batch(context: GraphContext, times: int, cost_of: Sequence[int]) -> tuple[Effect, str]:
-    """What a batch that many times as large gains per sample in some ops, and the clause that says so."""
+_STEP = 4
+"""Times a batch is raised until it is enough."""
+_MOST_BATCH = 1 << 16
+"""Where the memory of a batch is not known."""
+
+
+def larger_batch(
+    context: GraphContext, times: float, cost_of: Sequence[int], is_enough: Callable[[GraphContext], bool]
+) -> tuple[Effect, str, Change | None] | None:
+    """What the first larger batch that is enough gains per sample, its clause, and the change.
+
+    Where none that fits the GPU is enough, it is the smallest of those that gain most; None where none gains
+    what a report lists.
+
+    Args:
+        context: the model.
+        times: the present batch from which on to try.
+        cost_of: ops whose time is concerned.
+        is_enough: of the model at another batch, whether there is no more to ask for.
+    """
     batches = the_batch(context)
     if isinstance(batches, str):
-        return Effect(unknown=batches), ""
-    best = best_batch(context, batches, (batches[0].size * times,), cost_of)
-    if isinstance(best, str):
-        return Effect(unknown=best), ""
-    return best.effect, f"; per sample, a batch of {best.phrase()} {gain_phrase(best.effect)}"
-
-
-def best_batch(
-    context: GraphContext, batches: Sequence[DimGroup], sizes: Iterable[int], cost_of: Sequence[int]
-) -> Resizing | str:
-    """The batch whose samples take the least time in the ops of `cost_of`; else why there is none.
-
-    Gains are those of the present number of samples, and of these ops alone: a larger batch also spreads
-    the optimizer's time over more samples, which is no finding.
-    """
-    best: Resizing | None = None
-    reason = "there is no other batch to try"
-    for size in sizes:
-        present = batches[0].size
+        return Effect(unknown=batches), "", None
+    limits = (batch_limits(context, scenario).largest for scenario in context.scenarios)
+    most = min((limit for limit in limits if limit), default=_MOST_BATCH)
+    size, tried = math.ceil(batches[0].size * times), list[Option[int]]()
+    enough: Option[int] | None = None
+    while size <= most and enough is None:
+        change = batch_change(batches, size)
         try:
-            changed = context.dims.resize(dict.fromkeys(batches, size))
+            tried.append(Option(size, change, context.effect(cost_of, change)))
+            enough = tried[-1] if is_enough(context.after(change)) else None
         except DimsUnresolved as error:
-            reason = str(error)
-            continue
-        effect = context.effect(cost_of, graph=changed, work_ratio=size / present, only_concerned=True)
-        if best is None or mean_gain_percent(effect) > mean_gain_percent(best.effect):
-            best = Resizing(((present, size),), effect, resize(dict.fromkeys(batches, size)), 0.0)
-    return reason if best is None else best
+            return Effect(unknown=str(error)), "", None
+        size *= _STEP
+    best = enough or best_option(context, tried, liked=lambda size: -size)
+    # What the ops do not gain themselves is the optimizer's time, spread over more samples: no finding.
+    if best is None or context.own_gain_percent(cost_of, best.change) < context.settings.min_gain_percent:
+        return None
+    words = f"; per sample, a batch of {batches[0].size} -> {best.what} {gain_phrase(best.effect)}"
+    return best.effect, words, best.change
+
+
+def batch_change(batches: Sequence[DimGroup], size: int) -> Change:
+    """Another batch, whose step is compared per sample."""
+    return replace(resize(dict.fromkeys(batches, size)), samples=size / batches[0].size)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tclint.analysis.change import Change
+from tclint.analysis.change import Change, together
 from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.what_if.combined import FixStep
+from tclint.analysis.what_if.combined import FixStep, change_of
 from tclint.config.settings import Settings
 from tclint.core.finding import Edit, Finding
-from tclint.cost.estimate import estimate
 from tclint.edits.sizes.candidates import Place
 from tclint.edits.sizes.unrun import Unrun
 from tclint.engine.fixes.copies import Copies
@@ -104,16 +103,8 @@ class Bench:
 
     def priced(self, graph: Graph, changes: Sequence[Change] = ()) -> dict[str, float]:
         """The predicted step, by GPU, with changes made that are none of sizes."""
-        for change in changes:
-            graph = (change.edit(graph) if change.edit else None) or graph
-        times = {}
-        for scenario in self.context.scenarios:
-            changed = scenario
-            for change in changes:
-                changed = change.scenario(changed) if change.scenario else changed
-            priced = estimate(graph, changed)
-            times[priced.gpu.id] = priced.step_time_us
-        return times
+        as_is = GraphContext(graph, self.context.settings, self.target)
+        return step_times_us(as_is.after(replace(together(changes), sizes=())))
 
     def priced_as_is(self, graph: Graph) -> dict[str, float]:
         """A traced step, by GPU, as its own calls of torch.compile have it."""
@@ -125,11 +116,6 @@ class Bench:
         return max(
             100.0 * (before_us[gpu] - after_us[gpu]) / time for gpu, time in self.proof.step_time_us.items()
         )
-
-
-def change_of(finding: Finding) -> Change:
-    assert isinstance(finding.change, Change)
-    return finding.change
 
 
 def places_of(step: FixStep) -> set[Place]:

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tclint.analysis.change import Change
+from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
-from tclint.analysis.what_if.combined import FixStep, all_fixes
+from tclint.analysis.what_if.combined import FixStep, all_fixes, change_of
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.core.finding import Edit, Finding
 from tclint.engine.check import Progress, relative_path
-from tclint.engine.fixes.bench import Bench, Made, Outcome, Refused, change_of, places_of
+from tclint.engine.fixes.bench import Bench, Made, Outcome, Refused, places_of
 from tclint.engine.fixes.calls import scaled_attention
 from tclint.engine.fixes.copies import Copies
 from tclint.engine.fixes.files import contents_of
@@ -233,11 +234,16 @@ class _Planner:
             outcome.reason = traced
             return made
         change, as_is = change_of(finding), bench.resized(made.sizes)
-        planned = (change.edit(as_is) if change.edit else None) or as_is
         changes = (*made.changes, change)
+        try:
+            planned = GraphContext(as_is, self._settings).after(replace(change, sizes=())).graph
+            priced_us = bench.priced(as_is, changes)
+        except DimsUnresolved as error:
+            outcome.reason = str(error)
+            return made
         planned_us = {
             gpu: time + made.cuts_us.get(gpu, 0.0) - made.saved_us.get(gpu, 0.0)
-            for gpu, time in bench.priced(as_is, changes).items()
+            for gpu, time in priced_us.items()
         }
         fixed = (*made.fixed, finding)
         outcome.reason = (

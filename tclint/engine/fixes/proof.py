@@ -6,13 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from tclint.analysis.advice import advice
 from tclint.analysis.change import Change
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
-from tclint.core.rule import apply_rule
-from tclint.cost.estimate import estimate
 from tclint.engine.check import relative_path
 from tclint.engine.model_pass import as_priced
 from tclint.graph.ops import Graph
@@ -94,18 +93,17 @@ class Proof:
     def _gained_before(self, finding: Finding, graph: Graph) -> bool:
         """Whether a fix gained as much time before, and only its share of a shorter step is larger."""
         change = finding.change
-        if not isinstance(change, Change) or change.scenario is None or change.sizes or change.edit:
+        if not isinstance(change, Change) or change.sizes or change.edit:
             return False
-        for scenario in self.context.scenarios:
-            gains = []
-            for one in (self.context.graph, graph):
-                as_is, changed = (estimate(one, item) for item in (scenario, change.scenario(scenario)))
-                gains.append(as_is.step_time_us - changed.step_time_us)
-            before_us, after_us = gains
-            step_us = self.step_time_us[self.context.estimate(scenario).gpu.id]
-            if 100.0 * (after_us - before_us) / step_us > TOLERANCE_PERCENT:
-                return False
-        return True
+        step_us, gained_us = self.step_time_us, []
+        for one in (self.context.graph, graph):
+            as_is = GraphContext(one, self.settings, self.target)
+            changed_us = step_times_us(as_is.after(change))
+            gained_us.append({gpu: time - changed_us[gpu] for gpu, time in step_times_us(as_is).items()})
+        before_us, after_us = gained_us
+        return all(
+            100.0 * (after_us[gpu] - before_us[gpu]) / step_us[gpu] <= TOLERANCE_PERCENT for gpu in step_us
+        )
 
     def paying(self, graph: Graph) -> frozenset[Key]:
         """The findings of a graph that gain enough to be listed, by their keys."""
@@ -129,11 +127,7 @@ def checked(
     """A traced graph as reports price it, and all its findings."""
     graph, settings = as_priced(graph, settings)
     context = GraphContext(graph, settings, target)
-    return context, [
-        replace(finding, target=target)
-        for rule in rules
-        for finding in apply_rule(rule, context, context.root_location())
-    ]
+    return context, [replace(finding, target=target) for rule in rules for finding in advice(rule, context)]
 
 
 def step_times_us(context: GraphContext) -> dict[str, float]:
@@ -149,11 +143,8 @@ def relative_finding(finding: Finding) -> Finding:
 
 
 def key_of(finding: Finding) -> Key:
-    """What a finding is known by: as its fingerprint, with the line where that has numbers of the message."""
-    finding = relative_finding(finding)
-    if finding.identity or finding.location.module_path:
-        return finding.fingerprint
-    return finding.code, finding.location.path, finding.location.line
+    """What a finding is known by, with its path as reports have it."""
+    return relative_finding(finding).key
 
 
 def other_interface(before: Graph, after: Graph, dropped: Collection[str] = ()) -> str | None:

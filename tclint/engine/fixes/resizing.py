@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tclint.analysis.change import Change, resize
-from tclint.analysis.what_if.combined import FixStep
+from tclint.analysis.what_if.combined import FixStep, change_of
 from tclint.analysis.widths.alignment import efficient_multiple, padding_multiples
 from tclint.analysis.widths.padding import padded_sizes
 from tclint.core.finding import Edit
 from tclint.edits.sizes.candidates import UNRELATED, Place, Sizes
 from tclint.edits.sizes.cuts import NoCut, head_name
 from tclint.edits.sizes.layers import layer_arguments, sets_of
-from tclint.engine.fixes.bench import Bench, Made, Refused, change_of, places_of
+from tclint.engine.fixes.bench import Bench, Made, Refused, places_of
 from tclint.engine.fixes.calls import cut_edits, other_than_cut, padded_heads
 from tclint.engine.fixes.plan import ByHand
 from tclint.engine.fixes.search import Found, Search, Trial, edits_of

@@ -1,13 +1,10 @@
-"""What-ifs of the circumstances: the same graph under another scenario, or with a batch that fits."""
+"""The same model with a batch that fits the GPU."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.latency import batch_is_assumed
 from tclint.analysis.what_if.comparisons import WhatIf, batch_limits
-from tclint.cost.scenario import Scenario
 from tclint.graph.dims.coupled import DimsUnresolved
 from tclint.graph.ops import Assumption
 
@@ -36,13 +33,3 @@ def with_fitting_batch(context: GraphContext) -> tuple[GraphContext, tuple[Assum
     said = f"batch: {batch}, because {present} does not fit into the memory of one {smallest}"
     fitting = GraphContext(graph, context.settings, context.target)
     return fitting, (Assumption(f"{said}; --batch sets another"),)
-
-
-def channels_last(scenario: Scenario) -> Scenario:
-    """Model and images in NHWC (NDHWC)."""
-    return replace(scenario, layout="channels_last")
-
-
-def compiled(scenario: Scenario) -> Scenario:
-    """The model under torch.compile."""
-    return replace(scenario, compiled=True)
