@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tclint.analysis.change import Change, resize
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Settings
 from tclint.core.finding import (
@@ -42,6 +43,7 @@ __all__ = [
     "Assignment",
     "Call",
     "CallEvent",
+    "Change",
     "Confidence",
     "DimsUnresolved",
     "Edit",
@@ -69,6 +71,7 @@ __all__ = [
     "TensorSpec",
     "dotted",
     "render",
+    "resize",
 ]
 
 

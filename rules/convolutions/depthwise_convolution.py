@@ -81,18 +81,18 @@ class DepthwiseConv(GraphRule):
         for ops in by_line(limited).values():
             best = best_option(context, priced(context, indices_of(ops), _dense(context, ops)))
             if best is not None and best.gain_percent > 0.0:  # on the mean of the GPUs
-                parts.append((ops, *best.what))
+                parts.append((ops, best.what))
         if parts:
             yield self._finding(context, parts)
 
     def _finding(self, context: GraphContext, parts: list[_Part]) -> Finding:
         """One for the model: the layers are of one design, wherever it is written."""
-        ops = [op for line, _, _ in parts for op in line]
+        ops = [op for line, _ in parts for op in line]
         change = Change(edit=partial(_all_dense, parts=parts))
         effect = context.effect(indices_of(ops), change)
-        instead = " or ".join(dict.fromkeys(words for _, _, words in parts))
+        instead = " or ".join(dict.fromkeys(_WORDS[edit] for _, edit in parts))
         largest = max((op.outputs[0].shape[2:] for op in ops), key=prod)
-        likes = dict.fromkeys(_LIKE.get(edit, "") for _, edit, _ in parts)
+        like = "" if all(edit is ungrouped for _, edit in parts) else ", as EfficientNetV2's fused blocks do"
         return share_finding(
             self,
             context,
@@ -101,7 +101,7 @@ class DepthwiseConv(GraphRule):
             f", on images of up to {'x'.join(str(size) for size in largest)}, without Tensor Cores; "
             f"{instead} {gain_phrase(effect)}",
             effect=effect,
-            advice=f"Where accuracy allows, use {instead} in these early stages{''.join(likes)}.",
+            advice=f"Where accuracy allows, use {instead} in these early stages{like}.",
             change=change,
         )
 
@@ -109,25 +109,34 @@ class DepthwiseConv(GraphRule):
 _DenseEdit = Callable[..., Graph]
 """Of a graph and some of its ops."""
 
-_Part = tuple[list[Op], _DenseEdit, str]
-"""The convolutions of one line, what makes them dense, and that in words."""
+_Part = tuple[list[Op], _DenseEdit]
+"""The convolutions of one line, and what makes them dense."""
 
 
-def _dense(context: GraphContext, ops: list[Op]) -> Iterator[tuple[tuple[_DenseEdit, str], Change]]:
-    """Dense layers of the same channels, or of the channels before the expansion."""
-    yield (ungrouped, "a dense convolution of the same channels"), Change(edit=partial(ungrouped, ops=ops))
+def _fused_or_dense(graph: Graph, ops: list[Op]) -> Graph:
+    return with_fused_expansion(graph, ops, others_too=True)
+
+
+_WORDS: dict[_DenseEdit, str] = {
+    ungrouped: "a dense convolution of the same channels",
+    with_fused_expansion: "one dense convolution for the 1x1 and the depthwise one",
+    _fused_or_dense: "one dense convolution for the 1x1 and the depthwise one",
+}
+
+
+def _dense(context: GraphContext, ops: list[Op]) -> Iterator[tuple[_DenseEdit, Change]]:
+    """Dense layers of the same channels, or of the channels before the expansion where there is one."""
+    edits: list[_DenseEdit] = [ungrouped]
     if with_fused_expansion(context.graph, ops) != context.graph:
-        words = "one dense convolution for the 1x1 and the depthwise one"
-        yield (with_fused_expansion, words), Change(edit=partial(with_fused_expansion, ops=ops))
+        edits += [with_fused_expansion, _fused_or_dense]
+    for edit in edits:
+        yield edit, Change(edit=partial(edit, ops=ops))
 
 
 def _all_dense(graph: Graph, parts: list[_Part]) -> Graph:
-    for ops, edit, _ in parts:
+    for ops, edit in parts:
         graph = edit(graph, ops)
     return graph
-
-
-_LIKE: dict[_DenseEdit, str] = {with_fused_expansion: ", as EfficientNetV2's fused blocks do"}
 
 
 def _weight_name(op: Op) -> str | None:

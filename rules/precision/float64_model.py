@@ -19,7 +19,7 @@ class Float64Model(SourceRule):
 
     Why it costs
     The fastest float64 is as fast as float32, on Tensor Cores (A100, A30, H100); V100 and B200 run it at
-    half that rate, other GPUs at 1/32 (T4) to 1/67 (A10, L4, GeForce, H800, B300). Either way that is at most about
+    half that rate, other GPUs at 1/32 (T4) to 1/67 (H800, B300). Either way that is at most about
     1/7 of what Tensor Cores reach in TF32 or 16 bits: on an A100 19.5 TFLOP/s against 156 and 312. Every
     tensor takes twice the memory of float32.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Generic, TypeVar
 
 from tclint.analysis.change import Change
@@ -12,6 +13,9 @@ from tclint.core.finding import Effect
 from tclint.graph.dims.coupled import DimsUnresolved
 
 T = TypeVar("T")
+
+TOLERATED = 0.5
+"""Of the gain that a report lists: options that differ by less are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +32,12 @@ class Option(Generic[T]):
 
 
 def mean_gain_percent(effect: Effect) -> float:
-    """Over the GPUs: a change is chosen for all of them."""
-    gains = [gain.gain_percent for gain in effect.per_gpu.values()]
-    return sum(gains) / len(gains) if gains else 0.0
+    """Over the GPUs, as a change is chosen for all of them: the gain of the geometric mean of their steps.
+
+    One change after another is then worth what both are together, in any order.
+    """
+    left = [max(1.0 - gain.gain_percent / 100.0, 0.0) for gain in effect.per_gpu.values()]
+    return 100.0 * (1.0 - prod(left) ** (1.0 / len(left))) if left else 0.0
 
 
 def priced(
@@ -66,13 +73,13 @@ def best_option(
 ) -> Option[T] | None:
     """The option that gains most; of those that gain as much, the most liked.
 
-    As much: to within half of `min_gain_percent` of the step that the best one gives, so that the model with
-    any of them made is asked for no other.
+    As much: to within half of `min_gain_percent` of the step that the best one gives (TOLERATED), so that the
+    model with any of them made is asked for no other.
     """
     if not options:
         return None
     best = max(worth(option) for option in options)
-    left_out = context.settings.min_gain_percent / 2 * max(1.0 - best / 100.0, 0.0)
+    left_out = TOLERATED * context.settings.min_gain_percent * max(1.0 - best / 100.0, 0.0)
     return max(
         (option for option in options if worth(option) >= best - left_out), key=lambda o: liked(o.what)
     )

@@ -65,7 +65,7 @@ def test_examples_are_python(rule: type[Rule]) -> None:
 
 
 def test_no_gpu_runs_float64_faster_than_its_rule_says() -> None:
-    """PRC007: at most 1/7 of the Tensor Cores' rate, and as fast as float32 on A100, A30 and H100 (and their kin) alone."""
+    """PRC007: at most 1/7 of the Tensor Cores' rate, and as fast as float32 on A100, A30, H100 and kin."""
     of_float32 = {}
     for gpu in all_gpus():
         rates = gpu.peak_tflops

@@ -109,25 +109,30 @@ def _regrouped(graph: Graph, ops: Iterable[Op], groups: Callable[[int], int]) ->
     return with_ops(graph, changed)
 
 
-def with_fused_expansion(graph: Graph, ops: Iterable[Op]) -> Graph:
+def with_fused_expansion(graph: Graph, ops: Iterable[Op], *, others_too: bool = False) -> Graph:
     """Depthwise convolutions and the 1x1 convolutions that widen the image before them as one dense one.
 
     Norm and activation in between go as well; a depthwise convolution that reads something else is left
-    as it is.
+    as it is, or with `others_too` is dense alone.
     """
     readers = consumers(graph.ops)
     changed: dict[int, Op] = {}
+    left: list[Op] = []
     for op in (graph.ops[op.index] for op in ops):
         source, weight = op.input("input"), op.input("weight")
         between = _expansion_before(graph, op, readers)
-        if source is None or weight is None or not between:
+        if source is None or weight is None:
+            continue
+        if not between:
+            left.append(op)
             continue
         image = between[-1].inputs[0]
         fused = with_input(op, "input", image)
         fused = with_input(fused, "weight", resized(weight, 1, image.shape[1]))
         changed[op.index] = replace(fused, attributes={**op.attributes, "groups": 1})
         changed |= {other.index: emptied(other) for other in between}
-    return with_ops(graph, changed)
+    graph = with_ops(graph, changed)
+    return ungrouped(graph, left) if others_too else graph
 
 
 def _expansion_before(graph: Graph, op: Op, readers: Mapping[int, list[Op]]) -> list[Op]:

@@ -57,6 +57,19 @@ def _is_rigid_sum(group: DimGroup, context: GraphContext) -> bool:
     return multiple is not None and context.dims.next_multiple(group, multiple) is None
 
 
+def given_widths(context: GraphContext) -> dict[int, OpDim]:
+    """By op index, the misaligned input widths of layers that are the data's and that zeros could fill up."""
+    found: dict[int, OpDim] = {}
+    for op in leaf_ops(context.graph):
+        if op.kind not in _ROLES or groups_of(op) != 1 or "transpose" in op.name:
+            continue
+        for dim in width_dims(op, context.dims):
+            misaligned = is_misaligned(dim.size, context.settings.precision)
+            if misaligned and is_given(dim, context) and _source(op, context.graph) is not None:
+                found[op.index] = dim
+    return found
+
+
 def interface_findings(rule: GraphRule, context: GraphContext, kind: str) -> Iterator[Finding]:
     """One finding for each line whose layers read a misaligned width that they are given.
 
@@ -68,15 +81,8 @@ def interface_findings(rule: GraphRule, context: GraphContext, kind: str) -> Ite
     multiple = efficient_multiple(context.settings.precision)
     if multiple is None:
         return
-    given: dict[int, OpDim] = {}
-    for op in leaf_ops(context.graph):
-        if op.kind != kind or groups_of(op) != 1 or "transpose" in op.name:
-            continue
-        for dim in width_dims(op, context.dims):
-            misaligned = is_misaligned(dim.size, context.settings.precision)
-            if misaligned and is_given(dim, context) and _source(op, context.graph) is not None:
-                given[op.index] = dim
-    for ops in by_line(dim.op for dim in given.values()).values():
+    given = context.once(given_widths)
+    for ops in by_line(dim.op for dim in given.values() if dim.op.kind == kind).values():
         concerned = indices_of(ops)
         if not worth_pricing(context, concerned):
             continue
@@ -135,7 +141,12 @@ def _widths(context: GraphContext, dims: Sequence[OpDim]) -> Iterator[tuple[dict
         sizes = {dim.op.index: round_up(dim.size, multiple) for dim in dims}
         if position and any(sizes[dim.op.index] > 1.5 * dim.size for dim in dims):
             break
-        yield sizes, Change(edit=partial(with_input_widths, sizes=sizes))
+        yield sizes, wider_inputs(sizes)
+
+
+def wider_inputs(sizes: Mapping[int, int]) -> Change:
+    """The change that gives layers, by op index, wider inputs."""
+    return Change(edit=partial(with_input_widths, sizes=sizes))
 
 
 def with_input_widths(graph: Graph, sizes: Mapping[int, int]) -> Graph:

@@ -27,8 +27,8 @@ from tclint.analysis.layers import (
 )
 from tclint.analysis.widths.alignment import efficient_multiple, is_misaligned, tensor_core_name
 from tclint.analysis.widths.bounds import alignment_gain_percent
-from tclint.analysis.widths.interfaces import is_given
-from tclint.analysis.widths.padding import Padding, best_padding
+from tclint.analysis.widths.interfaces import given_widths, is_given
+from tclint.analysis.widths.padding import Padding, best_padding, sizes_phrase
 from tclint.analysis.widths.vocabulary import vocabulary_heads
 from tclint.core.finding import Effect, Finding, Fix
 from tclint.graph.dims.coupled import DimGroup
@@ -89,7 +89,9 @@ def misalignment_findings(rule: GraphRule, context: GraphContext, kinds: frozens
         most, least = max(bound.values()), context.settings.min_gain_percent
         if most < least / 2:
             continue
-        outcome = best_padding(context, layers.groups, concerned)
+        inputs = context.once(given_widths)
+        given = {op.index: inputs[op.index].size for op in layers.ops if op.index in inputs}
+        outcome = best_padding(context, layers.groups, concerned, given)
         if isinstance(outcome, Padding) or most >= least:
             yield _finding(rule, context, layers, bound, outcome)
 
@@ -204,12 +206,16 @@ def _finding(
             related=related,
             level="info",
         )
+    zeros = f" and its input with zeros, {sizes_phrase(outcome.inputs)}," if outcome.inputs else ""
     return rule.finding(
         location,
-        f"{message}; padding {outcome.phrase()} {gain_phrase(outcome.effect)}.",
+        f"{message}; padding {outcome.phrase()}{zeros} {gain_phrase(outcome.effect)}.",
         effect=outcome.effect,
         evidence=evidence | outcome.evidence(),
-        fix=Fix(_advice(layers, outcome)),
+        fix=Fix(
+            _advice(layers, outcome)
+            + (f" Append zeros to the data: {sizes_phrase(outcome.inputs)}." if outcome.inputs else "")
+        ),
         related=related,
         change=outcome.change,
     )

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tclint.analysis.attention import AttentionBlock, attention_blocks
-from tclint.analysis.change import Change, resize
+from tclint.analysis.change import Change, resize, together
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.layers import operand_positions
 from tclint.analysis.options import best_option, priced
-from tclint.analysis.widths.alignment import ampere_multiple, largest_power_of_two_in, padding_multiples
+from tclint.analysis.widths.alignment import (
+    ampere_multiple,
+    largest_power_of_two_in,
+    padding_multiples,
+    round_up,
+)
+from tclint.analysis.widths.interfaces import wider_inputs
 from tclint.core.finding import Effect
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
 from tclint.graph.ops import Graph
@@ -91,6 +97,8 @@ class Padding:
     """Why some of the dims had to stay as they are."""
     tried: tuple[tuple[_Sizes, float], ...] = ()
     """Every padding that was priced, with its gain in percent of the step, the mean over the GPUs."""
+    inputs: _Sizes = ()
+    """The data's own widths that are padded with zeros too."""
 
     def phrase(self, limit: int = 4) -> str:
         """'1001 -> 1008, 3003 -> 3008'."""
@@ -100,6 +108,7 @@ class Padding:
         """For a finding: the sizes, the candidates with their gains, and what could not be padded."""
         found: dict[str, Any] = {
             "padding": [list(pair) for pair in self.sizes],
+            **({"input_padding": [list(pair) for pair in self.inputs]} if self.inputs else {}),
             "candidates": [
                 {"padding": [list(pair) for pair in sizes], "gain_percent": round(gain, 2)}
                 for sizes, gain in self.tried
@@ -117,45 +126,57 @@ def best_padding(
     context: GraphContext,
     groups: Sequence[DimGroup],
     cost_of: Iterable[int],
-    *,
-    multiples: tuple[int, ...] | None = None,
+    given: Mapping[int, int] | None = None,
 ) -> Padding | Effect:
     """The padding of the groups that gains most, or an unknown effect with the reason.
 
     All groups are padded to one multiple, since a matrix is as fast as its worst aligned dim, and with
     them the other dims of the same size that the author may choose. Among paddings of equal gain the guides'
     preferred multiple wins.
+
+    Args:
+        context: the model.
+        groups: what is padded.
+        cost_of: indices of the ops concerned.
+        given: by op index, input widths of the data's own; each padding is tried with zeros there, too.
     """
-    multiples = multiples or padding_multiples(context.settings.precision)
+    multiples = padding_multiples(context.settings.precision)
     if not multiples:
         return Effect(unknown=f"{context.settings.precision} has no alignment to pad to")
     movable, reasons = _resizable(context, _without_repetition(groups), multiples[0])
     if not movable:
         return Effect(unknown=reasons[0] if reasons else "nothing is known about what depends on this dim")
     movable = _with_the_same_width(context, movable, multiples[0])
-    tried = priced(context, cost_of, _paddings(context, movable, multiples, reasons), reasons)
+    tried = priced(context, cost_of, _paddings(context, movable, multiples, given or {}, reasons), reasons)
     wanted = ampere_multiple(context.settings.precision) or 1
 
-    def alignment(sizes: _Sizes) -> tuple[int, int]:
+    def alignment(padded: tuple[_Sizes, _Sizes]) -> tuple[bool, int, int]:
+        sizes, inputs = padded
         aligned = min(min(largest_power_of_two_in(size), wanted) for _, size in sizes)
-        return aligned, -sum(size for _, size in sizes)
+        return not inputs, aligned, -sum(size for _, size in sizes)
 
     best = best_option(context, tried, alignment)
     if best is None:
         return Effect(unknown=reasons[0] if reasons else "no larger size fits")
+    sizes, inputs = best.what
     return Padding(
-        best.what,
+        sizes,
         best.effect,
         best.change,
         tuple(dict.fromkeys(reasons)),
-        tuple((option.what, option.gain_percent) for option in tried),
+        tuple(((*option.what[0], *option.what[1]), option.gain_percent) for option in tried),
+        inputs,
     )
 
 
 def _paddings(
-    context: GraphContext, groups: Sequence[DimGroup], multiples: tuple[int, ...], reasons: list[str]
-) -> Iterator[tuple[_Sizes, Change]]:
-    """Distinct (present, padded) sizes and the change that gives them, by multiple."""
+    context: GraphContext,
+    groups: Sequence[DimGroup],
+    multiples: tuple[int, ...],
+    given: Mapping[int, int],
+    reasons: list[str],
+) -> Iterator[tuple[tuple[_Sizes, _Sizes], Change]]:
+    """Distinct (present, padded) sizes of the groups and of given inputs, and the change, by multiple."""
     seen: set[_Sizes] = set()
     for multiple in multiples:
         changes = padded_sizes(context, groups, multiple)
@@ -170,7 +191,11 @@ def _paddings(
             reasons.append(str(error))
             continue
         seen.add(sizes)
-        yield sizes, resize(changes)
+        yield (sizes, ()), resize(changes)
+        if given:
+            inputs = {index: round_up(size, multiple) for index, size in given.items()}
+            pairs = tuple(sorted({(size, inputs[index]) for index, size in given.items()}))
+            yield (sizes, pairs), together([resize(changes), wider_inputs(inputs)])
 
 
 def padded_sizes(context: GraphContext, groups: Sequence[DimGroup], multiple: int) -> dict[DimGroup, int]:
