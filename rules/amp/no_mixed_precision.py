@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path, keyword, words
@@ -89,7 +90,7 @@ class NoMixedPrecision(SourceRule):
             return
         fix = (
             "Compute the loss under torch.autocast, in bfloat16 on GPUs that have it, or in float16 and "
-            "scale it with torch.amp.GradScaler; lint the model itself to see what it gains."
+            "scale it with torch.amp.GradScaler."
         )
         argument = None
         if found.name.endswith("TrainingArguments"):
@@ -114,6 +115,11 @@ class NoMixedPrecision(SourceRule):
             fix=Fix(fix),
             identity=found.function.qualified_name,
         )
+
+    def change(self, finding: Finding, context: Any) -> Any:  # noqa: ARG002
+        from tclint.analysis.precision_changes import autocast
+
+        return context.once(autocast)
 
 
 def _loop(context: SourceContext) -> InFloat32 | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from tclint.plugin import Call, Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.facts.autocasts import Region
@@ -148,6 +149,11 @@ class ChannelsLastMissingInSource(SourceRule):
             ),
             identity=f"layout:{model.name}",
         )
+
+    def change(self, finding: Finding, context: Any) -> Any:  # noqa: ARG002
+        from tclint.analysis.change import CHANNELS_LAST
+
+        return CHANNELS_LAST if any(op.kind == "conv" for op in context.graph.ops) else None
 
 
 def _always_on(context: SourceContext, region: Region) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path, words
@@ -104,6 +105,11 @@ class Tf32MatmulOff(SourceRule):
             ),
             identity=found.function.qualified_name,
         )
+
+    def change(self, finding: Finding, context: Any) -> Any:  # noqa: ARG002
+        from tclint.analysis.precision_changes import tf32
+
+        return context.once(tf32)
 
 
 def _loop(context: SourceContext) -> InFloat32 | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from tclint.plugin import Finding, Fix, Literal, Name, SourceContext, SourceRule
 from tclint.source.layers.configurations import switched_off
@@ -93,6 +94,24 @@ class BatchMultipleOf8(SourceRule):
                 fix=Fix(f"Use {below} or {above}; multiples of 64 are best on A100 and newer."),
                 identity=f"{loader.function.qualified_name}:{size}",
             )
+
+    def change(self, finding: Finding, context: Any) -> Any:
+        from tclint.analysis.change import Change
+        from tclint.analysis.options import best_option, priced
+        from tclint.analysis.widths.resizing import batch_change, the_batch
+
+        batches, size = the_batch(context), finding.evidence["batch_size"]
+        if isinstance(batches, str) or batches[0].size != size:
+            return None
+        below = size - size % 8
+        options = priced(context, (), ((other, batch_change(batches, other)) for other in (below, below + 8)))
+        best = best_option(context, options)
+        if best is None or len(options) < 2:
+            return None
+        # A larger batch spreads what a step costs over more samples: of that alone 8 is no reason.
+        less, more = (1.0 - option.gain_percent / 100.0 for option in options)
+        between = less + (more - less) * (size - below) / 8
+        return best.change if between < 1.0 else Change()
 
 
 def _trains(context: SourceContext, loader: Called) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import has_star, is_test_path, keyword
@@ -74,6 +75,18 @@ class OptimizerNotFused(SourceRule):
                 fix=Fix("Pass fused=True."),
                 identity=f"{called.function.qualified_name}:{name}",
             )
+
+    def change(self, finding: Finding, context: Any) -> Any:
+        from tclint.analysis.change import Change
+        from tclint.config.settings import OPTIMIZERS
+
+        present = context.settings.optimizer
+        if (
+            not present.startswith(finding.evidence["optimizer"].lower())
+            or f"{present}-fused" not in OPTIMIZERS
+        ):
+            return None
+        return Change(settings={"optimizer": f"{present}-fused"})
 
 
 def _fabric_without_scaler(context: SourceContext) -> bool:

@@ -105,6 +105,10 @@ class GraphContext:
         """
         return self._priced(frozenset(cost_of), change).effect
 
+    def has_priced(self, change: object) -> bool:
+        """Whether a change is of this model: another's has other groups and ops."""
+        return any(known is change for known in (priced.change for priced in self._effects.values()))
+
     def own_gain_percent(self, ops: Iterable[int], change: Change) -> float:
         """What a change gains in these ops alone, in percent of the step, on the GPU where it is most.
 

@@ -29,7 +29,7 @@ from tclint.source.source_rule import SourceRule
 
 if TYPE_CHECKING:
     from tclint.analysis.graph_context import GraphContext
-    from tclint.graph.ops import Assumption
+    from tclint.engine.script.join import Joined
     from tclint.source.syntax.discovery import Skipped
     from tclint.source.syntax.notebooks import Notebook
     from tclint.tracing import TraceResult
@@ -94,12 +94,14 @@ def check(
     paths, unreadable = _readable([target for target in unique if not is_model_target(target)], contents)
 
     named = _named(objects)
-    own, stated = _joined(models, named, paths, settings)
+    joined_to = _joined(models, named, paths, settings)
+    own = {target: stated[0] for target, stated in joined_to.items()}
     if own and len(set(own.values())) == 1:
         (settings,) = set(own.values())
     findings: list[Finding] = []
     entries: list[Entry] = []
-    contexts: dict[int, tuple[GraphContext, frozenset[int]]] = {}
+    contexts: list[GraphContext] = []
+    scripts: list[frozenset[str]] = []
     errors: list[EntryError] = []
     graph_rules = [rule for rule in rules if isinstance(rule, GraphRule)]
     if models or objects:
@@ -112,11 +114,11 @@ def check(
                 errors.append(_entry_error(result))
                 continue
             entry, found, context = check_graph(result, graph_rules, own.get(result.target, settings))
-            entries.append(replace(entry, assumptions=(*stated.get(result.target, ()), *entry.assumptions)))
+            _, stated, by = joined_to.get(result.target, (None, (), frozenset()))
+            entries.append(replace(entry, assumptions=(*stated, *entry.assumptions)))
             findings.extend(found)
-            changes = frozenset(id(finding.change) for finding in found if finding.change is not None)
-            if changes:
-                contexts[len(entries) - 1] = context, changes
+            contexts.append(context)
+            scripts.append(by)
         errors += unreadable
         source = _check_sources(paths, rules, settings, on_progress, errors, contents)
     except KeyboardInterrupt as error:
@@ -124,7 +126,16 @@ def check(
             raise
         interrupt = error
 
-    findings.extend(_without_priced(source.findings, findings, rules))
+    read = list(_without_priced(source.findings, findings, rules))
+    if read and any(scripts):
+        from tclint.engine.priced_sources import Trained, priced
+
+        trained = [
+            Trained(entry.target, context, by)
+            for entry, context, by in zip(entries, contexts, scripts, strict=True)
+        ]
+        read, findings = priced(read, findings, rules, trained)
+    findings += read
     findings = [finding for finding in findings if selection.allows(finding)]
 
     findings, suppressed = apply_suppressions(
@@ -148,8 +159,8 @@ def check(
     report = Report(
         settings=settings,
         entries=tuple(
-            _planned(with_fixes_made(entry, *contexts[index], listed, below)) if index in contexts else entry
-            for index, entry in enumerate(mark_worst_case(entries))
+            _planned(with_fixes_made(entry, context, listed, below))
+            for entry, context in zip(mark_worst_case(entries), contexts, strict=True)
         ),
         findings=tuple(
             _shown(finding, spans, source.notebooks)
@@ -268,18 +279,15 @@ def _named(objects: Sequence[Any]) -> dict[str, Any]:
 
 def _joined(
     models: Sequence[str], named: Mapping[str, Any], paths: Sequence[str], settings: Settings
-) -> tuple[dict[str, Settings], dict[str, tuple[Assumption, ...]]]:
+) -> dict[str, Joined]:
     """By model: the settings as the training scripts given beside it have them, and where they say so."""
     if not paths or not (models or named):
-        return {}, {}
+        return {}
     from tclint.engine.script.join import join
 
     written = {model: model for model in models} | {name: _written_at(one) for name, one in named.items()}
     found = join(paths, list(dict.fromkeys(written.values())), settings)
-    return (
-        {name: found[target][0] for name, target in written.items()},
-        {name: found[target][1] for name, target in written.items()},
-    )
+    return {name: found[target] for name, target in written.items()}
 
 
 def _written_at(one: Any) -> str:

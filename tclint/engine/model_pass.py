@@ -233,18 +233,16 @@ def _gaps(context: GraphContext) -> tuple[Gap, ...]:
 def with_fixes_made(
     entry: Entry,
     context: GraphContext,
-    changes: frozenset[int],
     listed: Sequence[Finding],
     below: Sequence[Finding],
 ) -> Entry:
-    """The entry with the step that its listed fixes would give, and those below that gain enough after them;
-    `changes` by identity."""
+    """The entry with the step that its listed fixes would give, with those below that then gain enough."""
     from tclint.analysis.what_if.combined import all_fixes
 
     fixed = all_fixes(
         context,
-        [finding for finding in listed if id(finding.change) in changes],
-        [finding for finding in below if id(finding.change) in changes],
+        [finding for finding in listed if context.has_priced(finding.change)],
+        [finding for finding in below if context.has_priced(finding.change)],
         min_gain_percent=context.settings.min_gain_percent,
     )
     if fixed is None:

@@ -75,6 +75,7 @@ def _stand_in(module: str, fields: Mapping[str, Any]) -> type[Rule]:
     base: type[Rule] = GraphRule
     if fields["kind"] == "source":
         base = SourceRule
+        members["change"] = lambda _, finding, context: rule().change(finding, context)
         members.update({name: tuple(fields[name]) for name in _TUPLES})
         if fields["pattern"] is not None:
             text, flags = fields["pattern"]

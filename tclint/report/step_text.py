@@ -107,7 +107,6 @@ def entry_lines(entry: Entry) -> Iterator[str]:
     yield from plan_lines(entry)
     if entry.plan and ".py:" in entry.target:
         yield f"tclint fix {entry.target} makes the edits that it can prove"
-    yield from _autocast_lines(entry)
     for lines in (run_lines, memory_lines, _host_lines, _communication_lines):
         yield from lines(entry)
 
@@ -123,33 +122,6 @@ def fixed_lines(entry: Entry) -> Iterator[str]:
             f"{fixes}: {time_text(metrics.step_time_us)} -> {time_text(after_us)}, readiness "
             f"{metrics.readiness_percent:.0f} -> {ready_percent:.0f} ({metrics.gpu})"
         )
-
-
-_SIXTEEN_BIT = ("bf16", "fp16")
-
-
-def _autocast_lines(entry: Entry) -> Iterator[str]:
-    """'under bf16 autocast: 132 ms -> 71.0 ms (a100-sxm4-80gb)', of a step in float32."""
-    if entry.precision in _SIXTEEN_BIT or "32" not in entry.precision:
-        return
-    for metrics in entry.metrics.values():
-        times_us = {
-            name: time_us
-            for name in _SIXTEEN_BIT
-            if (time_us := metrics.step_time_us_by_precision.get(name)) is not None
-        }
-        if not times_us:
-            continue
-        best = min(times_us, key=lambda name: times_us[name])
-        if times_us[best] < (1 - _FELT) * metrics.step_time_us:
-            yield (
-                f"under {best} autocast: {time_text(metrics.step_time_us)} -> {time_text(times_us[best])} "
-                f"({metrics.gpu})"
-            )
-
-
-_FELT = 0.05
-"""A smaller part of the step is within the error of the times."""
 
 
 def plan_lines(entry: Entry) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
@@ -33,3 +33,15 @@ class SourceRule(Rule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         raise NotImplementedError
+
+    def change(self, finding: Finding, context: Any) -> Any:  # noqa: ARG002
+        """What a finding's fix does to the model that its file trains, where that is linted beside it.
+
+        Args:
+            finding: one of this rule's.
+            context: the model's tclint.plugin.GraphContext.
+
+        Returns:
+            A tclint.plugin.Change, whose price the finding then has, if it gains anything; None: not known.
+        """
+        return None

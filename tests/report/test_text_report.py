@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_report import BACKWARD, BELOW, ENTRY, STEM, VOCABULARY, gpu_effect, metrics
+from sample_report import BACKWARD, BELOW, ENTRY, STEM, VOCABULARY, gpu_effect
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Fix, Location
@@ -95,18 +95,6 @@ def many_models(report: Report) -> Report:
     entries = tuple(replace(ENTRY, target=f"m.py:net{number}") for number in range(4))
     mine = tuple(replace(finding, target="m.py:net1") for finding in (VOCABULARY, STEM))
     return replace(report, entries=entries, findings=(BACKWARD, *mine))
-
-
-@pytest.mark.parametrize(
-    ("precision", "bf16_us", "told"), [("tf32", 4.0, True), ("tf32", 9.8, False), ("fp16", 4.0, False)]
-)
-def test_a_step_in_float32_is_told_what_autocast_gains(precision: str, bf16_us: float, told: bool) -> None:
-    times_us = {"fp32": 12e3, "tf32": 10e3, "fp16": 9.9e3, "bf16": bf16_us * 1e3}
-    a100 = metrics("a100-sxm4-80gb", 10e3, step_time_us_by_precision=times_us)
-    entry = replace(ENTRY, precision=precision, metrics={"a100-sxm4-80gb": a100})
-    text = render(Report(settings=Settings(), entries=(entry,)), "text")
-    assert ("under bf16 autocast: 10.0 ms -> 4.00 ms (a100-sxm4-80gb)" in text) is told
-    assert ("autocast:" in text) is told
 
 
 def test_many_models_are_a_table(report: Report) -> None:

@@ -27,8 +27,9 @@ MOST_SCRIPTS = 20
 """More files with a training loop than this are a library of examples, none of which is the model's."""
 
 
-Joined: TypeAlias = tuple[Settings, tuple[Assumption, ...]]
-"""The settings of one model, and an assumption for each that a script says something about."""
+Joined: TypeAlias = tuple[Settings, tuple[Assumption, ...], frozenset[str]]
+"""The settings of one model, an assumption for each that a script says something about, and the scripts that
+build it."""
 
 
 def join(paths: Sequence[str], targets: Sequence[str], settings: Settings) -> dict[str, Joined]:
@@ -42,7 +43,7 @@ def join(paths: Sequence[str], targets: Sequence[str], settings: Settings) -> di
     """
     scripts = [context for path in discover(paths, settings)[0] if (context := _script(path)) is not None]
     if not scripts or len(scripts) > MOST_SCRIPTS:
-        return dict.fromkeys(targets, (settings, ()))
+        return dict.fromkeys(targets, (settings, (), frozenset()))
     own, unclear = _scripts_of(scripts, targets, settings, {os.path.abspath(path) for path in paths})
     elsewhere = _mentions_autocast(targets)
     said = {
@@ -55,7 +56,8 @@ def join(paths: Sequence[str], targets: Sequence[str], settings: Settings) -> di
         found = [one for context in own[target] for one in said[context.path]]
         settled, notes = _settled(found, settings)
         missing = _missing(own[target], {one.setting for one in found}, settings)
-        joined[target] = settled, (*notes, *([missing] if missing else []), *unclear[target])
+        said_of_all = (*notes, *([missing] if missing else []), *unclear[target])
+        joined[target] = settled, said_of_all, frozenset(context.path for context in own[target])
     return joined
 
 
@@ -96,7 +98,7 @@ def _scripts_of(
     return own, notes
 
 
-def _settled(said: Sequence[Evidence], settings: Settings) -> Joined:
+def _settled(said: Sequence[Evidence], settings: Settings) -> tuple[Settings, tuple[Assumption, ...]]:
     by_setting: dict[str, list[Evidence]] = {}
     for stated in said:
         by_setting.setdefault(stated.setting, []).append(stated)

@@ -1,0 +1,75 @@
+"""Findings of training code with the price that the model linted beside it gives them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tclint.analysis.change import Change
+from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.options import mean_gain_percent
+from tclint.core.finding import Finding, Related
+from tclint.core.rule import Rule
+from tclint.engine.model_pass import in_doubt
+from tclint.graph.dims.coupled import DimsUnresolved
+from tclint.source.source_rule import SourceRule
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A traced model and the scripts that build it."""
+
+    target: str
+    context: GraphContext
+    scripts: frozenset[str]
+    """Absolute paths."""
+
+
+def priced(
+    read: Sequence[Finding], traced: Sequence[Finding], rules: Sequence[Rule], models: Sequence[Trained]
+) -> tuple[list[Finding], list[Finding]]:
+    """Source findings with their prices, and the traced findings less those that say the same.
+
+    What a source finding's fix does to the model is its rule's to say (`SourceRule.change`). The model where
+    that gains most gives the price; what gains nothing in any is no finding.
+    """
+    by_code: dict[str, list[SourceRule]] = {}
+    for rule in rules:
+        if isinstance(rule, SourceRule):
+            by_code.setdefault(rule.code, []).append(rule)
+    said: set[int] = set()
+    found = []
+    for finding in read:
+        options = [
+            (model, change)
+            for model in models
+            if os.path.abspath(finding.location.path) in model.scripts
+            for rule in by_code.get(finding.code, ())
+            if (change := rule.change(finding, model.context)) is not None
+        ]
+        same = [
+            other
+            for other in traced
+            if other.code == finding.code and other.target in {model.target for model, _ in options}
+        ]
+        prices = list(_prices(finding, options))
+        best = max(prices, key=lambda one: mean_gain_percent(one.effect), default=finding)
+        twin = next((other for other in same if other.target == best.target), None)
+        if twin is not None:
+            related = (*best.related, Related(twin.location, twin.message))
+            best = replace(best, level=twin.level, effect=twin.effect, change=twin.change, related=related)
+            said.update(map(id, same))
+        if best is finding or mean_gain_percent(best.effect) > 0.0:
+            found.append(in_doubt(replace(best, target=None)))
+    return found, [finding for finding in traced if id(finding) not in said]
+
+
+def _prices(finding: Finding, options: Sequence[tuple[Trained, object]]) -> Iterator[Finding]:
+    for model, change in options:
+        assert isinstance(change, Change)
+        try:
+            effect = model.context.effect(range(len(model.context.graph.ops)), change)
+        except DimsUnresolved:
+            continue
+        yield replace(finding, effect=effect, change=change, target=model.target)

@@ -1,0 +1,117 @@
+"""Findings of a training script take their price from the model that it trains, linted beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tclint.config.settings import Settings
+from tclint.core.finding import Finding
+from tclint.engine.check import check
+from tclint.engine.report import Report
+
+pytest.importorskip("torch")
+
+MODEL = """\
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, width=2048):
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        return self.down(self.up(x).relu())
+
+
+def build_model():
+    return Net()
+"""
+SCRIPT = """\
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader
+
+from net import Net
+
+
+def main(dataset):
+    model = Net().cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    loader = DataLoader(dataset, batch_size=BATCH, shuffle=True, num_workers=8, pin_memory=True)
+    for x, target in loader:
+        x, target = x.cuda(non_blocking=True), target.cuda(non_blocking=True)
+        optimizer.zero_grad()
+        FORWARD
+        loss.backward()
+        optimizer.step()
+"""
+PLAIN = "loss = F.mse_loss(model(x), target)"
+AUTOCAST = 'with torch.autocast("cuda", torch.bfloat16):\n            loss = F.mse_loss(model(x), target)'
+
+
+def linted(folder: Path, forward: str, batch: int, model: str = MODEL) -> Report:
+    (folder / "net.py").write_text(model)
+    script = folder / "train.py"
+    script.write_text(SCRIPT.replace("FORWARD", forward).replace("BATCH", str(batch)))
+    return check([f"{folder / 'net.py'}:build_model", str(script)], Settings(gpus=("a100",)))
+
+
+def of_code(report: Report, code: str) -> Finding:
+    (finding,) = [finding for finding in report.findings if finding.code == code]
+    return finding
+
+
+def test_float32_is_the_largest_finding_and_has_its_price(tmp_path: Path) -> None:
+    report = linted(tmp_path, PLAIN, 4096)
+    first, second = report.findings[:2]
+    assert (first.code, second.code) == ("AMP016", "PRC001")
+    assert {first.level, second.level} == {"warning"}
+    assert report.exit_code == 1
+    assert first.location.path.endswith("train.py")
+    (metrics,) = report.entries[0].metrics.values()
+    gain_us = metrics.step_time_us - metrics.step_time_us_by_precision["bf16"]
+    assert first.effect.best_gain_us == pytest.approx(gain_us)
+    # The model's own finding stands behind it, and is no second one.
+    assert any(related.location.path.endswith("net.py") for related in first.related)
+    assert report.entries[0].plan[0].code == "AMP016"
+
+
+def test_without_the_model_it_has_no_price(tmp_path: Path) -> None:
+    linted(tmp_path, PLAIN, 4096)
+    finding = of_code(check([str(tmp_path / "train.py")], Settings(gpus=("a100",))), "AMP016")
+    assert finding.level == "info"
+    assert finding.effect.unknown is not None
+
+
+def test_without_the_script_the_settings_say_it(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(MODEL)
+    target = f"{tmp_path / 'net.py'}:build_model"
+    report = check([target], Settings(gpus=("a100",), precision="fp32", batch=4096))
+    assert {"AMP016", "PRC001"} <= {finding.code for finding in report.findings}
+    assert of_code(report, "AMP016").location.path.endswith("net.py")
+    assert "AMP016" not in {finding.code for finding in check([target], Settings(gpus=("a100",))).findings}
+
+
+def test_an_optimizer_has_the_price_of_its_parameters(tmp_path: Path) -> None:
+    finding = of_code(linted(tmp_path, AUTOCAST, 512), "RUN012")
+    assert (finding.effect.best_gain_percent or 0.0) > 0.0
+
+
+def test_a_batch_that_costs_nothing_fails_no_run(tmp_path: Path) -> None:
+    """A row more or less is contiguous in no matrix: by the model's price 100 is as good as 104."""
+    beside = linted(tmp_path, AUTOCAST, 1100)
+    alone = check([str(tmp_path / "train.py")], Settings(gpus=("a100",)))
+    assert of_code(alone, "RUN009").level == "warning"
+    assert "RUN009" not in {finding.code for finding in beside.findings if finding.level == "warning"}
+
+
+def test_a_script_of_another_model_keeps_its_findings(tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text(MODEL.replace("Net", "Other"))
+    linted(tmp_path, PLAIN, 4096)
+    report = check(
+        [f"{tmp_path / 'other.py'}:build_model", str(tmp_path / "train.py")], Settings(gpus=("a100",))
+    )
+    assert of_code(report, "AMP016").effect.unknown is not None
