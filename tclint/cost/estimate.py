@@ -19,10 +19,10 @@ from tclint.cost.transforms.casts import HALF_DTYPES, Running, apply_precision, 
 from tclint.cost.transforms.compiled import (
     BALANCE_SHARE,
     PADDED_GAIN,
-    fuse_pointwise,
     padded_gemm,
     turns_channels_last,
 )
+from tclint.cost.transforms.fusion import fuse
 from tclint.cost.transforms.layout import apply_layout
 from tclint.cost.transforms.low_precision import converted_layers, in_format, recipe, without_weight_casts
 from tclint.graph.lowering.work import Gap, Gemm, Kernel, Traffic, Work
@@ -183,7 +183,7 @@ def _prepare(graph: Graph, scenario: Scenario, run: Running) -> _Step:
     lowered, gaps = lower(applied, mode)
     kernels = _as_libraries_run(lowered, applied.ops)
     if scenario.compiled:
-        kernels = list(fuse_pointwise(applied, kernels))
+        kernels = list(fuse(applied, kernels, mode))
         assumptions.append("torch.compile: pointwise chains fused and products padded by simple rules")
     if run.linear is not None:
         kernels = in_format(applied, kernels, chosen, run.linear, mode, compiled=scenario.compiled)
