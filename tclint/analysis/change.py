@@ -30,6 +30,9 @@ class Change:
     samples: float = 1.0
     """Of the changed step, over those of the present one: what another batch gains is per sample."""
 
+    instead: Change | None = None
+    """Of another architecture: the change that keeps the model's own, and gains less."""
+
     @property
     def is_of_batch(self) -> bool:
         """Whether its gain is per sample, so that it joins no other change of a step."""

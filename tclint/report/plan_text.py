@@ -59,16 +59,18 @@ def _step(step: PlanStep, number: int, numbers: dict[str, int]) -> Iterator[str]
     )
     for gpu, gain in step.gain_percent.items():
         yield f"   gains {percent_text(gain)} of the step: {time_text(step.step_time_us[gpu])} on {gpu}"
+    if any(new < old for old, new in step.sizes):
+        yield "   another architecture: weights of the present one do not fit"
     if step.parameters_added:
         verb = "adds" if step.parameters_added > 0 else "takes away"
         yield f"   {verb} {abs(step.parameters_added):,} parameters"
     for gpu, time in step.cuts_us.items():
-        yield f"   less {time_text(time)} on {gpu}, which cutting the padded logits back takes"
+        yield f"   cutting the padded logits back takes {time_text(time)} of it on {gpu}"
     unlocked = [str(numbers[name]) for name in step.unlocks if name in numbers]
     if unlocked:
         yield f"   makes {plural(len(unlocked), 'fix', 'fixes')} pay: {', '.join(unlocked)}"
     if step.proved:
-        yield "   proved: built from an edited copy, all shapes and the step are as predicted"
+        yield "   proved: built from an edited copy and linted again, the shapes are as predicted"
     else:
         yield f"   not edited: {step.reason}"
     for edit in step.edits:

@@ -71,6 +71,8 @@ def all_fixes(
     def gain_of(finding: Finding) -> tuple[float, list[Estimate]] | None:
         """Percent of the step that it gains now; None where it does not fit, or gains too little."""
         try:
+            if _excludes(context, [change_of(one) for one in made], change_of(finding)):
+                return None
             changed = context.after(together([change_of(one) for one in (*made, finding)]))
         except DimsUnresolved:
             return None
@@ -116,6 +118,27 @@ def all_fixes(
         return None
     ready = {price.gpu.id: price.readiness_percent for price in best}
     return CombinedFix(_times(best), ready, tuple(made), tuple(steps))
+
+
+_MOST_TIMES = 8
+"""By which one width of a model is made of another: four times the width, three projections in one."""
+
+
+def _excludes(context: GraphContext, made: Sequence[Change], change: Change) -> bool:
+    """Whether a change gives a dim another size than those that are made do.
+
+    Two sizes of which one is a multiple of the other may be one number in the code: they keep their ratio.
+    """
+    taken = together(made).sizes
+    for group, size in change.sizes if taken else ():
+        if context.dims.size_of(group, dict(taken)) not in (group.size, size):
+            return True
+        for other, new in taken:
+            large, small = max(group.size, other.size), min(group.size, other.size)
+            made_of = other != group and large % small == 0 and large // small <= _MOST_TIMES
+            if made_of and size * other.size != new * group.size:
+                return True
+    return False
 
 
 def _joins(finding: Finding) -> bool:

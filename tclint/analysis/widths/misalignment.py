@@ -31,6 +31,7 @@ from tclint.analysis.widths.interfaces import given_widths, is_given
 from tclint.analysis.widths.padding import Padding, best_padding, sizes_phrase
 from tclint.analysis.widths.vocabulary import vocabulary_heads
 from tclint.core.finding import Effect, Finding, Fix
+from tclint.core.units import count
 from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Op
 
@@ -91,7 +92,7 @@ def misalignment_findings(rule: GraphRule, context: GraphContext, kinds: frozens
             continue
         inputs = context.once(given_widths)
         given = {op.index: inputs[op.index].size for op in layers.ops if op.index in inputs}
-        outcome = best_padding(context, layers.groups, concerned, given)
+        outcome = best_padding(context, layers.groups, concerned, given, may_shrink=True)
         if isinstance(outcome, Padding) or most >= least:
             yield _finding(rule, context, layers, bound, outcome)
 
@@ -209,7 +210,7 @@ def _finding(
     zeros = f" and its input with zeros, {sizes_phrase(outcome.inputs)}," if outcome.inputs else ""
     return rule.finding(
         location,
-        f"{message}; padding {outcome.phrase()}{zeros} {gain_phrase(outcome.effect)}.",
+        f"{message}; {_way(outcome)}{zeros} {gain_phrase(outcome.effect)}.",
         effect=outcome.effect,
         evidence=evidence | outcome.evidence(),
         fix=Fix(
@@ -219,6 +220,17 @@ def _finding(
         related=related,
         change=outcome.change,
     )
+
+
+def _way(padding: Padding) -> str:
+    """'padding 770 -> 800'; '770 -> 768, another architecture with 1.2 M parameters less,'."""
+    if padding.parameters_added is None:
+        return f"padding {padding.phrase()}"
+    added = padding.parameters_added
+    more = (
+        f"{count(abs(added))} parameters {'more' if added > 0 else 'less'}" if added else "as many parameters"
+    )
+    return f"{padding.phrase()}, another architecture with {more},"
 
 
 def _widths(dims: Iterable[OpDim], multiple: int | None) -> str:
@@ -244,4 +256,9 @@ def _advice(layers: MisalignedLayers, padding: Padding) -> str:
         )
     lines = len({(site.path, site.line) for group in layers.groups for site in group.sites})
     where = f" where it is set, for the layers of all {lines} lines listed" if lines > 1 else ""
-    return f"Change the width {padding.phrase()}{where}; weights trained with the old width no longer fit."
+    instead = ""
+    if padding.instead is not None:
+        gains = gain_phrase(padding.instead.effect)
+        instead = f" Padding {padding.instead.phrase()}, which keeps the architecture, {gains}."
+    change = f"Change the width {padding.phrase()}{where}"
+    return f"{change}; weights trained with the old width no longer fit.{instead}"

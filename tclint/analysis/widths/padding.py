@@ -3,94 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tclint.analysis.attention import AttentionBlock, attention_blocks
 from tclint.analysis.change import Change, resize, together
 from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.layers import operand_positions
-from tclint.analysis.options import best_option, priced
+from tclint.analysis.options import Option, best_option, priced
 from tclint.analysis.widths.alignment import (
     ampere_multiple,
     largest_power_of_two_in,
     padding_multiples,
     round_up,
 )
+from tclint.analysis.widths.heads import Heads, other_heads, with_equal_heads
 from tclint.analysis.widths.interfaces import wider_inputs
 from tclint.core.finding import Effect
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
-from tclint.graph.ops import Graph
-
-
-def with_equal_heads(
-    context: GraphContext, changes: dict[DimGroup, int], changed: Graph
-) -> dict[DimGroup, int]:
-    """The changes, and those that keep the heads of queries and values equal where they were.
-
-    Only the scores' product ties queries to keys; values may have heads of another size, and then one name
-    in the code would stand for two numbers.
-
-    Args:
-        context: the model.
-        changes: groups and their new sizes.
-        changed: the graph with them.
-    """
-    extra: dict[DimGroup, int] = {}
-    for block in context.once(_blocks):
-        (query, query_at), (value, value_at) = _places(block)
-        ops = context.graph.ops
-        if ops[query].inputs[query_at].shape[-1] != ops[value].inputs[value_at].shape[-1]:
-            continue
-        sizes = [
-            changed.ops[index].inputs[position].shape[-1]
-            for index, position in ((query, query_at), (value, value_at))
-        ]
-        if sizes[0] == sizes[1]:
-            continue
-        index, position = (query, query_at) if sizes[0] < sizes[1] else (value, value_at)
-        axis = len(ops[index].inputs[position].shape) - 1
-        group = context.dims.group_of_input(index, position, axis)
-        if group is not None and not (group.fixed or group.unresolved):
-            extra[group] = max(sizes)
-    return changes | extra
-
-
-def _blocks(context: GraphContext) -> tuple[AttentionBlock, ...]:
-    return tuple(block for block in attention_blocks(context.graph) if _is_known(block))
-
-
-def _is_known(block: AttentionBlock) -> bool:
-    if block.is_fused:
-        return all(name in block.ops[0].input_names for name in ("query", "value"))
-    return all(operand_positions(op) is not None for op in (block.ops[0], block.ops[-1]))
-
-
-def _places(block: AttentionBlock) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(op, input) of the queries and of the values."""
-    first, last = block.ops[0], block.ops[-1]
-    if block.is_fused:
-        names = first.input_names
-        return (first.index, names.index("query")), (first.index, names.index("value"))
-    queries, values = operand_positions(first), operand_positions(last)
-    assert queries is not None
-    assert values is not None
-    return (first.index, queries[0]), (last.index, values[1])
-
+from tclint.graph.lowering.step import forward_flops
 
 _MAX_GROWTH = 1.5
 """A dim that would have to grow by more than this is too narrow to be called misaligned."""
 
 
+LARGEST_CUT = 1 / 8
+"""How much of a width or a batch may be given up for a faster one."""
+
 _Sizes = tuple[tuple[int, int], ...]
+"""Distinct (present, other) sizes, smallest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """One way of making dims aligned."""
+
+    sizes: _Sizes
+    inputs: _Sizes = ()
+    heads: Heads | None = None
+    saved_percent: float = 0.0
+    """Of the forward work, that a smaller model does not do."""
+
+    @property
+    def is_padding(self) -> bool:
+        """Whether nothing becomes smaller, so that the model can still compute what it did."""
+        return self.heads is None and all(other >= present for present, other in self.sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """Dims made larger together."""
+    """Dims made aligned together."""
 
     sizes: _Sizes
-    """Distinct (present, padded) sizes, smallest first."""
     effect: Effect
     change: Change
     unresolved: tuple[str, ...] = ()
@@ -99,16 +61,25 @@ class Padding:
     """Every padding that was priced, with its gain in percent of the step, the mean over the GPUs."""
     inputs: _Sizes = ()
     """The data's own widths that are padded with zeros too."""
+    heads: Heads | None = None
+    """Another number of heads, and their size."""
+    parameters_added: int | None = None
+    """Where it is another architecture: something becomes smaller, or has other heads."""
+    instead: Padding | None = None
+    """Of another architecture: what keeps the model as it is."""
 
     def phrase(self, limit: int = 4) -> str:
-        """'1001 -> 1008, 3003 -> 3008'."""
-        return sizes_phrase(self.sizes, limit)
+        """'1001 -> 1008, 3003 -> 3008', '770 -> 768 with 6 heads of 128'."""
+        heads = f" with {self.heads[0]} heads of {self.heads[1]}" if self.heads else ""
+        return sizes_phrase(self.sizes, limit) + heads
 
     def evidence(self) -> dict[str, Any]:
         """For a finding: the sizes, the candidates with their gains, and what could not be padded."""
         found: dict[str, Any] = {
             "padding": [list(pair) for pair in self.sizes],
             **({"input_padding": [list(pair) for pair in self.inputs]} if self.inputs else {}),
+            **({"heads": list(self.heads)} if self.heads else {}),
+            **({} if self.parameters_added is None else {"parameters_added": self.parameters_added}),
             "candidates": [
                 {"padding": [list(pair) for pair in sizes], "gain_percent": round(gain, 2)}
                 for sizes, gain in self.tried
@@ -127,18 +98,22 @@ def best_padding(
     groups: Sequence[DimGroup],
     cost_of: Iterable[int],
     given: Mapping[int, int] | None = None,
+    *,
+    may_shrink: bool = False,
 ) -> Padding | Effect:
     """The padding of the groups that gains most, or an unknown effect with the reason.
 
     All groups are padded to one multiple, since a matrix is as fast as its worst aligned dim, and with
     them the other dims of the same size that the author may choose. Among paddings of equal gain the guides'
-    preferred multiple wins.
+    preferred multiple wins, and a larger model wins over a smaller one, whose gain counts beyond the work
+    that it saves.
 
     Args:
         context: the model.
         groups: what is padded.
         cost_of: indices of the ops concerned.
         given: by op index, input widths of the data's own; each padding is tried with zeros there, too.
+        may_shrink: whether to look at smaller sizes, and at other numbers of heads, as well.
     """
     multiples = padding_multiples(context.settings.precision)
     if not multiples:
@@ -147,26 +122,85 @@ def best_padding(
     if not movable:
         return Effect(unknown=reasons[0] if reasons else "nothing is known about what depends on this dim")
     movable = _with_the_same_width(context, movable, multiples[0])
-    tried = priced(context, cost_of, _paddings(context, movable, multiples, given or {}, reasons), reasons)
+    ways = list(_paddings(context, movable, multiples, given or {}, reasons))
+    if may_shrink:
+        ways += _architectures(context, movable, multiples)
+    tried = priced(context, cost_of, ways, reasons)
     wanted = ampere_multiple(context.settings.precision) or 1
 
-    def alignment(padded: tuple[_Sizes, _Sizes]) -> tuple[bool, int, int]:
-        sizes, inputs = padded
-        aligned = min(min(largest_power_of_two_in(size), wanted) for _, size in sizes)
-        return not inputs, aligned, -sum(size for _, size in sizes)
+    def liked(way: _Way) -> tuple[bool, bool, int, int]:
+        aligned = min(min(largest_power_of_two_in(size), wanted) for _, size in way.sizes)
+        return not way.inputs, way.is_padding, aligned, -sum(size for _, size in way.sizes)
 
-    best = best_option(context, tried, alignment)
+    def worth(option: Option[_Way]) -> float:
+        return option.gain_percent - max(option.what.saved_percent, 0.0)
+
+    best = best_option(context, tried, liked, worth)
     if best is None:
         return Effect(unknown=reasons[0] if reasons else "no larger size fits")
-    sizes, inputs = best.what
-    return Padding(
-        sizes,
-        best.effect,
-        best.change,
-        tuple(dict.fromkeys(reasons)),
-        tuple(((*option.what[0], *option.what[1]), option.gain_percent) for option in tried),
-        inputs,
-    )
+    as_it_is = best_option(context, [option for option in tried if option.what.is_padding], liked)
+
+    def padding(option: Option[_Way], instead: Padding | None = None) -> Padding:
+        way, added = option.what, None
+        if not way.is_padding:
+            added = context.after(option.change).graph.parameter_count - context.graph.parameter_count
+        gains = tuple(((*one.what.sizes, *one.what.inputs), one.gain_percent) for one in tried)
+        return Padding(
+            way.sizes,
+            option.effect,
+            option.change,
+            tuple(dict.fromkeys(reasons)),
+            gains,
+            way.inputs,
+            way.heads,
+            added,
+            instead,
+        )
+
+    if best.what.is_padding or as_it_is is None or as_it_is.gain_percent <= 0.0:
+        return padding(best)
+    return padding(replace(best, change=replace(best.change, instead=as_it_is.change)), padding(as_it_is))
+
+
+def _architectures(
+    context: GraphContext, groups: Sequence[DimGroup], multiples: tuple[int, ...]
+) -> Iterator[tuple[_Way, Change]]:
+    """Smaller sizes, and widths near the present ones with other numbers of heads."""
+    flops, seen = forward_flops(context.graph), set[tuple[_Sizes, Heads | None]]()
+    for changes, heads in _smaller(context, groups, multiples):
+        sizes = tuple(sorted({(group.size, size) for group, size in changes.items() if group.size != size}))
+        shown = (
+            sizes if heads is None else tuple(pair for pair in sizes if pair[0] in {g.size for g in groups})
+        )
+        if not sizes or (sizes, heads) in seen:
+            continue
+        seen.add((sizes, heads))
+        try:
+            equal = with_equal_heads(context, changes, context.dims.resize(changes))
+            smaller = context.dims.resize(equal)
+        except DimsUnresolved:
+            continue
+        saved = 100.0 * (1.0 - forward_flops(smaller) / flops) if flops else 0.0
+        yield _Way(shown, heads=heads, saved_percent=saved), resize(equal)
+
+
+def _smaller(
+    context: GraphContext, groups: Sequence[DimGroup], multiples: tuple[int, ...]
+) -> Iterator[tuple[dict[DimGroup, int], Heads | None]]:
+    for multiple in multiples:
+        yield padded_sizes(context, groups, multiple, down=True), None
+    for width in dict.fromkeys(group.size for group in groups if not group.is_output):
+        near = {multiple * (width // multiple + up) for multiple in _HEADED for up in (0, 1)}
+        near = {other for other in near if abs(other - width) <= LARGEST_CUT * width}
+        for other, heads, sizes in other_heads(context, width, sorted(near)):
+            roots = set(sizes)
+            rest = [group for group in groups if not roots & set(group.roots)]
+            aligned = padded_sizes(context, [group for group in rest if group.size != width], multiples[0])
+            yield {**aligned, **{g: other for g in rest if g.size == width}, **sizes}, heads
+
+
+_HEADED = (64, 128)
+"""Widths that heads of a liked size divide are multiples of one of these."""
 
 
 def _paddings(
@@ -175,8 +209,8 @@ def _paddings(
     multiples: tuple[int, ...],
     given: Mapping[int, int],
     reasons: list[str],
-) -> Iterator[tuple[tuple[_Sizes, _Sizes], Change]]:
-    """Distinct (present, padded) sizes of the groups and of given inputs, and the change, by multiple."""
+) -> Iterator[tuple[_Way, Change]]:
+    """By multiple: the groups padded to it, and then with given inputs too."""
     seen: set[_Sizes] = set()
     for multiple in multiples:
         changes = padded_sizes(context, groups, multiple)
@@ -191,30 +225,42 @@ def _paddings(
             reasons.append(str(error))
             continue
         seen.add(sizes)
-        yield (sizes, ()), resize(changes)
+        yield _Way(sizes), resize(changes)
         if given:
             inputs = {index: round_up(size, multiple) for index, size in given.items()}
             pairs = tuple(sorted({(size, inputs[index]) for index, size in given.items()}))
-            yield (sizes, pairs), together([resize(changes), wider_inputs(inputs)])
+            yield _Way(sizes, pairs), together([resize(changes), wider_inputs(inputs)])
 
 
-def padded_sizes(context: GraphContext, groups: Sequence[DimGroup], multiple: int) -> dict[DimGroup, int]:
+def padded_sizes(
+    context: GraphContext, groups: Sequence[DimGroup], multiple: int, *, down: bool = False
+) -> dict[DimGroup, int]:
     """The next multiple of every group, groups of one size alike where all of them can take it.
 
-    A group that can take no multiple at all is left out.
+    A group that can take no multiple at all is left out. `down`: the multiple below, of a width that may be
+    smaller and loses little by it.
     """
-    by_size: dict[int, list[DimGroup]] = {}
+    by_size: dict[tuple[int, bool], list[DimGroup]] = {}
     for group in groups:
-        by_size.setdefault(group.size, []).append(group)
+        shrinks = down and not (group.is_output or group.is_vocabulary)
+        by_size.setdefault((group.size, shrinks), []).append(group)
     changes: dict[DimGroup, int] = {}
-    for same in by_size.values():
-        sizes = {group: context.dims.next_multiple(group, multiple) for group in same}
+    for (present, shrinks), same in by_size.items():
+        smaller = _multiples(context, same, multiple, down=True) if shrinks else {}
+        cuts_little = bool(smaller) and min(smaller.values()) >= (1 - LARGEST_CUT) * present
+        sizes = smaller if cuts_little else _multiples(context, same, multiple)
         # 10 heads of 101 become 10 of 104, which is what the residual stream of 1010 has to be, too.
-        wanted = max((size for size in sizes.values() if size is not None), default=None)
+        wanted = (min if cuts_little else max)(sizes.values(), default=0)
         for group, size in sizes.items():
-            if size is not None and wanted is not None:
-                changes[group] = size if group.composite else wanted
+            changes[group] = size if group.composite else wanted
     return changes
+
+
+def _multiples(
+    context: GraphContext, groups: Sequence[DimGroup], multiple: int, *, down: bool = False
+) -> dict[DimGroup, int]:
+    sizes = {group: context.dims.next_multiple(group, multiple, down=down) for group in groups}
+    return {group: size for group, size in sizes.items() if size is not None}
 
 
 def _with_the_same_width(context: GraphContext, groups: list[DimGroup], multiple: int) -> list[DimGroup]:

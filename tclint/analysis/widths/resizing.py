@@ -15,9 +15,6 @@ from tclint.core.finding import Effect
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
 from tclint.graph.lowering.step import forward_flops
 
-LARGEST_CUT = 1 / 8
-"""How much of a width or a batch may be given up for a faster one."""
-
 
 @dataclass(frozen=True, slots=True)
 class Resizing:

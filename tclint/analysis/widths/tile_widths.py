@@ -23,8 +23,8 @@ from tclint.analysis.layers import (
 )
 from tclint.analysis.widths.alignment import is_misaligned
 from tclint.analysis.widths.bounds import quantization_loss_percent
-from tclint.analysis.widths.padding import of_the_same_width
-from tclint.analysis.widths.resizing import LARGEST_CUT, Resizing, best_resizing, surplus_percent
+from tclint.analysis.widths.padding import LARGEST_CUT, of_the_same_width
+from tclint.analysis.widths.resizing import Resizing, best_resizing, surplus_percent
 from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Rule
 from tclint.graph.dims.coupled import DimGroup

@@ -29,13 +29,11 @@ class Made:
     sizes: Mapping[DimGroup, int]
     graph: Graph
     """As it is traced with the edits."""
+    step_us: Mapping[str, float]
+    """The step of that trace, by GPU."""
     fixed: tuple[Finding, ...] = ()
-    planned_us: Mapping[str, float] = field(default_factory=dict)
-    """The step that was promised with it, by GPU."""
     cuts_us: Mapping[str, float] = field(default_factory=dict)
-    """What cutting padded outputs back takes of that."""
-    saved_us: Mapping[str, float] = field(default_factory=dict)
-    """What edits save beyond what was planned, where it is felt: work that nothing reads any more."""
+    """What cutting padded outputs back takes of it."""
     changes: tuple[Change, ...] = ()
     """Those that change no size."""
 
@@ -57,6 +55,8 @@ class Outcome:
     after: Made
     """The same where it is not edited."""
     reason: str = ""
+    number: int = 0
+    """In the order in which they are edited."""
     scales: tuple[Edit, ...] = ()
     """Edits of attention whose heads it changes."""
     by_hand: tuple[ByHand, ...] = ()
@@ -105,6 +105,18 @@ class Bench:
         """The predicted step, by GPU, with changes made that are none of sizes."""
         as_is = GraphContext(graph, self.context.settings, self.target)
         return step_times_us(as_is.after(replace(together(changes), sizes=())))
+
+    def expected(self, made: Made, graph: Graph, changes: Sequence[Change]) -> dict[str, float]:
+        """The step by GPU, once what is made has these sizes and changes: what they do to the traced step.
+
+        Args:
+            made: so far.
+            graph: resized, as predicted.
+            changes: all of them, those that are made included.
+        """
+        before_us = self.priced(self.resized(made.sizes), made.changes)
+        after_us = self.priced(graph, changes)
+        return {gpu: time + after_us[gpu] - before_us[gpu] for gpu, time in made.step_us.items()}
 
     def priced_as_is(self, graph: Graph) -> dict[str, float]:
         """A traced step, by GPU, as its own calls of torch.compile have it."""

@@ -51,7 +51,7 @@ class PlanStep:
     module_path: str
     message: str
     step_time_us: Mapping[str, float]
-    """By GPU, with it and those before it made, as the report has it."""
+    """By GPU, with it and those before it made: of the edited copy as it was traced, else as predicted."""
     gain_percent: Mapping[str, float]
     """By GPU, of the step as it is before any fix."""
     sizes: tuple[tuple[int, int], ...] = ()
@@ -63,7 +63,7 @@ class PlanStep:
     notes: tuple[ByHand, ...] = ()
     """What else of the project has to do with its edits: other readers, weights that are loaded."""
     cuts_us: Mapping[str, float] = field(default_factory=dict)
-    """By GPU: what cutting padded logits back takes in the step, where it has to be; in no other time."""
+    """By GPU: what cutting padded logits back takes of the step, where it has to be."""
     proved: bool = False
     reason: str = ""
     """Why it is not proved; then it has no edits."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -33,6 +33,9 @@ from tclint.graph.weights.weight_plan import weight_plan
 
 _CHANNELS_LAST = "FMT001"
 _OTHER_SIZES = "other models of the project give the size a value of their own"
+
+_NOTHING = 1e-6
+"""Of the step: what sums of times differ by."""
 
 _Make: TypeAlias = "Callable[[Bench, Outcome], Made]"
 
@@ -114,9 +117,9 @@ class _Planner:
         )
         return combined.steps if combined is not None else ()
 
-    def _unlocks(self) -> dict[int, tuple[str, ...]]:
-        """By position: the later steps that gain enough only once that one is made."""
-        found: dict[int, list[str]] = {}
+    def _unlocks(self) -> dict[str, tuple[str, ...]]:
+        """By fingerprint: the later steps that gain enough only once that one is made."""
+        found: dict[str, list[str]] = {}
         least = self._settings.min_gain_percent
         for later, step in enumerate(self._steps):
             if (step.finding.effect.best_gain_percent or 0.0) >= least:
@@ -130,16 +133,17 @@ class _Planner:
                     min_gain_percent=least,
                 )
                 if both is not None and any(made is step.finding for made in both.made):
-                    found.setdefault(earlier, []).append(fingerprint)
+                    first = relative_finding(self._steps[earlier].finding).fingerprint
+                    found.setdefault(first, []).append(fingerprint)
                     break
-        return {position: tuple(names) for position, names in found.items()}
+        return {name: tuple(names) for name, names in found.items()}
 
     # -- the edits
 
     def _made(self, bench: Bench) -> dict[str, Any]:
         """What the plan says of the steps: fields of a FixPlan."""
         [unchanged] = bench.copies.trace([{}])
-        made = Made((), {}, self._context.graph)
+        made = Made((), {}, self._context.graph, self._proof.step_time_us)
         if unchanged.graph is None:
             problem = f"a copy of the files that it reads cannot be built: {unchanged.error}"
         elif not _is_the_same(bench, bench.copies.as_priced(unchanged.graph)):
@@ -156,12 +160,13 @@ class _Planner:
                 path = relative_path(finding.location.path)
                 self._say(f"fix {number} of {len(outcomes)}: {finding.code} at {path}")
                 outcome.before = outcome.after = made
+                outcome.number = number
                 made = make(bench, outcome)
         made = _scale(bench, outcomes, made)
         for outcome in [item for item in outcomes if _parameters(item.after) != _parameters(item.before)][:1]:
             outcome.notes += _loads(bench)
         return {
-            "steps": self._written(bench, outcomes),
+            "steps": self._written(bench, outcomes, made),
             "weights": self._weights(bench, outcomes, made, unchanged.graph),
             "also_fixed": self._also(made),
         }
@@ -175,7 +180,7 @@ class _Planner:
             made: with all other edits.
             traced: the model alone, without the loss that the settings put behind it.
         """
-        if not made.sizes or traced is None:
+        if not made.sizes or traced is None or _shrinks(made.sizes):
             return None
         dims = CoupledDims(traced)
         try:
@@ -237,89 +242,102 @@ class _Planner:
         changes = (*made.changes, change)
         try:
             planned = GraphContext(as_is, self._settings).after(replace(change, sizes=())).graph
-            priced_us = bench.priced(as_is, changes)
+            expected_us = bench.expected(made, as_is, changes)
         except DimsUnresolved as error:
             outcome.reason = str(error)
             return made
-        planned_us = {
-            gpu: time + made.cuts_us.get(gpu, 0.0) - made.saved_us.get(gpu, 0.0)
-            for gpu, time in priced_us.items()
-        }
         fixed = (*made.fixed, finding)
         outcome.reason = (
             other_interface(made.graph, traced, trained(as_is) - trained(planned))
-            or self._proof.problem(traced, fixed, planned_us, may_gain_more=True)
+            or self._proof.problem(traced, fixed, made.step_us)
             or ""
         )
         if outcome.reason:
             return made
-        saved_us = dict(made.saved_us)
-        for gpu, time_us in self._proof.unplanned_us(traced, planned_us).items():
-            saved_us[gpu] = saved_us.get(gpu, 0.0) - time_us
-            planned_us[gpu] += time_us
+        outcome.notes += tuple(map(ByHand, self._proof.told(traced, expected_us)))
         outcome.after = replace(
             made,
             edits=(*made.edits, *edits),
             graph=traced,
+            step_us=bench.priced_as_is(traced),
             fixed=fixed,
-            planned_us=planned_us,
-            saved_us=saved_us,
             changes=changes,
         )
         return outcome.after
 
     # -- what the plan says
 
-    def _written(self, bench: Bench, outcomes: Sequence[Outcome]) -> tuple[PlanStep, ...]:
-        """The steps, with times of those that are edited each after those before it."""
-        base_us, unlocks = self._proof.step_time_us, self._unlocks()
-        found, sizes, edited_us = [], dict[DimGroup, int](), base_us
-        changes: list[Change] = []
-        for position, outcome in enumerate(outcomes):
-            step, before, after = outcome.step, outcome.before, outcome.after
-            if outcome.reason:
-                pairs = {(group.size, size) for group, size in change_of(step.finding).sizes}
-                before_us = self._steps[position - 1].step_time_us if position else base_us
-                step_us: Mapping[str, float] = step.step_time_us
-            else:
-                new = {group: size for group, size in after.sizes.items() if before.sizes.get(group) != size}
-                pairs = {(group.size, size) for group, size in new.items() if group.parameters}
-                sizes |= new
-                changes += after.changes[len(before.changes) :]
-                priced_us = bench.priced(bench.resized(sizes), changes)
-                before_us, edited_us = (
-                    edited_us,
-                    {gpu: time - after.saved_us.get(gpu, 0.0) for gpu, time in priced_us.items()},
-                )
-                step_us = edited_us
-            finding = relative_finding(step.finding)
-            edits = [edit for edit in after.edits if edit not in before.edits]
-            cuts_us = {gpu: us - before.cuts_us.get(gpu, 0.0) for gpu, us in after.cuts_us.items()}
-            found.append(
-                PlanStep(
-                    code=finding.code,
-                    name=finding.name,
-                    fingerprint=finding.fingerprint,
-                    path=finding.location.path,
-                    line=finding.location.line,
-                    module_path=finding.location.module_path or "",
-                    message=finding.message,
-                    step_time_us=dict(step_us),
-                    gain_percent={
-                        gpu: 100.0 * (before_us[gpu] - step_us[gpu]) / base_us[gpu] for gpu in base_us
-                    },
-                    sizes=tuple(sorted(pair for pair in pairs if pair[0] != pair[1])),
-                    unlocks=unlocks.get(position, ()),
-                    edits=text_edits(sorted((*edits, *outcome.scales), key=lambda it: (it.path, it.start))),
-                    by_hand=outcome.by_hand,
-                    notes=outcome.notes,
-                    cuts_us={} if before.cuts_us == after.cuts_us else cuts_us,
-                    proved=not outcome.reason,
-                    reason=outcome.reason,
-                    parameters_added=after.graph.parameter_count - before.graph.parameter_count,
-                )
-            )
+    def _written(self, bench: Bench, outcomes: Sequence[Outcome], made: Made) -> tuple[PlanStep, ...]:
+        """First those that are edited, in that order, with the traced steps; then what else would gain."""
+        unlocks = self._unlocks()
+        edited = sorted((it for it in outcomes if not it.reason), key=lambda it: it.number)
+        found, sizes = [], dict[DimGroup, int]()
+        for outcome in edited:
+            before, after = outcome.before, outcome.after
+            new = {group: size for group, size in after.sizes.items() if before.sizes.get(group) != size}
+            sizes |= new
+            pairs = {(group.size, size) for group, size in new.items() if group.parameters}
+            found.append(self._step(outcome, unlocks, before.step_us, after.step_us, pairs))
+        changes, step_us = list(made.changes), made.step_us
+        for outcome in (it for it in outcomes if it.reason):
+            change = change_of(outcome.step.finding)
+            try:
+                if _is_taken(bench, change, sizes):
+                    continue
+                planned = {**dict(change.sizes), **sizes}
+                after_us = bench.expected(made, bench.resized(planned), (*changes, change))
+            except DimsUnresolved:
+                continue
+            if all(after_us[gpu] >= (1 - _NOTHING) * before for gpu, before in step_us.items()):
+                continue
+            pairs = {(group.size, size) for group, size in change.sizes}
+            found.append(self._step(outcome, unlocks, step_us, after_us, pairs))
+            sizes, step_us = planned, after_us
+            changes.append(change)
         return tuple(found)
+
+    def _step(
+        self,
+        outcome: Outcome,
+        unlocks: Mapping[str, tuple[str, ...]],
+        before_us: Mapping[str, float],
+        step_us: Mapping[str, float],
+        pairs: Collection[tuple[int, int]],
+    ) -> PlanStep:
+        before, after, base_us = outcome.before, outcome.after, self._proof.step_time_us
+        finding = relative_finding(outcome.step.finding)
+        edits = [edit for edit in after.edits if edit not in before.edits]
+        cuts_us = {gpu: us - before.cuts_us.get(gpu, 0.0) for gpu, us in after.cuts_us.items()}
+        return PlanStep(
+            code=finding.code,
+            name=finding.name,
+            fingerprint=finding.fingerprint,
+            path=finding.location.path,
+            line=finding.location.line,
+            module_path=finding.location.module_path or "",
+            message=finding.message,
+            step_time_us=dict(step_us),
+            gain_percent={gpu: 100.0 * (before_us[gpu] - step_us[gpu]) / base_us[gpu] for gpu in base_us},
+            sizes=tuple(sorted(pair for pair in pairs if pair[0] != pair[1])),
+            unlocks=unlocks.get(finding.fingerprint, ()),
+            edits=text_edits(sorted((*edits, *outcome.scales), key=lambda it: (it.path, it.start))),
+            by_hand=outcome.by_hand,
+            notes=outcome.notes,
+            cuts_us={} if before.cuts_us == after.cuts_us else cuts_us,
+            proved=not outcome.reason,
+            reason=outcome.reason,
+            parameters_added=after.graph.parameter_count - before.graph.parameter_count,
+        )
+
+
+def _is_taken(bench: Bench, change: Change, sizes: Mapping[DimGroup, int]) -> bool:
+    """Whether what is edited gives a dim of a change another size: both cannot be made."""
+    return any(bench.dims.size_of(group, sizes) not in (group.size, size) for group, size in change.sizes)
+
+
+def _shrinks(sizes: Mapping[DimGroup, int]) -> bool:
+    """Whether it is another architecture, which holds no weights of the old one."""
+    return any(size < group.size for group, size in sizes.items())
 
 
 def _is_the_same(bench: Bench, graph: Graph) -> bool:
@@ -344,7 +362,7 @@ def _scale(bench: Bench, outcomes: Sequence[Outcome], made: Made) -> Made:
     seen: set[Edit] = set()
     told: set[ByHand] = set()
     for outcome in sorted(outcomes, key=lambda outcome: len(outcome.after.fixed)):
-        if outcome.after.sizes != outcome.before.sizes:
+        if outcome.after.sizes != outcome.before.sizes and not _shrinks(outcome.after.sizes):
             after = bench.resized(outcome.after.sizes)
             edits, by_hand = scaled_attention(bench.context.graph, after, bench.texts)
             outcome.by_hand += tuple(item for item in by_hand if item not in told)
@@ -362,7 +380,8 @@ def _scale(bench: Bench, outcomes: Sequence[Outcome], made: Made) -> Made:
     if isinstance(graph, str):
         problem: str | None = graph
     else:
-        problem = difference(made.graph, graph) or bench.proof.problem(graph, made.fixed, made.planned_us)
+        problem = difference(made.graph, graph)
+        problem = problem or bench.proof.problem(graph, made.fixed, bench.proof.step_time_us)
     if problem is None:
         return made
     for outcome in outcomes:

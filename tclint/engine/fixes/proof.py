@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -12,12 +13,13 @@ from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
+from tclint.core.units import time_text
 from tclint.engine.check import relative_path
 from tclint.engine.model_pass import as_priced
 from tclint.graph.ops import Graph
 
 TOLERANCE_PERCENT = 1.0
-"""Of the step: how far the gain of the traced model may be from the plan's."""
+"""Of the step: what the traced model may gain more or less than its fix alone, unsaid."""
 
 
 Key: TypeAlias = "str | tuple[str, str, int]"
@@ -42,53 +44,50 @@ class Proof:
         """By GPU, as it is."""
         return step_times_us(self.context)
 
-    def problem(
-        self,
-        graph: Graph,
-        fixed: Sequence[Finding],
-        planned_us: Mapping[str, float],
-        *,
-        may_gain_more: bool = False,
-    ) -> str | None:
-        """Why an edited model is not what was planned; None where it is.
+    def problem(self, graph: Graph, fixed: Sequence[Finding], before_us: Mapping[str, float]) -> str | None:
+        """Why an edited model is no fix; None where it is one.
 
         Args:
             graph: as it was traced.
             fixed: findings that have to be gone.
-            planned_us: the step that was promised, by GPU.
-            may_gain_more: whether a faster step than promised is as good.
+            before_us: the step without the last of them, by GPU.
         """
         pays, step_time_us = self._checked(graph)
         left = [finding for finding in fixed if key_of(finding) in pays]
         if left:
             return f"{left[0].code} {left[0].name} would still be reported"
-        new = [
+        for finding in self._new(graph):
+            if finding.level == "error":
+                return f"it makes an error of its own: {_said(finding)}"
+        times = [step_time_us[gpu] / before for gpu, before in before_us.items() if before]
+        if times and math.prod(times) >= 1.0:
+            gpu = max(before_us, key=lambda name: step_time_us[name] / before_us[name])
+            return (
+                f"the edited model's step is no shorter: {time_text(step_time_us[gpu])} on {gpu}, and "
+                f"{time_text(before_us[gpu])} without it"
+            )
+        return None
+
+    def told(self, graph: Graph, expected_us: Mapping[str, float]) -> Iterator[str]:
+        """What differs from the plan in an edited model that is a fix: new findings, another gain."""
+        for finding in self._new(graph):
+            yield f"{_said(finding)} is new with it"
+        _, step_time_us = self._checked(graph)
+        for gpu, before in self.step_time_us.items():
+            off_us = step_time_us[gpu] - expected_us[gpu]
+            if abs(off_us) > TOLERANCE_PERCENT / 100.0 * before:
+                yield (
+                    f"the edited model's step on {gpu} is {time_text(abs(off_us))} "
+                    f"{'longer' if off_us > 0 else 'shorter'} than the fix alone would make it"
+                )
+
+    def _new(self, graph: Graph) -> list[Finding]:
+        pays, _ = self._checked(graph)
+        return [
             finding
             for key, finding in pays.items()
             if key not in self.known and not self._gained_before(finding, graph)
         ]
-        if new:
-            place = new[0].location
-            return f"{new[0].code} {new[0].name} would be new at {place.path}:{place.line}: {new[0].message}"
-        for gpu, before in self.step_time_us.items():
-            traced, planned = (100.0 * (1.0 - time / before) for time in (step_time_us[gpu], planned_us[gpu]))
-            if may_gain_more and traced > planned:
-                continue
-            if abs(traced - planned) > TOLERANCE_PERCENT:
-                return (
-                    f"the edited model would gain {traced:.1f} % of the step on {gpu}, and {planned:.1f} % "
-                    "was planned"
-                )
-        return None
-
-    def unplanned_us(self, graph: Graph, planned_us: Mapping[str, float]) -> dict[str, float]:
-        """By GPU, what the step of a traced graph takes beyond the planned one, where that is felt."""
-        _, step_time_us = self._checked(graph)
-        return {
-            gpu: step_time_us[gpu] - planned
-            for gpu, planned in planned_us.items()
-            if abs(step_time_us[gpu] - planned) > TOLERANCE_PERCENT / 100.0 * self.step_time_us[gpu]
-        }
 
     def _gained_before(self, finding: Finding, graph: Graph) -> bool:
         """Whether a fix gained as much time before, and only its share of a shorter step is larger."""
@@ -119,6 +118,10 @@ class Proof:
             }
             self._known[:] = [graph, pays, step_times_us(context)]
         return self._known[1], self._known[2]
+
+
+def _said(finding: Finding) -> str:
+    return f"{finding.code} {finding.name} at {finding.location.path}:{finding.location.line}"
 
 
 def checked(

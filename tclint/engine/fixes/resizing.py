@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 from tclint.analysis.change import Change, resize
 from tclint.analysis.what_if.combined import FixStep, change_of
@@ -53,13 +54,12 @@ class Resizing:
             planned = self._sizes(change_of(self._step.finding))
         except DimsUnresolved as error:
             return Refused(str(error), self._layers())
-        planned_us = bench.priced(bench.resized(planned))
         for sizes in (planned, *self._others()):
             graph = bench.resized(sizes)
             # Before anything is edited: what the resized graph has as a finding, its edit would have too.
-            problem = bench.proof.problem(graph, self._fixed, planned_us)
+            problem = bench.proof.problem(graph, self._fixed, self._made.step_us)
             if problem is None:
-                result = self._in_two(sizes) if self.grows else self._searched(graph, planned_us)
+                result = self._in_two(sizes) if self.grows else self._searched(graph)
                 if not isinstance(result, str):
                     return result
                 problem, searched = result, searched + 1
@@ -98,8 +98,12 @@ class Resizing:
         return sizes
 
     def _others(self) -> Iterator[dict[DimGroup, int]]:
-        """Other paddings of the same dims: each to a multiple."""
+        """What keeps the architecture, where the change does not; other paddings of the same dims."""
         change = change_of(self._step.finding)
+        if change.instead is not None:
+            with suppress(DimsUnresolved):
+                yield self._sizes(change.instead)
+            change = change.instead
         groups = [group for group, size in change.sizes if size > group.size]
         seen = [dict(change.sizes)]
         for multiple in padding_multiples(self._bench.settings.precision):
@@ -122,7 +126,8 @@ class Resizing:
             return "the resized graph has no sizes that a trace could be compared with"
         multiple = efficient_multiple(bench.settings.precision) or 1
         search = Search(bench.copies, bench.dims, made.edits, made.sizes, wanted, multiple)
-        found = search.run(places_of(self._step), _pairs(bench.resized(made.sizes), graph))
+        places = places_of(self._step) | self._uses_of_heads()
+        found = search.run(places, _pairs(bench.resized(made.sizes), graph))
         return (
             (found, search.way)
             if found is not None
@@ -132,7 +137,20 @@ class Resizing:
             )
         )
 
-    def _searched(self, graph: Graph, planned_us: Mapping[str, float]) -> Made | Refused | str:
+    def _uses_of_heads(self) -> set[Place]:
+        """Where heads are told apart, if their number changes: no line that makes a layer may hold it."""
+        change, ops = change_of(self._step.finding), self._bench.context.graph.ops
+        if all(size >= group.size for group, size in change.sizes):
+            return set()
+        sites = {
+            ops[index].call_site
+            for group, _ in change.sizes
+            for index in group.op_indices
+            if ops[index].kind == "view"
+        }
+        return {(site.path, site.line) for site in sites if site is not None}
+
+    def _searched(self, graph: Graph) -> Made | Refused | str:
         """What is made with such edits; a sentence where none are found."""
         bench, made = self._bench, self._made
         result = self._found(graph)
@@ -140,21 +158,20 @@ class Resizing:
             return result
         found, way = result
         sizes = {group: size for group, size in found.sizes.items() if size != group.size}
-        if not found.is_exact:
-            # What follows from an edited size has become another one than planned: so has the step.
-            planned_us = bench.priced(bench.resized(sizes))
-            before_us = bench.priced(bench.resized(made.sizes))
-            if bench.gain_percent(before_us, planned_us) < bench.settings.min_gain_percent:
-                return self._refused(
-                    "with what follows from the edited size, it gains too little", found.trial
-                )
+        step_us = bench.priced_as_is(found.graph)
+        # What follows from an edited size has become another one than planned: so has the step.
+        too_little = bench.gain_percent(made.step_us, step_us) < bench.settings.min_gain_percent
+        if not found.is_exact and too_little:
+            return self._refused("with what follows from the edited size, it gains too little", found.trial)
         problem = _SHARED if self._grows(found.sizes) else None
-        problem = problem or bench.proof.problem(found.graph, self._fixed, planned_us)
+        problem = problem or bench.proof.problem(found.graph, self._fixed, made.step_us)
         problem = problem or self._does_not_go_along(found, way)
         if problem is not None:
             return self._refused(problem, found.trial)
+        expected_us = bench.expected(made, bench.resized(sizes), made.changes)
+        self.notes += tuple(map(ByHand, bench.proof.told(found.graph, expected_us)))
         self.notes += tuple(_follow(bench.resized(sizes), found.graph))
-        return Made((*made.edits, *found.edits), sizes, found.graph, self._fixed, planned_us)
+        return Made((*made.edits, *found.edits), sizes, found.graph, step_us, self._fixed)
 
     # -- edits of layers whose outputs are cut back
 
@@ -177,7 +194,8 @@ class Resizing:
         if problem is not None or self._grows(found.sizes):
             return self._refused(problem or _SHARED, found.trial)
         found_sizes = {group: size for group, size in found.sizes.items() if size != group.size}
-        held = Made((*made.edits, *found.edits), found_sizes, found.graph)
+        step_us = self._bench.priced_as_is(found.graph)
+        held = Made((*made.edits, *found.edits), found_sizes, found.graph, step_us)
         self.notes += tuple(_follow(self._bench.resized(found_sizes), found.graph))
         try:
             return self._cut_back(held, {**found_sizes, **grown})
@@ -228,13 +246,15 @@ class Resizing:
         bench = self._bench
         predicted_us, traced_us = bench.priced(graph), bench.priced_as_is(traced)
         cuts_us = {gpu: time - predicted_us[gpu] for gpu, time in traced_us.items()}
-        problem = bench.proof.problem(traced, self._fixed, traced_us)
-        before_us = self._made.planned_us or bench.proof.step_time_us
+        before_us = self._made.step_us
+        problem = bench.proof.problem(traced, self._fixed, before_us)
         if problem is None and bench.gain_percent(before_us, traced_us) < bench.settings.min_gain_percent:
             problem = "cutting the outputs back takes as much time as padding them gains"
         if problem is not None:
             return self._refused(problem, trial)
-        return Made(edits, dict(sizes), traced, self._fixed, traced_us, cuts_us)
+        told = bench.proof.told(traced, {gpu: predicted_us[gpu] + us for gpu, us in cuts_us.items()})
+        self.notes += tuple(map(ByHand, told))
+        return Made(edits, dict(sizes), traced, traced_us, self._fixed, cuts_us)
 
     def _growth(self, graph: Graph) -> str:
         shapes, were = ([spec.shape for spec in one.outputs] for one in (graph, self._bench.context.graph))

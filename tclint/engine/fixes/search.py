@@ -90,9 +90,12 @@ class Search:
             places: lines where layers of the changing sizes are made.
             pairs: old and new sizes, of all that changes.
         """
-        sizes = Sizes(self._texts)
+        sizes, pairs = Sizes(self._texts), set(pairs)
         self.way = sizes.way(set(places))
-        candidates = [item for item in sizes.candidates(set(places), set(pairs)) if not self._is_made(item)]
+        candidates = [item for item in sizes.candidates(set(places), pairs) if not self._is_made(item)]
+        if any(new < old for old, new in pairs):
+            # Expressions are only ever rounded up.
+            candidates = [item for item in candidates if item.written.kind == "number"]
         near = [item for item in candidates if item.distance < UNRELATED][:_MOST_SINGLE]
         if self._try([*_singles(near), *_sets(near)]):
             return self._best()
@@ -156,8 +159,9 @@ class Search:
                 continue
             if self._sign(group, size) not in signs or (group not in self._changing and group.is_batch):
                 return False
-            if size % self._multiple and (group in self._changing or before % self._multiple == 0):
-                return self._wanted.get(group) == size
+            aligned = size % self._multiple == 0 or (group not in self._changing and before % self._multiple)
+            if not aligned and self._wanted.get(group) != size:
+                return False
         return all(
             sizes.get(group) not in (None, self._present.get(group, group.size)) for group in self._changing
         )

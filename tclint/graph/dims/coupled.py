@@ -196,18 +196,32 @@ class CoupledDims:
             self._assign_composite(group, size, changes)
         return {n: size for n, size in changes.items() if size != self._solver.values[n]}
 
+    def size_of(self, group: DimGroup, sizes: Mapping[DimGroup, int]) -> int:
+        """The size of a group once others have these sizes.
+
+        Raises:
+            DimsUnresolved: they do not fit together.
+        """
+        changes = self.new_values(sizes)
+        if not group.composite:
+            return changes.get(self._number_of(group), group.size)
+        try:
+            return self._solver.evaluator(changes).value(self._expression_of(group))
+        except Inconsistent as error:
+            raise DimsUnresolved(None, str(error)) from error
+
     def sized(self, values: Mapping[int, int]) -> dict[DimGroup, int]:
         """The groups of these atoms, with their values."""
         return {self._roots[number]: value for number, value in values.items() if number in self._roots}
 
-    def next_multiple(self, group: DimGroup, multiple: int) -> int | None:
+    def next_multiple(self, group: DimGroup, multiple: int, *, down: bool = False) -> int | None:
         """The smallest size, at least the present one, that is a multiple and that the group can take.
 
         A width of 3 * 8 * 125 grows to a multiple of 64 by its innermost dim, to 3 * 8 * 128, not to 3008.
-        None where no size would do.
+        None where no size would do. `down`: the largest size, at most the present one.
         """
         if not group.composite:
-            return -(-group.size // multiple) * multiple
+            return (group.size // multiple if down else -(-group.size // multiple)) * multiple or None
         expression = self._expression_of(group)
         for numbers in self._choices(group, expression, {}):
             parts = _as_one(expression, numbers).split_linear(numbers[0])
@@ -215,7 +229,10 @@ class CoupledDims:
                 continue
             slope, rest = self._solver.value(parts[0]), self._solver.value(parts[1])
             present = self._solver.values[numbers[0]]
-            for value in range(present, present + multiple):
+            values = (
+                range(present, max(present - multiple, 0), -1) if down else range(present, present + multiple)
+            )
+            for value in values:
                 if slope > 0 and (slope * value + rest) % multiple == 0:
                     return slope * value + rest
         return None
