@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import tclint  # noqa: E402
-from tclint.analysis.advice import advice, asked_again  # noqa: E402
+from tclint.analysis.advice import advice, asked_again, gains  # noqa: E402
 from tclint.analysis.change import Change  # noqa: E402
 from tclint.analysis.graph_context import GraphContext  # noqa: E402
 from tclint.analysis.graph_rule import GraphRule  # noqa: E402
@@ -51,19 +51,19 @@ def exceptions(rule: GraphRule, context: GraphContext, finding: Finding) -> Iter
         return
     present = context.with_settings(**change.presupposes)
     made = present.after(change)
-    gains = []
+    gains_percent = []
     for own, other in zip(present.scenarios, made.scenarios, strict=True):
         before, after = present.estimate(own), made.estimate(other)
         gain_us = before.step_time_us - after.step_time_us / change.samples
-        gains.append(before.percent_of_step(gain_us))
+        gains_percent.append(before.percent_of_step(gain_us))
         stated = finding.effect.per_gpu[before.gpu.id].gain_us
         if abs(stated - gain_us) > SAME * before.step_time_us:
             yield f"states a gain of {stated:.1f} us on {before.gpu.id}, and the step gains {gain_us:.1f}"
-    if sum(gains) <= 0.0 and finding.level != "error":
-        yield f"loses {-sum(gains) / len(gains):.2f} % of the step"
-    if max(gains) < context.settings.min_gain_percent:
+    if max(gains_percent) < context.settings.min_gain_percent:
         return  # no report lists it
-    known = {other.key for other in advice(rule, context)}
+    if sum(gains_percent) <= 0.0 and finding.level != "error":
+        yield f"loses {-sum(gains_percent) / len(gains_percent):.2f} % of the step"
+    known = {other.key for other in advice(rule, context) if gains(other, context)}
     for other in asked_again(rule, context, finding, known):
         what = "is still found" if other.key == finding.key else f"makes way for {other.code}"
         yield f"made, it {what}: {other.message}"

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tclint.analysis.advice import advice
+from tclint.analysis.advice import advice, gains
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import SETTINGS_BY_KEY, Settings
@@ -160,7 +160,7 @@ def _failures(rule: type[Rule], example: Example) -> list[str]:
         return _source_failures(rule(), example)
     assert issubclass(rule, GraphRule)
     context = GraphContext(_trace(example), example.settings, f"{example.path}:build_model")
-    found = advice(rule(), context)
+    found = [finding for finding in advice(rule(), context) if gains(finding, context)]
     failures = _said_or_not(rule, example, found) or _incomplete(rule, example, str(example.path), found)
     # Many layers that one line constructs are one thing to say.
     if len({(finding.location.line, finding.identity) for finding in found}) < len(found):

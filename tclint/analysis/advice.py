@@ -15,41 +15,39 @@ from tclint.graph.dims.coupled import DimsUnresolved
 
 
 def advice(rule: GraphRule, context: GraphContext) -> list[Finding]:
-    """The findings of a rule that hold by the model's own price.
+    """The findings of a rule, with their prices; those that a report lists hold by these.
 
     A finding's change is priced as a report prices the changed model, whatever price the rule gave it. What
-    gains nothing on the mean of the GPUs is not advised, nor what would be listed and, once it is made, have
-    the same rule ask for something else. Errors hold at any price.
+    gains nothing on the mean of the GPUs is not listed, nor what would, once it is made, have the same rule
+    ask for something else. Errors hold at any price. What gains too little to be listed may do so after other
+    fixes, and stays.
     """
-    found = _gaining(rule, context)
-    known = frozenset(finding.key for finding in found)
+    found = [_priced(context, one) for one in apply_rule(rule, context, context.root_location())]
+    known = frozenset(finding.key for finding in found if gains(finding, context))
     return [
         finding
         for finding in found
         if finding.level == "error"
-        or not isinstance(finding.change, Change)
-        or not _is_listed(finding, context)
-        or not asked_again(rule, context, finding, known)
+        or not is_listed(finding, context)
+        or (gains(finding, context) and not asked_again(rule, context, finding, known))
     ]
 
 
-def _gaining(rule: GraphRule, context: GraphContext) -> list[Finding]:
-    priced = (_priced(context, one) for one in apply_rule(rule, context, context.root_location()))
-    return [one for one in priced if one.level == "error" or not one.effect.per_gpu or _gains(one, context)]
-
-
-def _gains(finding: Finding, context: GraphContext) -> bool:
-    """On the mean of the GPUs; where some lose, by more than what options may differ by."""
-    gain_percent = mean_gain_percent(finding.effect)
-    if all(gain.gain_percent >= 0.0 for gain in finding.effect.per_gpu.values()):
-        return gain_percent > 0.0
-    return gain_percent > TOLERATED * context.settings.min_gain_percent
-
-
-def _is_listed(finding: Finding, context: GraphContext) -> bool:
+def is_listed(finding: Finding, context: GraphContext) -> bool:
+    """Whether a report lists it for its gain on one of the GPUs, or for want of a price."""
     gain_percent = finding.effect.best_gain_percent
     least = context.settings.min_gain_percent
     return finding.level == "error" or gain_percent is None or gain_percent >= least
+
+
+def gains(finding: Finding, context: GraphContext) -> bool:
+    """Whether it gains on the mean of the GPUs; where some lose, by more than what options may differ by."""
+    per_gpu = finding.effect.per_gpu
+    if not per_gpu or finding.level == "error":
+        return True
+    loses = any(gain.gain_percent < 0.0 for gain in per_gpu.values())
+    least = TOLERATED * context.settings.min_gain_percent if loses else 0.0
+    return mean_gain_percent(finding.effect) > least
 
 
 def _priced(context: GraphContext, finding: Finding) -> Finding:
@@ -74,10 +72,15 @@ def asked_again(
         finding: with a change.
         known: keys of all findings of the rule.
     """
-    assert isinstance(finding.change, Change)
-    made = context.with_settings(**finding.change.presupposes).after(finding.change)
+    change = finding.change
+    if not isinstance(change, Change):
+        return []
+    made = context.with_settings(**change.presupposes).after(change)
+    again = (_priced(made, one) for one in apply_rule(rule, made, made.root_location()))
     return [
         other
-        for other in _gaining(rule, made)
-        if (other.key == finding.key or other.key not in known) and _is_listed(other, made)
+        for other in again
+        if (other.key == finding.key or other.key not in known)
+        and is_listed(other, made)
+        and gains(other, made)
     ]

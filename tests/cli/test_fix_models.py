@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tclint.analysis.graph_context import GraphContext
 from tclint.cli.main import cli
 from tclint.core.errors import UsageError
 from tclint.engine.fixes import proof
@@ -148,9 +149,8 @@ def test_a_plan_is_made_and_nothing_is_left(
     assert not fixed & {finding["fingerprint"] for finding in report["findings"]}
     [entry] = report["entries"]
     last = plan["steps"][-1]["step_time_us"]["a100-sxm4-80gb"]
-    cut = sum(step["cuts_us"].get("a100-sxm4-80gb", 0.0) for step in plan["steps"])
-    before = plan["step_time_us"]["a100-sxm4-80gb"]
-    assert abs(entry["metrics"]["a100-sxm4-80gb"]["step_time_us"] - last - cut) < 0.01 * before
+    assert any(step["cuts_us"] for step in plan["steps"])  # which are in that time
+    assert entry["metrics"]["a100-sxm4-80gb"]["step_time_us"] == pytest.approx(last, rel=0.005)
 
 
 def test_pretrained_weights_follow_and_the_edited_model_computes_the_same(
@@ -207,15 +207,18 @@ def test_what_is_not_proved_is_not_written(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "model.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     real = proof.step_times_us
-    monkeypatch.setattr(
-        proof, "step_times_us", lambda context: {gpu: 1.02 * time for gpu, time in real(context).items()}
-    )
+
+    def slower(context: GraphContext) -> dict[str, float]:
+        """Of every model but the one that is to be fixed."""
+        vocabulary = context.graph.parameters[0].shape[0]
+        return {gpu: time if vocabulary == 8003 else 2 * time for gpu, time in real(context).items()}
+
+    monkeypatch.setattr(proof, "step_times_us", slower)
     result = run("fix", "model.py:build_model", "--unsafe-fixes")
     assert result.exit_code == 0
     assert (tmp_path / "model.py").read_text() == code
-    assert "not edited: the edited model would gain" in result.stdout
-    assert "was planned" in result.stdout
-    assert "by hand: model.py:5: 1500 -> 1504" in result.stdout
+    assert "not edited: the edited model's step is no shorter: " in " ".join(result.stdout.split())
+    assert "by hand: model.py:5: 8003 -> " in result.stdout
     assert result.stderr == "model.py:build_model: nothing to write\n"
 
 

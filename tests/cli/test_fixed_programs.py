@@ -167,7 +167,7 @@ def train(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             CONSTANTS,
             [
                 "nn.Linear(width, (vocabulary + 63) // 64 * 64, bias=False)",
-                "WIDTH = 504",
+                "WIDTH = 512",
                 "VOCABULARY = 8003",
             ],
             [
@@ -182,7 +182,7 @@ def train(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 "self.head(x)[..., :self.config.vocab_size].contiguous()",
                 "self.head(x[:, [-1], :])[..., :self.config.vocab_size].contiguous()",
                 "vocab_size: int = 8003",
-                "hidden: int = 504",
+                "hidden: int = 512",
             ],
             ["note: train.py:7: gives hidden itself, which stays as it is"],
             id="fields of a dataclass",

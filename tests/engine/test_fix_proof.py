@@ -28,36 +28,47 @@ def traced(width: int, activations: int = 1) -> Graph:
     return graph
 
 
-def problem(graph: Graph, change: Change | None) -> str | None:
-    """What is said of an edited model that has a finding with that change and no other."""
-    finding: Any = SimpleNamespace(
-        code="X001", name="new", change=change, message="m", location=SimpleNamespace(path="a.py", line=1)
-    )
+def proof(graph: Graph, change: Change | None = None, level: str = "warning") -> Proof:
+    """Of an edited model that has a finding with that change and no other."""
+    location = SimpleNamespace(path="a.py", line=1)
+    finding: Any = SimpleNamespace(code="X001", name="new", change=change, level=level, location=location)
     times = step_times_us(GraphContext(graph, SETTINGS, "t"))
     context = GraphContext(traced(2052), SETTINGS, "t")
-    known = [graph, {"key": finding}, times]
-    return Proof("t", (), SETTINGS, context, frozenset(), known).problem(graph, (), times)
+    return Proof("t", (), SETTINGS, context, frozenset(), [graph, {"key": finding}, times])
+
+
+def times(graph: Graph, factor: float = 1.0) -> dict[str, float]:
+    found = step_times_us(GraphContext(graph, SETTINGS, "t"))
+    return {gpu: factor * time_us for gpu, time_us in found.items()}
+
+
+def test_a_new_finding_is_told_and_stops_no_fix() -> None:
+    padded = traced(2056)
+    one = proof(padded, Change(edit=lambda graph: graph))
+    assert one.problem(padded, (), one.step_time_us) is None
+    assert list(one.told(padded, times(padded))) == ["X001 new at a.py:1 is new with it"]
+    error = proof(padded, level="error").problem(padded, (), one.step_time_us)
+    assert error == "it makes an error of its own: X001 new at a.py:1"
 
 
 def test_a_fix_that_gained_as_much_before_is_not_new() -> None:
     padded, other = traced(2056), traced(2056, activations=4)
-    assert problem(padded, COMPILED) is None
-    assert problem(padded, Change(edit=lambda graph: graph)) == "X001 new would be new at a.py:1: m"
-    assert problem(padded, None) == "X001 new would be new at a.py:1: m"
-    assert problem(other, COMPILED) == "X001 new would be new at a.py:1: m"
+    assert list(proof(padded, COMPILED).told(padded, times(padded))) == []
+    assert len(list(proof(padded, None).told(padded, times(padded)))) == 1
+    assert len(list(proof(other, COMPILED).told(other, times(other)))) == 1
 
 
-def test_more_than_planned_is_as_good_only_where_it_may_be() -> None:
+def test_a_longer_step_is_no_fix_and_another_gain_is_told() -> None:
     graph = traced(2056)
-    times = step_times_us(GraphContext(graph, SETTINGS, "t"))
-    slower = {gpu: 1.5 * time_us for gpu, time_us in times.items()}
-    proof = Proof("t", (), SETTINGS, GraphContext(traced(2052), SETTINGS, "t"), frozenset())
-    assert "was planned" in (proof.problem(graph, (), slower) or "")
-    assert proof.problem(graph, (), slower, may_gain_more=True) is None
-    faster = {gpu: 0.5 * time_us for gpu, time_us in times.items()}
-    assert "was planned" in (proof.problem(graph, (), faster, may_gain_more=True) or "")
-    assert proof.unplanned_us(graph, slower) == {gpu: times[gpu] - slower[gpu] for gpu in times}
-    assert proof.unplanned_us(graph, times) == {}
+    one = Proof("t", (), SETTINGS, GraphContext(traced(2052), SETTINGS, "t"), frozenset())
+    assert one.problem(graph, (), times(graph, 1.01)) is None
+    assert "step is no shorter" in (one.problem(graph, (), times(graph)) or "")
+    assert "step is no shorter" in (one.problem(graph, (), times(graph, 0.9)) or "")
+    assert list(one.told(graph, times(graph))) == []
+    (shorter,) = one.told(graph, times(graph, 1.5))
+    assert "shorter than the fix alone would make it" in shorter
+    (longer,) = one.told(graph, times(graph, 0.5))
+    assert "longer than the fix alone would make it" in longer
 
 
 def test_an_edit_that_leaves_a_weight_unread_is_refused() -> None:

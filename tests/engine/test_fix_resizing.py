@@ -47,7 +47,7 @@ def judged(script: str, *written: Written) -> tuple[str | None, Resizing]:
     bench: Any = SimpleNamespace(unrun=unrun, resized=lambda _: before)
     step: Any = SimpleNamespace(finding=None)
     graph: Any = after
-    resizing = Resizing(bench, step, Made((), {}, graph))
+    resizing = Resizing(bench, step, Made((), {}, graph, {}))
     trial = tuple(Candidate(item, "504", 1.0) for item in written)
     found = Found(trial, {DimGroup("d0", 500): 504}, graph, True)
     return resizing._does_not_go_along(found, frozenset({"width"})), resizing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,13 @@ from hypothesis import strategies as st
 from torch import empty, nn
 
 import tclint
-from tclint.analysis.advice import advice
+from tclint.analysis.advice import advice, gains, is_listed
 from tclint.analysis.change import CHANNELS_LAST, Change
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.what_if.layer_edits import emptied, with_ops
 from tclint.config.settings import Settings
-from tclint.core.finding import Finding
+from tclint.core.finding import Effect, Finding
 from tclint.engine.check import check
 from tclint.graph.ops import Op
 
@@ -68,9 +69,9 @@ class Advises(GraphRule):
             )
 
 
-def convolutions(groups: int, count: int = 2) -> GraphContext:
+def convolutions(groups: int, count: int = 2, gpus: tuple[str, ...] = ("a100",)) -> GraphContext:
     layers = [nn.Conv2d(1024, 1024, 3, padding=1, groups=groups) for _ in range(count)]
-    return context_of(tclint.trace(lambda: nn.Sequential(*layers), empty(64, 1024, 28, 28)), gpus=("a100",))
+    return context_of(tclint.trace(lambda: nn.Sequential(*layers), empty(64, 1024, 28, 28)), gpus=gpus)
 
 
 def test_a_finding_has_the_price_of_its_change() -> None:
@@ -85,7 +86,29 @@ def test_a_finding_has_the_price_of_its_change() -> None:
 
 
 def test_what_loses_is_not_advised() -> None:
-    assert advice(Advises(lambda _: CHANNELS_LAST), convolutions(16)) == []
+    context = convolutions(16)
+    (finding,) = advice(Advises(lambda _: CHANNELS_LAST), context)
+    assert not gains(finding, context)
+    assert not is_listed(finding, context)
+    # A report that lists all gains does not list what gains nothing.
+    assert advice(Advises(lambda _: Change()), convolutions(1).with_settings(min_gain_percent=0.0)) == []
+
+
+def test_what_loses_on_one_gpu_has_to_gain_on_the_mean() -> None:
+    context = convolutions(1, gpus=("a100", "v100"))
+    (finding,) = advice(Advises(lambda _: CHANNELS_LAST), context)
+
+    def of(*gains_percent: float) -> Finding:
+        effects = [
+            replace(one, gain_percent=gain)
+            for one, gain in zip(finding.effect.per_gpu.values(), gains_percent, strict=True)
+        ]
+        return replace(finding, effect=Effect(dict(zip(finding.effect.per_gpu, effects, strict=True))))
+
+    assert gains(of(5.0, -2.0), context)
+    assert not gains(of(2.0, -5.0), context)
+    assert not gains(of(2.0, -1.5), context)
+    assert gains(of(0.1, 0.0), context)
 
 
 def test_what_would_be_asked_again_is_not_advised() -> None:

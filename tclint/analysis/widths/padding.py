@@ -172,7 +172,7 @@ def _architectures(
         shown = (
             sizes if heads is None else tuple(pair for pair in sizes if pair[0] in {g.size for g in groups})
         )
-        if not sizes or (sizes, heads) in seen:
+        if not shown or (sizes, heads) in seen:
             continue
         seen.add((sizes, heads))
         try:
