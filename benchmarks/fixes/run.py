@@ -8,8 +8,9 @@ Models are fixtures, fixtures and models of repositories with one size made odd,
 padding_styles.py, and the models of benchmarks/inputs whose repository is checked out in DIR, as
 DIR/owner+name or DIR/name. Findings are those that padding fixes and that gain at least 1 % of the step, on
 an A100 in fp16; of kind `input` and `tokens` are sizes of the data, where zeros are appended. Nothing is
-written to the repositories but a file that builds the model, and what is edited is put back. An edit is wrong
-if the written files then give a model that does not build, has the finding still, or returns other shapes.
+written to the repositories but a file that builds the model, and what is edited is put back. An edit is
+wrong if the written files then give a model that does not build, has the finding still, or returns other
+shapes. What the plan promises stands beside what linting the written files says (PROMISE_PERCENT).
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ HERE = Path(__file__).resolve().parent
 FINDINGS = HERE / "findings.csv"
 RESULTS = HERE / "results.csv"
 AT_ONCE = 24
+PROMISE_PERCENT = 0.5
+"""Of the step: how far apart the promised and the linted one may be."""
 FIELDS = ("source", "model", "kind", "code", "place", "padding", "gain_percent")
-RESULT_FIELDS = (*FIELDS, "outcome", "why", "seconds")
+RESULT_FIELDS = (*FIELDS, "outcome", "why", "promised_us", "linted_us", "seconds")
 
 
 def is_padding(finding: Finding) -> bool:
@@ -140,7 +143,10 @@ def fixed(found: Iterator[Model], wanted: Sequence[dict[str, Any]]) -> Iterator[
         started = time.monotonic()
         plan = plan_fixes(report, model.target) if not report.errors else None
         seconds = time.monotonic() - started
-        problem = wrong_edit(model, plan, report) if plan is not None and plan.edits else ""
+        problem, linted_us = wrong_edit(model, plan, report) if plan is not None and plan.edits else ("", 0.0)
+        promised_us = (
+            [next(iter(step.step_time_us.values())) for step in plan.steps if step.proved] if plan else []
+        )
         keys = {
             finding.fingerprint: row_of(model, finding) for finding in report.findings if is_padding(finding)
         }
@@ -179,12 +185,15 @@ def fixed(found: Iterator[Model], wanted: Sequence[dict[str, Any]]) -> Iterator[
                 "gain_percent": gain,
                 "outcome": outcome,
                 "why": why,
+                "promised_us": f"{promised_us[-1]:.2f}" if promised_us else "",
+                "linted_us": f"{linted_us:.2f}" if linted_us else "",
                 "seconds": f"{seconds:.0f}",
             }
 
 
-def wrong_edit(model: Model, plan: FixPlan, before: Report) -> str:
-    """What is wrong with a plan's edits once they are written: the model is linted again, from its folder.
+def wrong_edit(model: Model, plan: FixPlan, before: Report) -> tuple[str, float]:
+    """What is wrong with a plan's edits once they are written, and the step then: the model is linted again,
+    from its folder.
 
     The files are then put back.
     """
@@ -193,16 +202,18 @@ def wrong_edit(model: Model, plan: FixPlan, before: Report) -> str:
     try:
         report = checked(replace(model, text=""))
         if report.errors:
-            return report.errors[0].message
+            return report.errors[0].message, 0.0
+        (metrics,) = report.entries[0].metrics.values()
         left = {finding.fingerprint for finding in report.findings if is_padding(finding)}
         still = [step for step in plan.steps if step.proved and step.fingerprint in left]
         if still:
-            return f"{still[0].code} is still reported"
+            return f"{still[0].code} is still reported", metrics.step_time_us
         shapes, were = (
             [output.shape for output in entry.graph.outputs if entry.graph]
             for entry in (report.entries[0], before.entries[0])
         )
-        return f"it returns {shapes}" if shapes != were and not _told(plan) else ""
+        problem = f"it returns {shapes}" if shapes != were and not _told(plan) else ""
+        return problem, metrics.step_time_us
     finally:
         for file in files:
             Path(file.path).write_bytes(file.before)
@@ -245,6 +256,9 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
             f"{source:12} {len(own):4} findings, {counts['proved']} edited and proved ({share:.0f} %), "
             f"{counts['refused']} refused, {counts['wrong']} wrong"
         )
+    steps = [(float(row["promised_us"]), float(row["linted_us"])) for row in rows if row.get("linted_us")]
+    kept = sum(abs(promised - linted) <= PROMISE_PERCENT / 100.0 * linted for promised, linted in steps)
+    lines.append(f"{len(steps)} written models, {kept} with the promised step to within {PROMISE_PERCENT} %")
     return "\n".join(lines)
 
 

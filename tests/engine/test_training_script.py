@@ -27,7 +27,7 @@ def joined(tmp_path: Path, body: str, settings: Settings | None = None) -> tuple
     script = tmp_path / "train.py"
     script.write_text(HEAD + body)
     target = f"{model}:build_model"
-    found, notes = join([str(script)], [target], settings or Settings())[target]
+    found, notes, _ = join([str(script)], [target], settings or Settings())[target]
     lines = (HEAD + body).splitlines()
     return found, [f"{note.what} | {lines[note.site.line - 1].strip()}" for note in notes if note.site]
 
