@@ -19,10 +19,10 @@ from schema_page import schema_page
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.budget import BUDGET_KEYS, DEFAULT_BUDGET
 from tclint.config.kinds import Place, Setting
+from tclint.config.pyproject import RUN_FIELDS
 from tclint.config.settings import SETTINGS, settings_in
 from tclint.core.markup import text
 from tclint.core.rule import Rule
-from tclint.engine.declared_models import RUN_FIELDS
 from tclint.engine.rule_index import FILE, build
 from tclint.engine.rule_registry import all_rules
 from tclint.report.formats.json import schema
@@ -153,10 +153,11 @@ def _configuration() -> str:
         "from flags of the same names; flags win. An unknown key is an error.",
         "",
         "A file or model below another such `pyproject.toml` gets the settings of that one instead: rules,",
-        "levels, models, GPUs, precision, `exclude`; use `extend` to add those of a file above it.",
+        "levels, GPUs, precision, `exclude`; use `extend` to add those of a file above it, which has to lie",
+        "in the project of the run.",
         _RUN_KEYS,
-        "apply to the whole run and come from the working directory only. With `--config` and `--isolated`,",
-        "nested files are not read.",
+        "and `models` apply to the whole run and come from the working directory only: reading a folder runs",
+        "no code that a file in it names. With `--config` and `--isolated`, nested files are not read.",
         "",
         "| key | flag | default | meaning |",
         "|---|---|---|---|",

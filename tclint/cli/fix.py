@@ -227,7 +227,7 @@ def write_command(
 
     if declared and targets:
         raise UsageError("--models takes no targets; run 'tclint baseline write' a second time for those.")
-    settings, config_file = read_settings(config, isolated, flags, targets or (".",))
+    settings, config_file = read_settings(config, isolated, flags, targets or (".",), declared=declared)
     file = settings.baseline or DEFAULT_FILE
     check_writable(file)
     old = Baseline.load(file) if os.path.exists(file) else Baseline(file)

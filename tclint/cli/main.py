@@ -138,7 +138,8 @@ def check(
         raise UsageError("--models takes no '-'; run tclint a second time for it.")
     files = files_of(outputs)
     targets, contents = cli_stdin.read_stdin(targets, stdin_filename)
-    settings, config_file = read_settings(config, isolated, flags, (".", *targets) if declared else targets)
+    everything = (".", *targets) if declared else targets
+    settings, config_file = read_settings(config, isolated, flags, everything, declared=declared)
     if verbose:
         own = [] if config_file is None else [str(config_file)]
         for file in (*own, *(os.path.join(folder, FILE_NAME) for folder, _ in settings.nested)):

@@ -79,7 +79,7 @@ def check_declared(
     from tclint.engine.declared_models import check_declared as run
     from tclint.engine.trace_cache import TraceCache
 
-    if not any(own.models for own in (settings, *(nested for _, nested in settings.nested))):
+    if not settings.models:
         where = "[tool.tclint] of pyproject.toml" if config_file is None else str(config_file)
         say(f'note: no models are declared in {where}: add models = ["model.py:build_model"] to lint some.')
     cache = None

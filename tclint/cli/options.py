@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from tclint.cli import completion
+from tclint.cli.command_group import say
 from tclint.config.kinds import Setting, sentence
 from tclint.config.pyproject import find_config, load_config, with_flags
 from tclint.config.settings import PRECISIONS, SETTINGS, SETTINGS_BY_KEY, Precision, Settings
@@ -127,10 +128,19 @@ list_format_option = click.option(
 
 
 def read_settings(
-    config: str | None, isolated: bool, flags: dict[str, Any], targets: Sequence[str] = ()
+    config: str | None,
+    isolated: bool,
+    flags: dict[str, Any],
+    targets: Sequence[str] = (),
+    *,
+    declared: bool = False,
 ) -> tuple[Settings, Path | None]:
     """Settings of the configuration file under the flags that were given, and that file; of `targets` each
-    has the settings of its own nearest file, unless one is named."""
+    has the settings of its own nearest file, unless one is named.
+
+    Args:
+        declared: the run builds declared models.
+    """
     if config is not None and isolated:
         raise UsageError("--config and --isolated exclude each other; give one of them.")
     file = None
@@ -144,7 +154,11 @@ def read_settings(
     if targets and config is None and not isolated:
         from tclint.engine.declared_models import with_nested
 
-        settings = with_nested(settings, file, targets, lambda nested: with_flags(load_config(nested), given))
+        settings = with_nested(settings, file, targets, given)
+        for _, nested in settings.nested:
+            for key, sentence in nested.refused:
+                if declared or key != "models":
+                    say(f"note: {sentence}")
     return settings, file
 
 

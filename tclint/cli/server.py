@@ -26,7 +26,8 @@ def server(config: str | None, isolated: bool, **flags: Any) -> int:
     """Speak the language server protocol on standard input and output, for editors (docs/how-to/editors.md).
 
     Every file gets the settings of its nearest pyproject.toml, overridden by the flags given here.
-    Opening and editing run no code of yours except local rules; models are traced on request.
+    Opening and editing run no code of yours except the local rules of the workspace's own pyproject.toml;
+    models are traced on request.
     """
     if config is not None and isolated:
         raise UsageError("--config and --isolated exclude each other; give one of them.")
@@ -36,12 +37,18 @@ def server(config: str | None, isolated: bool, **flags: Any) -> int:
         raise UsageError(
             f"The language server needs pygls 2 ({error}): install 'tensorcore-lint[lsp]'."
         ) from error
+    from tclint.engine.declared_models import met_settings
+
     given = parse_flags(flags)
     named = None if config is None else Path(config).absolute()
 
     def settings_of(path: str) -> Settings:
-        file = named if named is not None or isolated else find_config(Path(path).absolute().parent)
-        return with_flags(load_config(file) if file is not None else Settings(), given)
+        run_file = named if named is not None or isolated else find_config(Path.cwd())
+        run = with_flags(load_config(run_file) if run_file is not None else Settings(), given)
+        if named is not None or isolated:
+            return run
+        file = find_config(Path(path).absolute().parent)
+        return met_settings(file, run, run_file, given) if file is not None else with_flags(Settings(), given)
 
     if named is not None:
         settings_of("")

@@ -16,8 +16,21 @@ from tclint.config.settings import SETTINGS, SETTINGS_BY_KEY, DeclaredModel, Ove
 from tclint.core.errors import UsageError, closest
 from tclint.core.text import printable
 from tclint.core.toml import parse_toml
+from tclint.core.units import plural
 
 FILE_NAME = "pyproject.toml"
+
+RUN_FIELDS = (
+    "cache",
+    "changed_since",
+    "fail_on",
+    "jobs",
+    "memory_limit_mib",
+    "network",
+    "rules",
+    "timeout_s",
+)
+"""Settings that hold for a whole run: those of configuration files further down are not asked."""
 
 _STRUCTURE = ("extend", "models", "overrides", "budget")
 _OVERRIDE_SETTINGS = settings_in("overrides")
@@ -59,10 +72,44 @@ def load_config(file: Path) -> Settings:
         UsageError: a file is missing or not TOML, a key is unknown, or a value is not what it should be;
             the message names the file and the line.
     """
-    return _load(file, ())
+    return _load(file, (), None)
 
 
-def _load(file: Path, extended_by: tuple[Path, ...]) -> Settings:
+def load_met_config(file: Path, run: Settings, run_file: Path | None) -> Settings:
+    """Settings of a configuration file that the run did not choose but met: near a target, or in a folder.
+
+    Reading such a file runs nothing: local rules and models are those of the run, and what it extends lies in
+    the run's project. `Settings.refused` says what else it asks for.
+
+    Args:
+        run: the settings of the run.
+        run_file: the file that they are from; None: there is none.
+
+    Raises:
+        UsageError: as `load_config`.
+    """
+    if run_file is not None and os.path.realpath(file) == os.path.realpath(run_file):
+        return run
+    settings = _load(file, (), run_file.parent if run_file is not None else Path.cwd())
+    own = f"if you trust it, run tclint in {_name(file.parent)} or with --config {_name(file)}"
+    known = {os.path.realpath(path) for path in run.rules}
+    rules = [path for path in settings.rules if os.path.realpath(path) not in known]
+    models = [model for model in settings.models if model not in run.models]
+    refused = settings.refused
+    if rules:
+        names = ", ".join(_name(Path(path)) for path in rules)
+        sentence = f"{_name(file)} names local rules ({names}), which are code and do not run here; {own}."
+        refused += (("rules", sentence),)
+    if models:
+        count = plural(len(models), "model")
+        sentence = f"{_name(file)} declares {count} that this run does not build; {own}."
+        refused += (("models", sentence),)
+    of_run = {name: getattr(run, name) for name in RUN_FIELDS}
+    return replace(settings, **of_run, models=(), refused=refused)
+
+
+def _load(file: Path, extended_by: tuple[Path, ...], project: Path | None) -> Settings:
+    """Settings of a file and those that it extends, which lie in the project, if one is named."""
     file = Path(os.path.abspath(file))
     if file in extended_by:
         chain = " -> ".join(_name(path) for path in (*extended_by, file))
@@ -78,9 +125,13 @@ def _load(file: Path, extended_by: tuple[Path, ...]) -> Settings:
         if not isinstance(base, str) or not base:
             raise reader.error("extend", "expects the path of one TOML file", base)
         path = file.parent / os.path.expanduser(base)
-        if not path.is_file():
+        if project is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(project)):
+            sentence = f"{_name(file)} extends {base!r}, which is not read: it is outside of {project}."
+            settings = replace(settings, refused=(("extend", printable(sentence)),))
+        elif not path.is_file():
             raise reader.error("extend", f"names {base!r}, which does not exist", None)
-        settings = _load(path, (*extended_by, file))
+        else:
+            settings = _load(path, (*extended_by, file), project)
     values: dict[str, Any] = {}
     for name, value in section.items():
         if name in _STRUCTURE:

@@ -331,6 +331,8 @@ class Settings:
     """What a change may cost before `tclint diff` fails."""
     find_unused_parameters: bool = False
     """DistributedDataParallel(find_unused_parameters=True), as a training script beside the model says."""
+    refused: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
+    """Keys that a configuration file which was only met may not have, each with a sentence that says so."""
     explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Fields that a flag or a configuration file sets, even to their default: no script overrides them."""
 

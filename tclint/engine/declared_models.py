@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tclint.config.pyproject import FILE_NAME, find_config
+from tclint.config.pyproject import FILE_NAME, find_config, load_met_config, with_flags
 from tclint.config.settings import DeclaredModel, Settings
 from tclint.core.errors import UsageError
 from tclint.core.target import is_model_target
+from tclint.engine.rule_registry import without_unknown_rules
 from tclint.source.syntax.discovery import is_below, named_files
 
 if TYPE_CHECKING:
@@ -19,26 +20,16 @@ if TYPE_CHECKING:
     from tclint.engine.report import Report
     from tclint.engine.trace_cache import TraceCache
 
-RUN_FIELDS = (
-    "cache",
-    "changed_since",
-    "fail_on",
-    "jobs",
-    "memory_limit_mib",
-    "network",
-    "timeout_s",
-)
-
 
 def with_nested(
-    settings: Settings, config: Path | None, targets: Sequence[str], load: Callable[[Path], Settings]
+    settings: Settings, config: Path | None, targets: Sequence[str], flags: Mapping[str, Any]
 ) -> Settings:
     """Settings that know the configuration files of the targets' own folders.
 
     Args:
         config: the file that `settings` are from; None: there is none.
         targets: as typed.
-        load: reads one, under the flags of the command line.
+        flags: parsed values by field of Settings, which win over each of the files.
 
     Raises:
         UsageError: one cannot be read, or says something wrong.
@@ -58,14 +49,21 @@ def with_nested(
             nearest = find_config(Path(file).parent)
             if nearest is not None and str(nearest) == file != own:
                 found.setdefault(os.path.dirname(file), nearest)
-    if not found:
-        return settings
-    run = {name: getattr(settings, name) for name in RUN_FIELDS}
     nested = []
     for folder, at in sorted(found.items(), key=lambda item: -len(item[0])):
-        loaded = load(at)
-        nested.append((folder, replace(loaded, **run, baseline=settings.baseline or loaded.baseline)))
+        loaded = met_settings(at, settings, config, flags)
+        nested.append((folder, replace(loaded, baseline=settings.baseline or loaded.baseline)))
     return replace(settings, nested=tuple(nested))
+
+
+def met_settings(file: Path, run: Settings, run_file: Path | None, flags: Mapping[str, Any]) -> Settings:
+    """Settings of a configuration file that the run did not choose, under the flags; see `load_met_config`.
+
+    Raises:
+        UsageError: it cannot be read, or says something wrong.
+    """
+    settings = load_met_config(file, run, run_file)
+    return with_flags(without_unknown_rules(settings) if settings.refused else settings, flags)
 
 
 def file_of(target: str) -> str:
@@ -166,12 +164,8 @@ def check_declared(
     from tclint.engine.check import check
     from tclint.engine.report import Interrupted
 
-    projects = (replace(settings, nested=()), *(nested for _, nested in reversed(settings.nested)))
-    given = [
-        (target_of(model), settings_of(model, project, flags), model.target)
-        for project in projects
-        for model in project.models
-    ]
+    own = replace(settings, nested=())
+    given = [(target_of(model), settings_of(model, own, flags), model.target) for model in settings.models]
     typed = grouped([target for target in more if is_model_target(target)], settings)
     given += [
         (target, replace(own, left_out=()), target) for own, targets in typed.items() for target in targets
@@ -210,11 +204,7 @@ def merged(reports: list[Report], settings: Settings) -> Report:
     from tclint.engine.report import Report
     from tclint.engine.same_findings import joined
 
-    models = [
-        *settings.models,
-        *(model for _, nested in reversed(settings.nested) for model in nested.models),
-    ]
-    order = {target_of(model): index for index, model in reversed(list(enumerate(models)))}
+    order = {target_of(model): index for index, model in reversed(list(enumerate(settings.models)))}
 
     def position(target: str) -> int:
         return order.get(target.partition(" [")[0], len(order))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
-import os
 import platform
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tclint.core.git import run_git
 from tclint.core.version import __version__
 from tclint.engine.report import Report
 
@@ -94,18 +94,7 @@ def git_root(folder: Path) -> Path | None:
     return None
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    # A repository's own configuration must not make looking at it run programs.
-    safe = ("-c", "core.fsmonitor=false", "-c", "log.showSignature=false")
-    completed = subprocess.run(
-        ["git", *safe, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        timeout=GIT_TIMEOUT_S,
-        check=True,
-        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
-    )
-    return completed.stdout
+def _git(folder: Path, command: str, *arguments: str) -> str:
+    answer = run_git(folder, command, *arguments, timeout_s=GIT_TIMEOUT_S)
+    answer.check_returncode()
+    return answer.stdout.decode("utf-8", "replace")

@@ -8,10 +8,12 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import ModuleType
+from typing import TypeVar
 
 from tclint.analysis.graph_rule import GraphRule
-from tclint.config.settings import Settings
+from tclint.config.settings import Override, Settings
 from tclint.core.errors import UsageError, closest
 from tclint.core.finding import Finding
 from tclint.core.rule import CRASH_CODE, CRASH_NAME, UNREADABLE_CODE, UNREADABLE_NAME, Rule
@@ -21,6 +23,7 @@ from tclint.engine.suppressions import INVALID_CODE, INVALID_NAME, UNUSED_CODE, 
 from tclint.source.source_rule import SourceRule
 
 ENTRY_POINT_GROUP = "tclint.rules"
+_Selecting = TypeVar("_Selecting", Settings, Override)
 _OWN = {UNUSED_CODE: UNUSED_NAME, UNREADABLE_CODE: UNREADABLE_NAME, INVALID_CODE: INVALID_NAME}
 """tclint's own findings that can be ignored, as those of rules can; that a rule crashed cannot."""
 
@@ -81,6 +84,27 @@ def load_rules(settings: Settings) -> list[Rule]:
     chosen |= _matching(settings.extend_select, rules)
     chosen -= _matching(settings.ignore, rules)
     return [rule() for rule in rules if rule in chosen]
+
+
+def without_unknown_rules(settings: Settings) -> Settings:
+    """The settings less the selectors that name no rule: those of local rules that do not run."""
+    rules = _found(settings.rules, indexed=True)
+    names = {rule.code: rule.name for rule in rules} | _OWN
+
+    def known(selectors: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(
+            selector
+            for selector in selectors
+            if selector.upper() == "ALL" or any(_means(selector, *rule) for rule in names.items())
+        )
+
+    def of(one: _Selecting) -> _Selecting:
+        select = known(one.select)
+        # A selection of unknown rules alone selects nothing, which is not the same as selecting by default.
+        ignore = ("ALL",) if one.select and not select else known(one.ignore)
+        return replace(one, select=select, extend_select=known(one.extend_select), ignore=ignore)
+
+    return replace(of(settings), overrides=tuple(of(override) for override in settings.overrides))
 
 
 class Selection:

@@ -9,6 +9,7 @@ from typing import Any
 from lsprotocol import types
 from pygls.uris import to_fs_path
 
+from tclint.config.settings import Settings
 from tclint.server import answers
 from tclint.server.models import targets_in
 from tclint.server.session import DEBOUNCE_S, TRACE, Server
@@ -46,7 +47,7 @@ def _did_change_configuration(server: Server, params: types.DidChangeConfigurati
 
 async def _did_open(server: Server, params: types.DidOpenTextDocumentParams) -> None:
     uri = params.text_document.uri
-    server.linted[uri] = Linted("", Text("", server.workspace.position_codec), None, server.settings_of(""))
+    server.linted[uri] = Linted("", Text("", server.workspace.position_codec), None, Settings())
     await server.read(uri, keep=True)
 
 

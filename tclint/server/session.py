@@ -91,6 +91,8 @@ class Server(LanguageServer):
             self.publish(uri)
             if linted.problem:
                 self.say(linted.problem, types.MessageType.Warning, once=True)
+            for _, sentence in linted.settings.refused:
+                self.say(sentence, types.MessageType.Info, once=True)
         return linted
 
     async def current(self, uri: str) -> Linted:

@@ -106,7 +106,10 @@ def test_models_are_priced_as_their_project_says(repository: Path) -> None:
         "b/inner/net.py:build": ("bf16", "a100-sxm4-80gb"),
         "c/net.py:build": ("fp16", "a100-sxm4-80gb"),
     }
-    assert [entry["target"] for entry in report("--models")["entries"]] == ["a/net.py:build"]
+    # Which models are built, the run's own file says.
+    assert report("--models")["entries"] == []
+    declared = report("--models", "--config", "a/pyproject.toml")
+    assert [entry["target"] for entry in declared["entries"]] == ["a/net.py:build"]
 
 
 def test_what_the_root_excludes_stays_out(repository: Path) -> None:

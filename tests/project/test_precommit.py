@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from canary import SHADOWS, Canaries
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,6 +175,20 @@ def test_source_hook(project: Path, hooks: Path, hook_env: dict[str, str]) -> No
     assert "bad train.py:8:" in one.stdout
     none = hook("notes.txt")
     assert (none.returncode, "Skipped" in none.stdout) == (0, True), none.stdout + none.stderr
+
+
+def test_source_hook_only_reads(tmp_path: Path, hooks: Path, hook_env: dict[str, str]) -> None:
+    (tmp_path / "project").mkdir()
+    canaries = Canaries(tmp_path / "project", tmp_path / "marks")
+    # pre-commit itself runs git, which runs these, and as a module it finds what lies in the folder.
+    for key in ("core.fsmonitor", "filter.x.clean"):
+        canaries.git("config", "--unset", key)
+    for name in SHADOWS:
+        (canaries.folder / f"{name}.py").unlink()
+    canaries.ran()
+    done = _try_repo(canaries.folder, hooks, hook_env, "tclint", "--all-files", "--verbose")
+    assert "vendor/lib/train.py:3:" in done.stdout, done.stdout + done.stderr
+    assert canaries.ran() <= {"hook"}
 
 
 def test_model_hook(project: Path, hooks: Path, env: dict[str, str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("pygls")
 
+from canary import Canaries
 from editor import CAPABILITIES, Editor, applied
 from lsprotocol import types
 
@@ -168,3 +169,27 @@ def test_flags_options_and_clients_that_resolve_nothing(tmp_path: Path) -> None:
         assert plain != CAPABILITIES
     finally:
         editor.quit()
+
+
+def test_opening_typing_and_saving_run_nothing_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    canaries = Canaries(tmp_path / "project", tmp_path / "marks")
+    session = Editor(canaries.folder)
+    canaries.ran()
+    for name in ("train.py", "vendor/lib/train.py", "vendor/lib/net.py"):
+        text = (canaries.folder / name).read_text()
+        found = session.open(name)
+        assert ("AMP014" in codes(found)) == name.endswith("train.py")
+        session.save(name, text + "\n")
+        session.diagnostics(name)
+        session.hover(name, 2, 15)
+        for action in session.actions(name, EVERYWHERE):
+            if action.edit is None:
+                session.do(session.client.code_action_resolve_async(action))
+        assert session.lenses(name) == []
+    said = [message.message for message in session.messages]
+    for what in ("names local rules", "declares 1 model"):
+        assert sum(what in one for one in said) == 1, said
+    assert all("vendor/lib/pyproject.toml" in one for one in said)
+    session.quit()
+    assert canaries.ran() == set()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tclint.config.settings import Settings, matches
 from tclint.core.errors import TargetError, UsageError
+from tclint.core.git import run_git
 from tclint.source.syntax.notebooks import SUFFIX
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ SKIPPED_FOLDERS = frozenset((
 """Never entered from above; naming one of them, or a folder inside, on the command line does lint it."""
 
 SUFFIXES = (".py", SUFFIX)
-_GIT_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,33 +129,20 @@ def _files_of_folder(
             yield path
 
 
-def _git(folder: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    # Hooks run with GIT_DIR and GIT_INDEX_FILE set, which would name another repository's index.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return subprocess.run(
-        ["git", "-C", folder, *arguments],
-        capture_output=True,
-        check=False,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        timeout=_GIT_TIMEOUT_S,
-    )
-
-
 def _git_files(folder: str) -> list[str] | None:
     """What git tracks or would track below a folder, relative to it; None where git cannot say."""
     try:
-        top = _git(folder, "rev-parse", "--show-toplevel")
+        top = run_git(folder, "rev-parse", "--show-toplevel")
         if top.returncode != 0:
             return None
         root = os.fsdecode(top.stdout.rstrip(b"\n"))
         # Someone who names an ignored folder wants it linted, though git would list nothing.
         if (
             os.path.realpath(root) != os.path.realpath(folder)
-            and _git(folder, "check-ignore", "-q", folder).returncode == 0
+            and run_git(folder, "check-ignore", "-q", folder).returncode == 0
         ):
             return None
-        listing = _git(folder, "ls-files", "-z", "-c", "-o", "--exclude-standard")
+        listing = run_git(folder, "ls-files", "-z", "-c", "-o", "--exclude-standard")
     except (OSError, subprocess.SubprocessError):
         return None
     if listing.returncode != 0:
@@ -167,8 +154,8 @@ def _changed_files(folder: str, revision: str) -> frozenset[str]:
     """Absolute paths below a folder that are other, or there only, in the working tree."""
     try:
         listings = [
-            _git(folder, "diff", "--name-only", "--relative", "--no-renames", "-z", revision, "--"),
-            _git(folder, "ls-files", "-o", "--exclude-standard", "-z"),
+            run_git(folder, "diff", "--name-only", "--relative", "--no-renames", "-z", revision, "--"),
+            run_git(folder, "ls-files", "-o", "--exclude-standard", "-z"),
         ]
     except (OSError, subprocess.SubprocessError) as error:
         raise UsageError(f"--changed-since needs git, which did not run ({error}).") from error
