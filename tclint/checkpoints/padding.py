@@ -94,9 +94,13 @@ def pad_checkpoint(path: str, plan: WeightPlan, output: str, *, optimizer: bool 
         UsageError: the file cannot be read, does not fit the plan, or cannot be written; nothing is written.
     """
     check_writable(output)
-    if not os.path.isfile(path):
-        what = "it is a folder; name a file in it" if os.path.isdir(path) else "there is no such file"
-        raise UsageError(f"Cannot read {printable(path)!r}: {what}.")
+    if os.path.isdir(path):
+        raise UsageError(f"Cannot read {printable(path)!r}: it is a folder; name a file in it.")
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        raise UsageError(f"Cannot read {printable(path)!r}: {error.strerror or error}.") from None
     if os.path.exists(output) and os.path.samefile(path, output):
         raise UsageError("--output is the checkpoint itself; name another file to keep it.")
     if path.endswith(".index.json"):

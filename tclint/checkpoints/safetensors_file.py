@@ -26,6 +26,11 @@ _ITEMSIZE_BYTES = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1,
     "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1,
 }  # fmt: skip
+"""Of the dtypes whose tensors can be padded."""
+_ITEMSIZE_BITS = {
+    **{dtype: 8 * size for dtype, size in _ITEMSIZE_BYTES.items()},
+    "C64": 64, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
+}  # fmt: skip
 _ONES = {
     "F64": 0x3FF0000000000000, "F32": 0x3F800000, "F16": 0x3C00, "BF16": 0x3F80,
     "F8_E4M3": 0x38, "F8_E5M2": 0x3C,
@@ -34,6 +39,10 @@ _ONES = {
 _CHUNK_BYTES = 1 << 22
 _CUT_SHORT = "The checkpoint ended early: it was changed while it was read; try again."
 _MAX_HEADER_BYTES = 100_000_000
+_SHOWN = 100
+"""Characters of a name."""
+_MAX_DIGITS = 20
+"""Sizes are numbers of 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,31 +91,105 @@ def read_safetensors(path: str) -> Iterator[tuple[str, str, tuple[int, ...], byt
 
 
 def _read_header(file: BinaryIO, path: str) -> tuple[list[_Entry], dict[str, str] | None]:
-    error = UsageError(f"{printable(path)} is not a readable safetensors file; is it complete?")
-    size = os.fstat(file.fileno()).st_size
-    start = file.read(8)
-    length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
-    if length > min(size, _MAX_HEADER_BYTES):
-        raise error
+    """The tensors in the order of their bytes, which fill the file without a gap, and the metadata."""
     try:
-        header = json.loads(file.read(length))
+        size = os.fstat(file.fileno()).st_size
+        start = file.read(8)
+        length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
+        if length > min(size - 8, _MAX_HEADER_BYTES):
+            raise ValueError("it ends before its header does")
+        header = _parsed(file.read(length))
         metadata = header.pop("__metadata__", None)
-        first = 8 + length
-        entries = [
-            _Entry(
-                name,
-                data["dtype"],
-                tuple(data["shape"]),
-                *(first + offset for offset in data["data_offsets"]),
-            )
-            for name, data in header.items()
-        ]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise error from None
-    entries.sort(key=lambda entry: entry.start)
-    if entries and entries[-1].end > size:
-        raise error
+        if metadata is not None and not _is_text(metadata):
+            raise ValueError("its metadata are more than names and texts")
+        entries = [_entry(name, data, 8 + length) for name, data in header.items()]
+        entries.sort(key=lambda entry: (entry.start, entry.end))
+        position = 8 + length
+        for entry in entries:
+            if entry.start != position:
+                what = "overlap those" if entry.start < position else "leave a gap after those"
+                raise ValueError(f"the bytes of {entry.name[:_SHOWN]!r} {what} before it")
+            position = entry.end
+        if position != size:
+            what = "ends before its tensors do" if position > size else "goes on after its tensors"
+            raise ValueError(f"it {what}")
+        _check_by_library(path)
+    except ValueError as error:
+        raise UsageError(
+            f"{printable(path)} is not a readable safetensors file: {printable(str(error))}; "
+            "download or save it again."
+        ) from None
     return entries, metadata
+
+
+def _check_by_library(path: str) -> None:
+    """What the safetensors library itself refuses is refused, where it is installed.
+
+    Raises:
+        ValueError: it refuses the file.
+    """
+    try:
+        import safetensors
+    except ImportError:
+        return
+    try:
+        with safetensors.safe_open(path, framework="numpy"):
+            pass
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"the safetensors library says {str(error)!r}") from None
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ValueError("its header has a name twice")
+        "".join(part for pair in pairs for part in pair if isinstance(part, str)).encode()
+        return found
+
+    def number(digits: str) -> int:
+        if len(digits) > _MAX_DIGITS:
+            raise ValueError("its header has a number that is no size")
+        return int(digits)
+
+    try:
+        header = json.loads(text.decode(), object_pairs_hook=each_once, parse_int=number)
+    except (UnicodeError, json.JSONDecodeError, RecursionError):
+        raise ValueError("its header is not JSON in UTF-8") from None
+    if not isinstance(header, dict):
+        raise ValueError("its header is no table of tensors")
+    return header
+
+
+def _is_text(metadata: object) -> bool:
+    return isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
+
+
+def _entry(name: str, data: object, first: int) -> _Entry:
+    """One tensor of the header; its bytes are counted from `first`.
+
+    Raises:
+        ValueError: what is said of it contradicts itself.
+    """
+    label = repr(name[:_SHOWN])
+    if not isinstance(data, dict) or data.keys() != {"dtype", "shape", "data_offsets"}:
+        raise ValueError(f"{label} is not said by dtype, shape and offsets")
+    dtype, shape, offsets = data["dtype"], data["shape"], data["data_offsets"]
+    bits = _ITEMSIZE_BITS.get(dtype) if isinstance(dtype, str) else None
+    if bits is None:
+        raise ValueError(f"{label} has the unknown dtype {str(dtype)[:_SHOWN]!r}")
+    if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
+        raise ValueError(f"{label} has a shape or offsets that are no sizes")
+    start, end = offsets
+    if math.prod(shape) * bits != 8 * (end - start):
+        count = f"{end - start} bytes" if start <= end else "offsets, which end before they start"
+        size = "x".join(map(str, shape))[:_SHOWN] or "one number"
+        raise ValueError(f"{label} ({size}, {dtype}) does not fit its {count}")
+    return _Entry(name, dtype, tuple(shape), first + start, first + end)
+
+
+def _are_sizes(values: object) -> bool:
+    return isinstance(values, list) and all(type(value) is int and 0 <= value < 1 << 63 for value in values)
 
 
 def _header(entries: list[_Entry], metadata: dict[str, str] | None, planned: dict[str, TensorPlan]) -> bytes:

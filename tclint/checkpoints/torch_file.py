@@ -11,6 +11,7 @@ import torch
 
 from tclint.checkpoints.planned import planned_tensors, prefix_of
 from tclint.checkpoints.safetensors_file import read_safetensors
+from tclint.checkpoints.torch_archive import is_sound_archive
 from tclint.core.errors import UsageError
 from tclint.core.text import printable
 from tclint.graph.weights.plan import AxisPlan, ParameterShape, TensorPlan, WeightPlan
@@ -231,17 +232,14 @@ def _load(path: str) -> Any:
     if path.endswith(".safetensors"):
         return _load_safetensors(path)
     try:
-        try:
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        except RuntimeError:
-            # Files of before torch 1.6 cannot be mapped.
-            return torch.load(path, map_location="cpu", weights_only=True)
+        # Files of before torch 1.6 are no archives, and cannot be mapped.
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=is_sound_archive(path))
     except pickle.UnpicklingError:
         raise UsageError(
             f"{printable(path)} holds more than tensors, and loading it would run code; save the "
             "state dict alone, as torch.save(model.state_dict(), ...)."
         ) from None
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+    except Exception as error:  # a damaged pickle can fail in any way
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UsageError(f"{printable(path)} cannot be loaded by torch: {printable(reason)}") from None
 

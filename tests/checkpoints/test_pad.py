@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
-from collections.abc import Mapping
+import sys
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -263,7 +266,7 @@ def test_refusals_write_nothing(plan: WeightPlan, plan_file: Path, tmp_path: Pat
     refused("not a readable safetensors file", path=tmp_path / "cut.safetensors")
     refused("not a readable safetensors file", path=tmp_path / "short.safetensors")
     refused("no plan of weights of schema version 2", plans=tmp_path / "before.json")
-    refused("there is no such file", path=tmp_path / "missing.pt")
+    refused("No such file or directory", path=tmp_path / "missing.pt")
     refused("has no weights to be read", plans=tmp_path / "none.json")
     refused("--inexact", plans=tmp_path / "inexact.json")
     refused("no run has compared the two models", plans=tmp_path / "unproved.json")
@@ -272,6 +275,135 @@ def test_refusals_write_nothing(plan: WeightPlan, plan_file: Path, tmp_path: Pat
     assert result.exit_code == 0
     assert "not exact: layer_norm at net.py:3 gives other values" in result.stdout
     assert output.exists()
+
+
+Header = dict[str, Any]
+
+
+def changed(entry: str, **values: object) -> Callable[[Header], None]:
+    """Give one tensor of a header other values."""
+    return lambda header: header[entry].update(values)
+
+
+def shifted(entry: str, start: int, end: int) -> Callable[[Header], None]:
+    def shift(header: Header) -> None:
+        first, last = header[entry]["data_offsets"]
+        header[entry]["data_offsets"] = [first + start, last + end]
+
+    return shift
+
+
+HOSTILE_HEADERS: dict[str, Callable[[Header], None]] = {
+    "short": shifted("words.weight", 0, -4),
+    "long": shifted("words.weight", 0, 4),
+    "negative": shifted("words.weight", -8, -8),
+    "out of range": shifted("down.bias", 1 << 40, 1 << 40),
+    "beyond 64 bits": shifted("down.bias", 1 << 70, 1 << 70),
+    "backwards": lambda header: header["down.bias"]["data_offsets"].reverse(),
+    "overlapping": lambda header: header["up.weight"].update(header["words.weight"]),
+    "one offset": changed("down.bias", data_offsets=[0]),
+    "three offsets": changed("down.bias", data_offsets=[0, 24, 24]),
+    "fractions": changed("down.bias", data_offsets=[0.0, 24.0]),
+    "texts": changed("down.bias", data_offsets=["0", "24"]),
+    "truth values": changed("norm.num_batches_tracked", shape=[True]),
+    "another dtype": changed("down.bias", dtype="F16"),
+    "no dtype": changed("down.bias", dtype=None),
+    "a list as dtype": changed("down.bias", dtype=["F32"]),
+    "another shape": changed("down.bias", shape=[7]),
+    "a shape of texts": changed("down.bias", shape=["6"]),
+    "a negative shape": changed("down.bias", shape=[-6]),
+    "a tensor less": lambda header: header.pop("up.bias"),
+    "no offsets": lambda header: header["down.bias"].pop("data_offsets"),
+    "no table": lambda header: header.update({"down.bias": 3}),
+    "metadata of lists": lambda header: header.update({"__metadata__": {"a": [1]}}),
+    "half a character": lambda header: header.update({"\ud800": header.pop("down.bias")}),
+}
+HOSTILE_TEXTS = {
+    "deep": b"[" * 100_000,
+    "deep tables": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    "a list": b"[]",
+    "no text": b"\xff" * 50,
+    "nothing": b"",
+    "a long number": b'{"a": ' + b"9" * 5_000 + b"}",
+}
+
+
+@pytest.mark.parametrize("with_library", [True, False])
+def test_bad_safetensors_never_become_good_ones(
+    plan_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_library: bool
+) -> None:
+    if with_library:
+        pytest.importorskip("safetensors")
+    else:
+        monkeypatch.setitem(sys.modules, "safetensors", None)
+    path, output = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
+    net, _ = trained()
+    write_safetensors(path, {name: value for name, value in net.state_dict().items() if name[0] != "h"})
+    good, text = path.read_bytes(), header_of(path)
+    body = good[8 + len(text) :]
+    files = {"cut": good[:-1], "cut header": good[:100], "more": good + b"1", "empty": b"", "seven": good[:7]}
+    files |= {name: struct.pack("<Q", len(it)) + it + body for name, it in HOSTILE_TEXTS.items()}
+    twice = text[:-1] + b", " + text[1:]
+    files["names twice"] = struct.pack("<Q", len(twice)) + twice + body
+    files["a huge header"] = struct.pack("<Q", 1 << 63) + good[8:]
+    for name, change in HOSTILE_HEADERS.items():
+        header = json.loads(text)
+        change(header)
+        changed_text = json.dumps(header).encode()
+        files[name] = struct.pack("<Q", len(changed_text)) + changed_text + body
+    for name, data in files.items():
+        path.write_bytes(data)
+        result = pad(path, plan_file, output)
+        assert result.exit_code == 2, name
+        assert "in.safetensors is not a readable safetensors file: " in result.stderr, name
+        assert len(result.stderr.strip().splitlines()) == 1, name
+        assert len(result.stderr) < 500, name
+        assert list(tmp_path.iterdir()) == [path], name
+    path.write_bytes(good)
+    assert pad(path, plan_file, output).exit_code == 0
+
+
+def rezipped(
+    path: Path, change: Callable[[str, bytes], bytes] = lambda _, data: data, compression: int = 0
+) -> bytes:
+    """The archive of a torch file written again, with other records."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(written, "w", compression) as new:
+        for name in old.namelist():
+            new.writestr(name, change(name, old.read(name)))
+    return written.getvalue()
+
+
+def test_bad_torch_files_never_become_good_ones(plan_file: Path, tmp_path: Path) -> None:
+    path, output = tmp_path / "in.pt", tmp_path / "out.pt"
+    net, _ = trained()
+    torch.save(net.state_dict(), path)
+    good = path.read_bytes()
+    weight = net.words.weight.detach().numpy().tobytes()
+    count = b"K" + bytes([net.words.weight.numel()])  # how a pickle has the elements of its storage
+    twice = io.BytesIO(good)
+    with zipfile.ZipFile(twice, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr(archive.namelist()[-1], b"")
+    files = {
+        "cut": good[:-100],
+        "another byte": good.replace(weight[:8], weight[:7] + b"!"),
+        "a short record": rezipped(path, lambda _, data: data[:16] if data == weight else data),
+        "a long record": rezipped(path, lambda _, data: data + b"1" if data == weight else data),
+        "more elements": rezipped(
+            path, lambda name, data: data.replace(count, b"K\xf0", 1) if name.endswith(".pkl") else data
+        ),
+        "a record twice": twice.getvalue(),
+        "compressed": rezipped(path, compression=zipfile.ZIP_DEFLATED),
+        "half a pickle": rezipped(path, lambda name, data: data[:99] if name.endswith(".pkl") else data),
+    }
+    for name, data in files.items():
+        assert data != good, name
+        path.write_bytes(data)
+        result = pad(path, plan_file, output)
+        assert result.exit_code == 2, name
+        assert "in.pt cannot be loaded by torch: " in result.stderr, name
+        assert len(result.stderr.strip().splitlines()) == 1, name
+        assert list(tmp_path.iterdir()) == [path], name
 
 
 def test_a_file_that_breaks_off_leaves_what_was_there(

@@ -97,7 +97,7 @@ def test_the_field_has_the_default(setting: Setting) -> None:
 
 
 def test_every_field_is_declared() -> None:
-    # Those that are not are tables, follow from the file, or are what a training script says.
+    # Those that are not are tables, follow from the file, or are what a script says or a run refuses.
     others = {
         "models",
         "overrides",
@@ -107,6 +107,7 @@ def test_every_field_is_declared() -> None:
         "exclude_root",
         "explicit",
         "find_unused_parameters",
+        "refused",
     }
     assert {setting.field for setting in SETTINGS} == set(Settings.__dataclass_fields__) - others
     assert len(SETTINGS_BY_KEY) == len(SETTINGS)
