@@ -21,8 +21,8 @@ def is_sound_archive(path: str) -> bool:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: the archive contradicts itself, or is not as torch writes it: a record is compressed, occurs
-            twice or does not fit its checksum, or a tensor's record has another size than it should.
+        ValueError: the archive contradicts itself, or is not as torch writes it: a record is compressed,
+            occurs twice or does not fit its checksum, or a tensor's record has another size than it should.
     """
     with open(path, "rb") as file:
         if file.read(4) != b"PK\x03\x04":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -50,7 +49,8 @@ def schema() -> int:
 def report(saved: str, format_name: str, outputs: tuple[str, ...], verbose: int, no_color: bool) -> int:
     """Render a saved JSON or JSON Lines report in another format, without linting again.
 
-    What JSON does not hold is left out: charts of operators, and lines of files that were changed since.
+    What JSON does not hold is left out: charts of operators, and lines of files that are not in the working
+    directory or have changed since.
 
     Exit codes: 0 it was shown, 2 it cannot be. The verdict of the run is in its summary.
     """
@@ -187,7 +187,7 @@ def write_files(
         if format_name == "jsonl":
             return "".join(json.dumps(record) + "\n" for record in records(document))
         if not made:
-            made.append(report_of(document, ", ".join(read), min(os.stat(file).st_mtime for file in read)))
+            made.append(report_of(document, ", ".join(read)))
         return render(made[0], format_name, style)
 
     for name, file in files:

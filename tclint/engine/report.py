@@ -167,10 +167,10 @@ class Report:
     paths: tuple[str, ...] = ()
     """Those files without the skipped ones, absolute."""
     digests: Mapping[str, bytes] = field(default_factory=dict)
-    """SHA-256 of the source files with findings, by absolute path, as they were read."""
+    """SHA-256 of the source files with findings, by absolute path, as they were read; of a saved report, what
+    it says of them."""
     made_with: Mapping[str, Any] = field(default_factory=dict)
-    """Of a report that was saved: 'tool' and 'provenance' as its JSON has them, and 'written_s', the time at
-    which it was written (POSIX seconds)."""
+    """Of a report that was saved: 'tool' and 'provenance' as its JSON has them."""
     contents: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)
     """By absolute path, bytes linted in place of those on the disk: what an editor has not saved."""
 

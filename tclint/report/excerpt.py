@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import math
+import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -26,15 +26,19 @@ class SourceLines:
     """Lines of the files that findings are in; each file is read once, and may be gone by now."""
 
     _files: dict[str, list[str]] = field(default_factory=dict)
-    not_after_s: float = math.inf
-    """Files that were written later are left out: their lines are no longer those that findings speak of."""
     contents: Mapping[str, bytes] = field(default_factory=dict)
     """By absolute path, what stands for files on the disk (Report.contents)."""
+    digests: dict[str, bytes] = field(default_factory=dict)
+    """By absolute path: SHA-256 of the files when findings were made (Report.digests)."""
+    saved_in: str | None = None
+    """The findings are those of a saved report, which names whatever files it likes: only files below this
+    folder are read, and only those that the report was made from are shown."""
 
     @classmethod
     def of(cls, report: Report) -> SourceLines:
         """Those that a report speaks of."""
-        return cls({}, report.made_with.get("written_s", math.inf), report.contents)
+        saved_in = os.path.join(os.path.realpath(os.curdir), "") if report.made_with else None
+        return cls({}, report.contents, dict(report.digests), saved_in)
 
     def line(self, path: str, number: int) -> str | None:
         """Line `number` (from 1) without its end, or None where it cannot be had."""
@@ -45,24 +49,38 @@ class SourceLines:
 
     def source(self, path: str) -> bytes | None:
         """A file's bytes, in UTF-8 where it can be read, or None where it is gone, no file, too large to be
-        code, binary, or written later than findings speak of."""
-        given = self.contents.get(os.path.abspath(path)) if self.contents else None
-        data = _read(path, self.not_after_s) if given is None else given
+        code, binary, or not what the findings of a saved report were made from."""
+        data = self._read(path)
         if data is None:
             return None
         with contextlib.suppress(NotPython):
             data = as_utf8(data)
         return data if len(data) <= MAX_FILE_BYTES and b"\0" not in data else None
 
+    def digest(self, path: str) -> str | None:
+        """SHA-256 of a file when its findings were made, in hexadecimal digits."""
+        absolute = os.path.abspath(path)
+        if absolute not in self.digests and self.saved_in is None:
+            data = self._read(path)
+            self.digests[absolute] = hashlib.sha256(data).digest() if data is not None else b""
+        return self.digests.get(absolute, b"").hex() or None
 
-def _read(path: str, not_after_s: float) -> bytes | None:
-    try:
-        with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_mtime > not_after_s:
+    def _read(self, path: str) -> bytes | None:
+        try:
+            absolute = os.path.abspath(path)
+            if absolute in self.contents:
+                return self.contents[absolute]
+            if self.saved_in is not None and not os.path.realpath(path).startswith(self.saved_in):
                 return None
-            return file.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError):
-        return None
+            if not os.path.isfile(path):  # to open a named pipe is to wait for whoever writes into it
+                return None
+            with open(path, "rb") as file:
+                data = file.read(MAX_FILE_BYTES + 1)
+        except (OSError, ValueError):
+            return None
+        if self.saved_in is not None and hashlib.sha256(data).digest() != self.digests.get(absolute):
+            return None
+        return data
 
 
 def _lines(data: bytes | None) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -18,20 +19,17 @@ from tclint.engine.same_findings import joined
 Document = Mapping[str, Any]
 
 
-def report_of(document: Document, name: str, written_s: float = math.inf) -> Report:
+def report_of(document: Document, name: str) -> Report:
     """The report of a document that `tclint.report.load.load_report` read from the file `name`.
 
     It has no graphs, so no charts of operators. Findings that were counted and not listed are there as many
     times as they were counted, with their rule alone.
 
-    Args:
-        written_s: when it was written, in POSIX seconds; no line of a file that is newer is shown.
-
     Raises:
         UsageError: the document lacks something.
     """
     try:
-        return _report(document, written_s)
+        return _report(document)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
             f"{printable(name)!r} is not a complete tclint report: {printable(str(error))} is missing "
@@ -49,7 +47,7 @@ class _SavedFinding(Finding):
         return self.saved_fingerprint
 
 
-def _report(document: Document, written_s: float) -> Report:
+def _report(document: Document) -> Report:
     from tclint.source.syntax.discovery import Skipped
 
     settings = _settings(Settings(), document["settings"])
@@ -71,12 +69,19 @@ def _report(document: Document, written_s: float) -> Report:
         skipped=tuple(Skipped(item["path"], item["reason"]) for item in document["skipped"]),
         errors=tuple(EntryError(error["target"], error["message"]) for error in document["errors"]),
         source_files=summary.get("source_files", 0),
-        made_with={
-            "tool": document["tool"],
-            "provenance": document["provenance"],
-            "written_s": written_s,
-        },
+        digests=_digests(document["findings"]),
+        made_with={"tool": document["tool"], "provenance": document["provenance"]},
     )
+
+
+def _digests(findings: Sequence[Document]) -> dict[str, bytes]:
+    """Those of the files that findings are in; several runs put together may have read different ones."""
+    found: dict[str, set[str]] = {}
+    for finding in findings:
+        digest = finding.get("source_sha256")
+        if isinstance(digest, str):
+            found.setdefault(os.path.abspath(finding["location"]["path"]), set()).add(digest)
+    return {path: bytes.fromhex(digests.pop()) for path, digests in found.items() if len(digests) == 1}
 
 
 def _settings(base: Settings, values: Document) -> Settings:

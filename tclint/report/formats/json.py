@@ -17,6 +17,7 @@ from tclint.core.finding import Effect, Finding, Fix, Level
 from tclint.engine.check import relative_path
 from tclint.engine.provenance import provenance, tool
 from tclint.engine.report import Entry, Metrics, Report
+from tclint.report.excerpt import SourceLines
 from tclint.report.metrics import metric_rows
 
 SCHEMA_VERSION = "1.0"
@@ -61,6 +62,7 @@ def to_dict(report: Report, of_run: Settings | None = None) -> dict[str, Any]:
         of_run: the settings of the run that this is a part of, which entries differ from; None: the whole.
     """
     settings = of_run or report.settings
+    lines = SourceLines.of(report)
     return {
         "schema_version": SCHEMA_VERSION,
         "tool": tool(report),
@@ -71,7 +73,10 @@ def to_dict(report: Report, of_run: Settings | None = None) -> dict[str, Any]:
             for entry in report.entries
         ],
         "metrics": [rounded(asdict(row)) for row in metric_rows(report)],
-        "findings": [_finding(finding) for finding in report.findings],
+        "findings": [
+            {**_finding(finding), "source_sha256": lines.digest(finding.location.path)}
+            for finding in report.findings
+        ],
         "skipped": [{"path": item.path, "reason": item.reason} for item in report.skipped],
         "errors": [{"target": error.target, "message": error.message} for error in report.errors],
         "summary": _summary(report),
