@@ -106,6 +106,7 @@ class EvalWithoutNoGrad(SourceRule):
             return  # what is frozen records nothing
         trained = trained_here(context)
         seen: set[tuple[int, str]] = set()
+        dropped: dict[int, set[int]] = {}
         for function, event in context.tables.calls:
             call = event.call
             name = dotted(call.function)
@@ -113,7 +114,9 @@ class EvalWithoutNoGrad(SourceRule):
                 name = name.rpartition(".")[0]  # `self.policy.sample(state)`
             if name not in trained or not call.arguments or (function.index, name) in seen:
                 continue
-            if call.node_id not in _dropped(function) or not context.amp.gradients_on(function, event.block):
+            if function.index not in dropped:
+                dropped[function.index] = _dropped(function)
+            if call.node_id not in dropped[function.index] or not context.amp.gradients_on(function, event.block):
                 continue
             here = [(context, *call) for call in context.resolver.callers.get(function.index, ())]
             if any(
@@ -188,14 +191,18 @@ def _dropped_by_name(function: Function) -> Iterator[int]:
         for event in function.events
         if isinstance(event, CallEvent | Assignment | Return)
     ]
-    read = [part.dotted for value in values for part in parts_within(value) if isinstance(part, Name)]
+    read: dict[str, set[str]] = {}
+    for whole in values:
+        for part in parts_within(whole):
+            if isinstance(part, Name):
+                root, _, rest = part.dotted.partition(".")
+                read.setdefault(root, set()).add(rest.partition(".")[0])
     for event in function.assignments:
         value: Expression = event.value
         while isinstance(value, Call) and method_of(value)[1] in _MOVES:
             value = method_of(value)[0] or NOTHING
-        used = [name for name in read if name.partition(".")[0] in event.targets]
-        detached = all(name.split(".")[1:2] in (["detach"], ["data"]) for name in used)
-        if isinstance(value, Call) and used and detached and not event.operator:
+        used = set[str]().union(*(read.get(target, ()) for target in event.targets))
+        if isinstance(value, Call) and used and used <= {"detach", "data"} and not event.operator:
             yield value.node_id
 
 

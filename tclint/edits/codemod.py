@@ -242,6 +242,20 @@ class Codemod(KeepsComments, ContextAwareTransformer):
     def changes_anything(self) -> bool:
         return bool(self._touched)
 
+    @property
+    def changed(self) -> list[cst.CSTNode]:
+        """The nodes that changes were recorded of."""
+        return [*self._changes, *self._before, *self._after]
+
+    def touches(self, node: cst.CSTNode | None) -> bool:
+        """Whether a node changes, or something in it."""
+        return node in self._touched
+
+    def made_of(self, block: cst.IndentedBlock | cst.Module) -> cst.IndentedBlock | cst.Module:
+        """What the changes make of a block that holds some of the file's statements."""
+        self._touched.add(block)
+        return cst.ensure_type(block.visit(self), type(block))
+
     def forget(self) -> None:
         """Take back what was recorded."""
         for record in (self._changes, self._before, self._after, self._touched):

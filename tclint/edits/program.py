@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TypeAlias, TypeVar
 
@@ -19,6 +19,7 @@ from libcst.metadata import (
 )
 
 from tclint.core.finding import Location
+from tclint.edits.texts import lines_of
 from tclint.source.syntax.expressions import dotted_name
 from tclint.source.syntax.parse import parse_tree
 
@@ -40,6 +41,7 @@ class Program:
         # The parser makes no node twice, so the wrapper need not copy the tree.
         self.wrapper = MetadataWrapper(parse_tree(text), unsafe_skip_copy=True)
         self.module = self.wrapper.module
+        self._indices: dict[cst.CSTNode | None, dict[cst.CSTNode, int]] = {}
 
     # -- where nodes are
 
@@ -137,7 +139,39 @@ class Program:
         line = self.parent(statement)
         return line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
 
+    def line(self, node: cst.CSTNode) -> Line | None:
+        """The innermost statement of a block that contains a node, or is it; None of blocks themselves."""
+        for outer in (node, *self.ancestors(node)):
+            if isinstance(outer, cst.SimpleStatementLine | cst.BaseCompoundStatement) and isinstance(
+                self.parent(outer), cst.IndentedBlock | cst.Module
+            ):
+                return outer
+        return None
+
+    def index(self, line: Line) -> int:
+        """Which statement of its block one is."""
+        block = self.parent(line)
+        if block not in self._indices:
+            self._indices[block] = {statement: index for index, statement in enumerate(_body(block))}
+        return self._indices[block][line]
+
+    def line_behind(self, line: Line) -> Line | None:
+        """The next statement of its block."""
+        body, index = _body(self.parent(line)), self.index(line) + 1
+        return body[index] if index < len(body) else None
+
+    def first_line(self, line: Line) -> int:
+        """Where the comments above a statement begin, counted from 0."""
+        decorators = getattr(line, "decorators", ())
+        at = self.start(decorators[0] if decorators else line)[0]
+        return at - 1 - len(line.leading_lines)
+
     # -- what the text is like
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The text's lines with their ends; the last one has none."""
+        return lines_of(self.text)
 
     @cached_property
     def can_be_written(self) -> bool:
@@ -175,6 +209,16 @@ class Program:
             return ""
         (found,) = names
         return found.name if found.source is QualifiedNameSource.IMPORT else ""
+
+    def is_used_outside(self, name: str, nodes: Iterable[cst.CSTNode]) -> bool:
+        """Whether something that is in none of the nodes refers to what the module body binds to a name."""
+        scope = self.wrapper.resolve(ScopeProvider)[self.module]
+        inner = set(nodes)
+        return scope is not None and any(
+            access.node not in inner and inner.isdisjoint(self.ancestors(access.node))
+            for assignment in scope[name]
+            for access in assignment.references
+        )
 
     def loads(self, root: cst.CSTNode, name: str) -> list[cst.BaseExpression]:
         """Where a dotted name is read at and below a node."""
@@ -216,6 +260,10 @@ class Program:
             for made in find_all(self.module, cst.Assign)
             if any(dotted_name(to.target) == name for to in made.targets)
         ]
+
+
+def _body(block: cst.CSTNode | None) -> Sequence[Line]:
+    return block.body if isinstance(block, cst.IndentedBlock | cst.Module) else ()  # type: ignore[return-value]
 
 
 def find_all(root: cst.CSTNode, kind: type[Node]) -> list[Node]:

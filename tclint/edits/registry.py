@@ -13,6 +13,7 @@ from tclint.edits.codemod import Codemod
 from tclint.edits.codemods import CODEMODS
 from tclint.edits.program import Program
 from tclint.edits.statements import RemoveImports
+from tclint.edits.stretches import edits_in_place
 from tclint.edits.texts import edits_between
 from tclint.source.syntax.parse import NotPython
 
@@ -53,8 +54,21 @@ def edits_of(codemod: Codemod) -> tuple[Edit, ...]:
     codemod.plan()
     if not codemod.changes_anything or not program.can_be_written:
         return ()
+    if not _changes_imports(codemod):
+        edits = edits_in_place(codemod)
+        if edits is not None:
+            return edits
     tree = program.module.visit(codemod)
     for visitor in (RemoveImports, AddImportsVisitor):
         if visitor.CONTEXT_KEY in codemod.context.scratch:
             tree = visitor(codemod.context).transform_module(tree)
     return edits_between(program.path, program.text, tree.code)
+
+
+def _changes_imports(codemod: Codemod) -> bool:
+    """Whether the codemod asks for an import, or may orphan one: nothing but what it changes refers to it."""
+    scratch = codemod.context.scratch
+    if AddImportsVisitor.CONTEXT_KEY in scratch:
+        return True
+    unwanted = {name or obj for _, obj, name in scratch.get(RemoveImports.CONTEXT_KEY, ()) if obj is not None}
+    return not all(codemod.program.is_used_outside(name, codemod.changed) for name in unwanted)

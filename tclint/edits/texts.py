@@ -14,7 +14,7 @@ from tclint.core.finding import Edit
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 
 
-def _lines(text: str) -> list[str]:
+def lines_of(text: str) -> list[str]:
     """Lines with their ends as Python counts them; the last one may be empty."""
     found = _LINE.findall(text)
     # At the end of the text the pattern matches once more, unless a line end was the last match.
@@ -23,7 +23,7 @@ def _lines(text: str) -> list[str]:
 
 def edits_between(path: str, before: str, after: str) -> tuple[Edit, ...]:
     """The edits that make one text of another, each as short as its lines allow."""
-    old, new = _lines(before), _lines(after)
+    old, new = lines_of(before), lines_of(after)
     head = _alike(old, new)
     tail = _alike(old[head:][::-1], new[head:][::-1])
     matcher = difflib.SequenceMatcher(
@@ -65,7 +65,7 @@ def _alike(one: Sequence[str], other: Sequence[str]) -> int:
 
 def _position(text: str, line: int) -> tuple[int, int]:
     """Line and column from 1 at the end of a text that begins with a line, counted from 0."""
-    lines = _lines(text)
+    lines = lines_of(text)
     return line + len(lines), len(lines[-1]) + 1
 
 
@@ -103,7 +103,7 @@ def _collide(one: Edit, other: Edit) -> bool:
 
 
 def _applied(text: str, edits: Sequence[Edit]) -> str:
-    starts = [0, *accumulate(map(len, _lines(text)))]
+    starts = [0, *accumulate(map(len, lines_of(text)))]
 
     def offset(position: tuple[int, int]) -> int:
         return starts[position[0] - 1] + position[1] - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from tclint.source.facts.autocasts import Autocasts
@@ -30,6 +30,8 @@ class Amp:
     """Answers about mixed precision in one file."""
 
     resolver: Resolver
+    _of_classes: dict[tuple[int, str], bool] = field(default_factory=dict, repr=False)
+    _of_torch_optim: dict[tuple[int, str], bool] = field(default_factory=dict, repr=False)
 
     @property
     def tables(self) -> Tables:
@@ -132,6 +134,12 @@ class Amp:
 
     def is_of_torch_optim(self, function: Function, name: str) -> bool:
         """A class of torch.optim makes it, `optimizer = SGD(...) if weights else None` included."""
+        key = function.index, name
+        if key not in self._of_torch_optim:
+            self._of_torch_optim[key] = self._made_by_torch_optim(function, name)
+        return self._of_torch_optim[key]
+
+    def _made_by_torch_optim(self, function: Function, name: str) -> bool:
         for scope, item in self.resolver.definitions(function, name)[0]:
             made = (item.value.first, item.value.second) if isinstance(item.value, Choice) else (item.value,)
             for value in made:
@@ -156,9 +164,16 @@ class Amp:
         last = name.rpartition(".")[2]
         if last.lower() in names().not_tensors or last[:1].isupper():
             return last[:1].isupper() and "loss" in last.lower()
-        for scope, item in self.resolver.definitions(function, name)[0] if name else ():
-            if isinstance(item.value, Call):
-                made = self.resolver.local_functions(scope, item.value.function)
-                if any(maker.kind == "class" for maker in made):
-                    return False
-        return True
+        return not (name and self._made_by_class(function, name))
+
+    def _made_by_class(self, function: Function, name: str) -> bool:
+        """A class of the file makes it."""
+        key = function.index, name
+        if key not in self._of_classes:
+            self._of_classes[key] = any(
+                maker.kind == "class"
+                for scope, item in self.resolver.definitions(function, name)[0]
+                if isinstance(item.value, Call)
+                for maker in self.resolver.local_functions(scope, item.value.function)
+            )
+        return self._of_classes[key]

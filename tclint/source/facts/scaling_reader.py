@@ -91,6 +91,7 @@ class Reader:
         self._written: dict[tuple[tuple[Place, ...], str], list[_Written]] = {}
         self._returned: dict[tuple[tuple[Place, ...], int], str] = {}
         self._entered: list[int] = []
+        self._named_scale: dict[tuple[int, str], list[tuple[Function, int]]] = {}
 
     def run(self) -> None:
         self._read(_Frame(self.view.function, (), {}, frozenset()))
@@ -203,12 +204,16 @@ class Reader:
         name = dotted(loss)
         if not name:
             return False
-        for scope, item in self.amp.resolver.definitions(frame.function, name)[0]:
-            if scope is frame.function and mutually_exclusive(scope, item.block, block):
-                continue
-            if "scal" in render(item.value).lower():
-                return True
-        return False
+        key = frame.function.index, name
+        if key not in self._named_scale:
+            definitions, _ = self.amp.resolver.definitions(frame.function, name)
+            self._named_scale[key] = [
+                (scope, item.block) for scope, item in definitions if "scal" in render(item.value).lower()
+            ]
+        return any(
+            scope is not frame.function or not mutually_exclusive(scope, written, block)
+            for scope, written in self._named_scale[key]
+        )
 
     def _scalers_in(self, frame: _Frame, arguments: tuple[Argument, ...]) -> list[Expression]:
         found: list[Expression] = []

@@ -31,6 +31,11 @@ class Bindings:
     tables: Tables
     _assignments: dict[int, dict[str, list[Assignment]]] = field(default_factory=dict, repr=False)
     _imports: dict[int, dict[str, list[Import]]] = field(default_factory=dict, repr=False)
+    _owners: dict[tuple[int, str], Function | None] = field(default_factory=dict, repr=False)
+    _qualified: dict[tuple[int, str], tuple[str, ...]] = field(default_factory=dict, repr=False)
+    _definitions: dict[tuple[int, str], tuple[list[tuple[Function, Assignment]], bool]] = field(
+        default_factory=dict, repr=False
+    )
 
     # -- scopes
 
@@ -75,6 +80,12 @@ class Bindings:
 
     def owner(self, function: Function, name: str) -> Function | None:
         """The scope that binds a plain name as `function` sees it; None for a builtin or unknown name."""
+        key = function.index, name
+        if key not in self._owners:
+            self._owners[key] = self._owner(function, name)
+        return self._owners[key]
+
+    def _owner(self, function: Function, name: str) -> Function | None:
         for scope in self.scopes(function):
             if name in scope.outer_names:
                 continue
@@ -90,6 +101,13 @@ class Bindings:
     def qualified(self, function: Function, name: str) -> tuple[str, ...]:
         """Fully qualified names that a dotted name can stand for through imports; empty when it is not
         an import. Several for `try: from a import x` / `except ImportError: from b import x`."""
+        key = function.index, name
+        known = self._qualified.get(key)
+        if known is None:
+            known = self._qualified[key] = self._qualify(function, name)
+        return known
+
+    def _qualify(self, function: Function, name: str) -> tuple[str, ...]:
         root, dot, rest = name.partition(".")
         scope = self.owner(function, root)
         if scope is None:
@@ -173,6 +191,13 @@ class Bindings:
 
         Attributes of `self` are looked up in every method of the class.
         """
+        key = function.index, name
+        known = self._definitions.get(key)
+        if known is None:
+            known = self._definitions[key] = self._define(function, name)
+        return known
+
+    def _define(self, function: Function, name: str) -> tuple[list[tuple[Function, Assignment]], bool]:
         root, dot, rest = name.partition(".")
         if dot and root in ("self", "cls"):
             owner = self.tables.class_of(function)
@@ -197,7 +222,11 @@ class Bindings:
         return found, complete
 
     def _declared_global(self, name: str) -> bool:
-        return any(name in function.outer_names for function in self.tables.functions)
+        return name in self._outer_names
+
+    @cached_property
+    def _outer_names(self) -> frozenset[str]:
+        return frozenset[str]().union(*(function.outer_names for function in self.tables.functions))
 
     @property
     def _globals_change(self) -> bool:

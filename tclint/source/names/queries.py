@@ -37,34 +37,41 @@ class Condition(NamedTuple):
 
 def conditions_of(function: Function, block: int) -> tuple[Condition, ...]:
     """Tests that hold wherever a block runs."""
-    found: list[Condition] = []
-    for index in function.enclosing(block):
-        found.extend(_block_conditions(function.blocks[index]))
-    return tuple(found)
+    question = ("conditions", block)
+    known: tuple[Condition, ...] | None = function.known.get(question)
+    if known is None:
+        around = function.blocks[block].parent
+        outer = conditions_of(function, around) if around >= 0 else ()
+        known = function.known[question] = (*_block_conditions(function.blocks[block]), *outer)
+    return known
+
+
+def _exits(function: Function, *kinds: str) -> frozenset[int]:
+    """Blocks in which a function is left, or a loop's round is by these jumps."""
+    known: frozenset[int] | None = function.known.get(kinds)
+    if known is None:
+        known = function.known[kinds] = frozenset(
+            event.block
+            for event in function.events
+            if (isinstance(event, Return) and not event.is_yield)
+            or (isinstance(event, Jump) and event.kind in kinds)
+        )
+    return known
 
 
 def left_between(function: Function, first: int, second: int) -> bool:
     """The run leaves the function or the loop's round between a block and a later one."""
-    left = set(function.enclosing(first)).difference(function.enclosing(second))
-    return bool(left) and any(
-        event.block in left
-        for event in function.events
-        if (isinstance(event, Return) and not event.is_yield)
-        or (isinstance(event, Jump) and event.kind != "break")
+    exits = _exits(function, "continue", "raise")
+    return bool(exits) and not exits.isdisjoint(
+        set(function.enclosing(first)).difference(function.enclosing(second))
     )
 
 
 def guards_before(function: Function, block: int, node_id: int) -> tuple[Condition, ...]:
     """Tests that failed where a place is reached: `if test: continue` (or return) stands before it."""
     around = set(function.enclosing(block))
-    exits = {
-        event.block
-        for event in function.events
-        if (isinstance(event, Return) and not event.is_yield)
-        or (isinstance(event, Jump) and event.kind == "continue")
-    }
     found: list[Condition] = []
-    for index in sorted(exits - around):
+    for index in sorted(_exits(function, "continue") - around):
         left = function.blocks[index]
         if (
             left.kind == "if"
@@ -78,17 +85,27 @@ def guards_before(function: Function, block: int, node_id: int) -> tuple[Conditi
 
 def mutually_exclusive(function: Function, first: int, second: int) -> bool:
     """Whether one run of the code never passes through both blocks."""
-    one, other = function.enclosing(first), function.enclosing(second)
-    statements = {function.blocks[index].statement: index for index in one}
-    for index in other:
-        block = function.blocks[index]
-        twin = statements.get(block.statement)
-        if twin is None or twin == index:
-            continue
-        kinds = {block.kind, function.blocks[twin].kind}
-        if kinds in ({"if", "else"}, {"case"}):
-            return True
+    one, other = _branches(function, first), _branches(function, second)
+    for statement, index in one.items():
+        twin = other.get(statement, index)
+        if twin != index:
+            kinds = {function.blocks[index].kind, function.blocks[twin].kind}
+            if kinds in ({"if", "else"}, {"case"}):
+                return True
     return exclusive(conditions_of(function, first), conditions_of(function, second))
+
+
+def _branches(function: Function, block: int) -> dict[int, int]:
+    """Statement -> branch of it, of those that a block and the blocks around it are."""
+    question = ("branches", block)
+    known: dict[int, int] | None = function.known.get(question)
+    if known is None:
+        known = function.known[question] = {
+            function.blocks[index].statement: index
+            for index in function.enclosing(block)
+            if function.blocks[index].kind in ("if", "else", "case")
+        }
+    return known
 
 
 def exclusive(first: tuple[Condition, ...], second: tuple[Condition, ...]) -> bool:

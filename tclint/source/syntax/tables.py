@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
 from typing import Literal as Choices
-from typing import NamedTuple, TypeAlias
 
 
 class Literal(NamedTuple):
@@ -185,7 +185,7 @@ class Import(NamedTuple):
     """The import statement; -1 for a name that a star import brings."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Function:
     """The module's body (index 0), a function, a lambda or a class body, with its events in order."""
 
@@ -215,13 +215,18 @@ class Function:
     def assignments(self) -> Iterator[Assignment]:
         return (event for event in self.events if isinstance(event, Assignment))
 
+    @cached_property
+    def known(self) -> dict[object, Any]:
+        """Answers about this function that were worked out already, by the question."""
+        return {}
+
     def enclosing(self, block: int) -> tuple[int, ...]:
         """The block and those around it, innermost first."""
-        chain = []
-        while block >= 0:
-            chain.append(block)
-            block = self.blocks[block].parent
-        return tuple(chain)
+        chain: tuple[int, ...] | None = self.known.get(block)
+        if chain is None:
+            outer = self.blocks[block].parent if block >= 0 else -1
+            chain = self.known[block] = (block, *self.enclosing(outer)) if block >= 0 else ()
+        return chain
 
     def assigned_in(self, block: int) -> set[str]:
         """Names that are assigned in a block or in those within it."""

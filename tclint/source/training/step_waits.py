@@ -292,21 +292,26 @@ class _Reader:
 
     def _left_before(self, event: CallEvent | Assignment) -> bool:
         """`if step % 100: continue` stands between the backward call and the event."""
-        start = min((event.call.node_id for event in self.step.backwards), default=0)
         at = event.call.node_id if isinstance(event, CallEvent) else event.node_id
+        around = self.function.enclosing(event.block)
+        return any(place < at and block not in around for place, block in self._exits)
+
+    @cached_property
+    def _exits(self) -> list[tuple[int, int]]:
+        """Where the step is left after the backward call: the place before, and the block; once for each."""
+        start = min((event.call.node_id for event in self.step.backwards), default=0)
+        found: dict[int, int] = {}
         last = 0
-        for other in self.function.events:
-            if isinstance(other, CallEvent):
-                last = other.call.node_id
-            elif isinstance(other, Assignment):
-                last = other.node_id
-            elif isinstance(other, Jump | Return) and start <= last < at:
-                leaves = isinstance(other, Return) or other.kind != "raise"
-                in_step = self.context.program.loop_around(self.function, other.block) == self.step.block
-                conditional = other.block not in self.function.enclosing(event.block)
-                if leaves and in_step and conditional:
-                    return True
-        return False
+        for event in self.function.events:
+            if isinstance(event, CallEvent):
+                last = event.call.node_id
+            elif isinstance(event, Assignment):
+                last = event.node_id
+            elif isinstance(event, Jump | Return) and start <= last:
+                leaves = isinstance(event, Return) or event.kind != "raise"
+                if leaves and self.context.program.loop_around(self.function, event.block) == self.step.block:
+                    found.setdefault(event.block, last)
+        return [(place, block) for block, place in found.items()]
 
     def _always(self, condition: Expression) -> bool:
         """A test for the main process, for a writer, for a tensor, or `step % 1 == 0`."""

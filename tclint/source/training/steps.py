@@ -106,12 +106,14 @@ def _lightning_loss(function: Function) -> tuple[Expression, ...]:
 def _loop_of_step(training: Training, backward: CallEvent) -> int:
     """The innermost loop around a backward call that holds the optimizer's step as well."""
     function = training.function
-    steps = {
-        index
-        for event in function.calls
-        if method_of(event.call)[1] == "step"
-        for index in function.enclosing(event.block)
-    }
+    steps: set[int] | None = function.known.get("steps")
+    if steps is None:
+        steps = function.known["steps"] = {
+            index
+            for event in function.calls
+            if method_of(event.call)[1] == "step"
+            for index in function.enclosing(event.block)
+        }
     loops = [index for index in function.enclosing(backward.block) if function.blocks[index].kind == "loop"]
     return next((index for index in loops if index in steps), loops[0] if loops else 0)
 

@@ -1,0 +1,85 @@
+"""What a codemod makes of a file, as the lines that it changes: the rest is neither visited nor written again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TypeAlias
+
+import libcst as cst
+
+from tclint.core.finding import Edit
+from tclint.edits.codemod import Codemod
+from tclint.edits.program import Line, Program
+from tclint.edits.texts import edits_between, lines_of
+
+Block: TypeAlias = cst.IndentedBlock | cst.Module
+
+
+def edits_in_place(codemod: Codemod) -> tuple[Edit, ...] | None:
+    """The edits that the recorded changes of a codemod come to; None where the whole file has to be written.
+
+    Statements that change are written in a block of their own, with the one behind them, which takes over the
+    comments of those that are gone.
+    """
+    program = codemod.program
+    lines = {program.line(node) for node in codemod.changed}
+    waiting = list(lines)
+    while waiting:
+        # A statement that changes inside is written as a whole behind one that changes.
+        line = waiting.pop()
+        behind = program.line_behind(line) if line is not None else None
+        if behind not in lines and codemod.touches(behind):
+            lines.add(behind)
+            waiting.append(behind)
+    found: list[Edit] = []
+    for block, statements in _runs(program, lines):
+        if block is None:
+            return None
+        is_last = statements[-1] is block.body[-1]
+        alone = block.with_changes(body=statements, footer=block.footer if is_last else ())
+        before, after = _code(program, block, alone), _code(program, block, codemod.made_of(alone))
+        first = program.first_line(statements[0])
+        size = len(lines_of(before)) - 1
+        if first + size == len(program.lines):  # the file's last line has no end
+            before, after = (code[: code.rindex(program.module.default_newline)] for code in (before, after))
+        if program.lines[first : first + size] != lines_of(before)[:size]:
+            return None
+        found += (_moved(edit, first) for edit in edits_between(program.path, before, after))
+    return tuple(sorted(found, key=lambda edit: edit.start))
+
+
+def _runs(program: Program, lines: set[Line | None]) -> Iterator[tuple[Block | None, list[Line]]]:
+    """The outermost of the statements, those next to each other together and with the one behind them, and the
+    blocks that they are in; no block where one is in none."""
+    by_block: dict[Block, list[int]] = {}
+    for line in lines:
+        block = program.parent(line) if line is not None else None
+        if line is None or not isinstance(block, Block):
+            yield None, []
+        elif lines.isdisjoint(program.ancestors(line)):
+            by_block.setdefault(block, []).append(program.index(line))
+    for block, indices in by_block.items():
+        changed = set(indices)
+        for start in sorted(index for index in indices if index - 1 not in changed):
+            end = next(end for end in range(start, len(block.body) + 1) if end not in changed)
+            yield block, [*block.body[start : end + 1]]  # type: ignore[list-item]  # as blocks hold them
+
+
+def _code(program: Program, block: Block, alone: Block) -> str:
+    """The text of a block's statements, as deep as they stand in the file."""
+    outer = [each for each in program.ancestors(block) if isinstance(each, cst.IndentedBlock)]
+    if isinstance(alone, cst.IndentedBlock):
+        for around in outer:
+            alone = around.with_changes(body=[cst.If(cst.Name("_"), alone)], footer=())
+        alone = program.module.with_changes(body=[cst.If(cst.Name("_"), alone)], footer=())
+        headers = 1 + len(outer)
+    else:
+        headers = 0
+    code = alone.with_changes(header=(), has_trailing_newline=True).code
+    return "".join(lines_of(code)[headers:])
+
+
+def _moved(edit: Edit, lines: int) -> Edit:
+    (first, column), (last, end) = edit.start, edit.end
+    return replace(edit, start=(first + lines, column), end=(last + lines, end))
