@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 
 import libcst as cst
 import libcst.matchers as m
-from libcst.codemod import CodemodContext, ContextAwareTransformer
+from libcst.codemod import CodemodContext
 
 from tclint.core.finding import Finding
 from tclint.edits.program import Line, Node, Program, Statement
@@ -139,7 +139,7 @@ def fixes(*codes: str) -> Callable[[_Class], _Class]:
     return register
 
 
-class Codemod(KeepsComments, ContextAwareTransformer):
+class Codemod(KeepsComments):
     """Fixes one finding. `plan` looks at the tree and records changes; libcst then makes them.
 
     Where nothing is recorded the finding keeps its advice alone: a codemod that is not sure of the place,
@@ -151,7 +151,8 @@ class Codemod(KeepsComments, ContextAwareTransformer):
     """Where the edit does less or more than the finding's own advice says."""
 
     def __init__(self, program: Program, finding: Finding) -> None:
-        super().__init__(CodemodContext(filename=program.path, wrapper=program.wrapper))
+        super().__init__()
+        self.context = CodemodContext(filename=program.path, wrapper=program.wrapper)
         self.program, self.finding = program, finding
         self._changes: dict[cst.CSTNode, list[Callable[[cst.CSTNode], Replacement]]] = {}
         self._before: dict[cst.CSTNode, list[cst.CSTNode]] = {}
