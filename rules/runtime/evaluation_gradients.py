@@ -116,7 +116,9 @@ class EvalWithoutNoGrad(SourceRule):
                 continue
             if function.index not in dropped:
                 dropped[function.index] = _dropped(function)
-            if call.node_id not in dropped[function.index] or not context.amp.gradients_on(function, event.block):
+            if call.node_id not in dropped[function.index] or not context.amp.gradients_on(
+                function, event.block
+            ):
                 continue
             here = [(context, *call) for call in context.resolver.callers.get(function.index, ())]
             if any(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tclint.plugin import Call, Finding, Fix, SourceContext, SourceRule, dotted, render
 from tclint.source.facts.scaling_view import Op, View
@@ -75,7 +75,7 @@ class UnscaledBackward(SourceRule):
                     continue
                 yield self._report(context, view, step, backward)
 
-    def _forgotten(self, view: View, backwards: list[Op]) -> Op | None:
+    def _forgotten(self, view: View, backwards: Sequence[Op]) -> Op | None:
         """A plain backward pass right after a scaled one whose gradients it adds to: one optimizer, which
         only the scaler steps.
 

@@ -1,4 +1,4 @@
-"""What a codemod makes of a file, as the lines that it changes: the rest is neither visited nor written again."""
+"""What a codemod makes of a file, as the lines that it changes: nothing else is visited or written again."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def edits_in_place(codemod: Codemod) -> tuple[Edit, ...] | None:
 
 
 def _runs(program: Program, lines: set[Line | None]) -> Iterator[tuple[Block | None, list[Line]]]:
-    """The outermost of the statements, those next to each other together and with the one behind them, and the
-    blocks that they are in; no block where one is in none."""
+    """The outermost of the statements, those next to each other together and with the one behind them, and
+    the blocks that they are in; no block where one is in none."""
     by_block: dict[Block, list[int]] = {}
     for line in lines:
         block = program.parent(line) if line is not None else None

@@ -40,7 +40,7 @@ class SourceContext:
     spans: Callable[[], tuple[Span, ...]] = field(repr=False)
     """Positions by node id; computed when first called."""
     lines: Callable[[], list[str]] = field(repr=False)
-    _analyses: dict[Callable[[SourceContext], Any], Any] = field(default_factory=dict, repr=False)
+    _answers: dict[object, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, path: str, parsed: Parsed, settings: Settings) -> SourceContext:
@@ -108,9 +108,17 @@ class SourceContext:
 
     def once(self, analysis: Callable[[SourceContext], _Found]) -> _Found:
         """What an analysis finds in this file; it runs for the first rule that asks."""
-        if analysis not in self._analyses:
-            self._analyses[analysis] = analysis(self)
-        found: _Found = self._analyses[analysis]
+        return self.answer(analysis, lambda: analysis(self))
+
+    def answer(self, question: object, find: Callable[[], _Found]) -> _Found:
+        """The answer to a question on this file; it is looked for when first asked.
+
+        Args:
+            question: hashable, and nobody else's.
+        """
+        if question not in self._answers:
+            self._answers[question] = find()
+        found: _Found = self._answers[question]
         return found
 
     def definitions_of(

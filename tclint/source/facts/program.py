@@ -224,13 +224,21 @@ class Program:
 
     def loops_of(self, function: Function) -> Iterator[tuple[int, Block, Assignment]]:
         """`for` loops of a function: their block and what they bind."""
-        seen: set[int] = set()
-        for event in function.assignments:
-            if not _iterates(event.value) or event.block in seen:
-                continue
-            if function.blocks[event.block].kind == "loop":
-                seen.add(event.block)
-                yield event.block, function.blocks[event.block], event
+        for block, header in self._headers(function).items():
+            yield block, function.blocks[block], header
+
+    def header_of(self, function: Function, block: int) -> Assignment | None:
+        """What a `for` loop binds; None for other blocks."""
+        return self._headers(function).get(block)
+
+    def _headers(self, function: Function) -> dict[int, Assignment]:
+        known: dict[int, Assignment] | None = function.known.get("headers")
+        if known is None:
+            known = function.known["headers"] = {}
+            for event in function.assignments:
+                if _iterates(event.value) and function.blocks[event.block].kind == "loop":
+                    known.setdefault(event.block, event)
+        return known
 
     def loop_names(self, function: Function, loop: int) -> set[str]:
         """Names that a loop's header binds, and names unpacked from these in its body."""

@@ -53,6 +53,7 @@ class Scaling:
         self.project = project
         self.resolver = amp.resolver
         self.tables = amp.tables
+        self._origins: dict[tuple[int, str, int], tuple[list[Made], bool]] = {}
 
     # -- scalers
 
@@ -85,6 +86,13 @@ class Scaling:
 
     def origins(self, function: Function, name: str, depth: int = _FOLLOW_DEPTH) -> tuple[list[Made], bool]:
         """Scalers that a name can stand for, and whether anything else that is called could be it."""
+        key = function.index, name, depth
+        known = self._origins.get(key)
+        if known is None:
+            known = self._origins[key] = self._find_origins(function, name, depth)
+        return known
+
+    def _find_origins(self, function: Function, name: str, depth: int) -> tuple[list[Made], bool]:
         found: list[Made] = []
         others = False
         if depth > 0 and any(parameter.name == name for parameter in function.parameters):

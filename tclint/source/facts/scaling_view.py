@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal as Choices
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from tclint.source.facts.amp import Amp
 from tclint.source.names.queries import (
@@ -83,31 +85,43 @@ class View:
     ops: list[Op] = field(default_factory=list)
     _conditions: dict[tuple[Place, ...], tuple[Condition, ...]] = field(default_factory=dict, repr=False)
     _single: dict[tuple[int, int], bool] = field(default_factory=dict, repr=False)
+    _loops: dict[tuple[Place, ...], list[tuple[tuple[int, ...], int, int]]] = field(
+        default_factory=dict, repr=False
+    )
+    _counted: int = field(default=-1, repr=False)
+    _positions: dict[tuple[Place, ...], int] = field(default_factory=dict, repr=False)
+    _by_kinds: dict[tuple[Kind, ...], tuple[list[int], list[Op]]] = field(default_factory=dict, repr=False)
 
-    def of(self, *kinds: Kind) -> list[Op]:
+    def of(self, *kinds: Kind) -> Sequence[Op]:
         """Ops of these kinds, in order."""
-        return [op for op in self.ops if op.kind in kinds]
+        return self._of(kinds)[1]
 
-    def _position(self, op: Op) -> int:
-        return next(index for index, other in enumerate(self.ops) if other.places == op.places)
+    def _of(self, kinds: tuple[Kind, ...]) -> tuple[list[int], list[Op]]:
+        """Positions of the ops of these kinds, and the ops; found once all ops are there."""
+        if self._counted != len(self.ops):
+            self._counted = len(self.ops)
+            self._by_kinds.clear()
+            self._positions.clear()
+            for index, op in enumerate(self.ops):
+                self._positions.setdefault(op.places, index)
+        if kinds not in self._by_kinds:
+            found = [(index, op) for index, op in enumerate(self.ops) if op.kind in kinds]
+            self._by_kinds[kinds] = [index for index, _ in found], [op for _, op in found]
+        return self._by_kinds[kinds]
 
-    def before(self, op: Op, *kinds: Kind) -> list[Op]:
+    def before(self, op: Op, *kinds: Kind) -> Sequence[Op]:
         """Ops that one run can do earlier than this one, the latest first."""
-        position = self._position(op)
-        return [
-            other
-            for other in reversed(self.ops[:position])
-            if other.kind in kinds and not self.mutually_exclusive(other, op)
-        ]
+        positions, ops = self._of(kinds)
+        end = bisect.bisect_left(positions, self._positions[op.places])
+        earlier = (ops[index] for index in range(end - 1, -1, -1))
+        return _Found(other for other in earlier if not self.mutually_exclusive(other, op))
 
-    def after(self, op: Op, *kinds: Kind) -> list[Op]:
+    def after(self, op: Op, *kinds: Kind) -> Sequence[Op]:
         """Ops that one run can do later than this one, the next first."""
-        position = self._position(op)
-        return [
-            other
-            for other in self.ops[position + 1 :]
-            if other.kind in kinds and not self.mutually_exclusive(op, other)
-        ]
+        positions, ops = self._of(kinds)
+        start = bisect.bisect_right(positions, self._positions[op.places])
+        later = (ops[index] for index in range(start, len(ops)))
+        return _Found(other for other in later if not self.mutually_exclusive(op, other))
 
     def mutually_exclusive(self, first: Op, second: Op) -> bool:
         """Whether one run of a loop's round never does both; `first` comes first in the text."""
@@ -115,9 +129,12 @@ class View:
             if one.node_id == other.node_id:
                 continue
             function = self.amp.tables.functions[one.function]
-            if mutually_exclusive(function, one.block, other.block):
-                return True
-            if left_between(function, one.block, other.block):
+            question = ("apart", one.block, other.block)
+            if question not in function.known:
+                function.known[question] = mutually_exclusive(
+                    function, one.block, other.block
+                ) or left_between(function, one.block, other.block)
+            if function.known[question]:
                 return True
             break
         return exclusive(self.conditions(first), self.conditions(second))
@@ -149,6 +166,12 @@ class View:
 
     def loops(self, op: Op) -> list[tuple[tuple[int, ...], int, int]]:
         """The loops around it, innermost first; not one within another that may run a single round."""
+        known = self._loops.get(op.places)
+        if known is None:
+            known = self._loops[op.places] = self._loops_around(op)
+        return known
+
+    def _loops_around(self, op: Op) -> list[tuple[tuple[int, ...], int, int]]:
         found = [
             (frame, function, block)
             for frame, function, block in self.around(op)
@@ -220,16 +243,54 @@ class View:
         """One is done where a test holds, the other where the same test fails."""
         return exclusive(self.conditions(one), self.conditions(other))
 
-    def between(self, first: Op, second: Op, *kinds: Kind) -> list[Op]:
+    def between(self, first: Op, second: Op, *kinds: Kind) -> Sequence[Op]:
         """Ops of these kinds that one run can do between the two."""
-        start, end = self._position(first), self._position(second)
-        return [
+        positions, ops = self._of(kinds)
+        start = bisect.bisect_right(positions, self._positions[first.places])
+        end = bisect.bisect_left(positions, self._positions[second.places])
+        return _Found(
             op
-            for op in self.ops[start + 1 : end]
-            if op.kind in kinds
-            and not self.mutually_exclusive(first, op)
-            and not self.mutually_exclusive(op, second)
-        ]
+            for op in (ops[index] for index in range(start, end))
+            if not self.mutually_exclusive(first, op) and not self.mutually_exclusive(op, second)
+        )
+
+
+class _Found(Sequence[Op]):
+    """Ops that are looked for as far as somebody asks: most questions are about the first."""
+
+    def __init__(self, ops: Iterator[Op]) -> None:
+        self._ops = ops
+        self._known: list[Op] = []
+
+    def __iter__(self) -> Iterator[Op]:
+        at = 0
+        while at < len(self._known) or self._look():
+            yield self._known[at]
+            at += 1
+
+    def _look(self) -> bool:
+        """Look for one more; whether there is."""
+        found = next(self._ops, None)
+        if found is not None:
+            self._known.append(found)
+        return found is not None
+
+    def __bool__(self) -> bool:
+        return bool(self._known) or self._look()
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @overload
+    def __getitem__(self, index: int) -> Op: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Op]: ...
+    def __getitem__(self, index: int | slice) -> Op | list[Op]:
+        return self._all()[index]
+
+    def _all(self) -> list[Op]:
+        self._known.extend(self._ops)
+        return self._known
 
 
 def _picked_by(value: Expression, names: set[str]) -> bool:

@@ -37,12 +37,22 @@ def _methods(
     holding: tuple[bytes, ...],
 ) -> Iterator[tuple[SourceContext, Function]]:
     """Methods that the classes define of which a name is an object."""
+    for where, made in context.answer(
+        ("classes", function.index, name, holding), lambda: list(_classes(context, function, name, holding))
+    ):
+        for method in methods:
+            for index in where.tables.children.get(made.index, {}).get(method, ()):
+                yield where, where.tables.functions[index]
+
+
+def _classes(
+    context: SourceContext, function: Function, name: str, holding: tuple[bytes, ...]
+) -> Iterator[tuple[SourceContext, Function]]:
     for scope, value in context.resolver.origins_of(function, name) if name else ():
         for call in makers(value):
             for where, made in context.definitions_of(scope, call.function, holding):
-                for method in methods if made.kind == "class" else ():
-                    for index in where.tables.children.get(made.index, {}).get(method, ()):
-                        yield where, where.tables.functions[index]
+                if made.kind == "class":
+                    yield where, made
 
 
 def functions_that_train(context: SourceContext) -> set[int]:

@@ -43,11 +43,36 @@ def loaders_of(context: SourceContext) -> list[Called]:
 
 def targets_of(loader: Called) -> list[str]:
     """Names that the loader is assigned to."""
-    found: list[str] = []
-    for event in loader.function.events:
-        if isinstance(event, Assignment) and _is_call(event.value, loader.call):
-            found.extend(event.targets)
-    return found
+    made = _made_into(loader.function).get(loader.call.node_id, ())
+    return [target for event in made for target in event.targets]
+
+
+def _made_into(function: Function) -> dict[int, list[Assignment]]:
+    """Assignments of what calls return, by the call's node id."""
+    known: dict[int, list[Assignment]] | None = function.known.get("made into")
+    if known is None:
+        known = function.known["made into"] = {}
+        for event in function.assignments:
+            if isinstance(event.value, Call):
+                known.setdefault(event.value.node_id, []).append(event)
+    return known
+
+
+def _mentions(function: Function) -> dict[str, list[CallEvent | Assignment]]:
+    """By name: calls that get it as an argument, and assignments of it or of what such calls return."""
+    known: dict[str, list[CallEvent | Assignment]] | None = function.known.get("mentions")
+    if known is None:
+        known = function.known["mentions"] = {}
+        for event in function.events:
+            if not isinstance(event, CallEvent | Assignment):
+                continue
+            value = event.call if isinstance(event, CallEvent) else event.value
+            arguments = (
+                [argument.value for argument in value.arguments] if isinstance(value, Call) else [value]
+            )
+            for name in dict.fromkeys(dotted(argument) for argument in arguments):
+                known.setdefault(name, []).append(event)
+    return known
 
 
 def _parts(name: str) -> set[str]:
@@ -99,16 +124,16 @@ def feedings(context: SourceContext, loader: Called) -> Iterator[Feeding]:
         for training in program.trainings:
             if training.function.index != function.index:
                 continue
-            around = function.enclosing(training.backward.block)
-            for loop, _, header in program.loops_of(function):
-                iterated = getattr(header.value, "parts", (None,))[0]
-                if loop in around and iterated is not None and names & set(names_read(iterated)):
+            for loop in sorted(function.enclosing(training.backward.block)):
+                header = program.header_of(function, loop)
+                iterated = getattr(header.value, "parts", (None,))[0] if header is not None else None
+                if iterated is not None and names & set(names_read(iterated)):
                     bound_names = frozenset(program.loop_names(function, loop))
                     yield Feeding(where, function, loop, bound_names, names)
             if training.block:
                 taken = [
                     target
-                    for event in function.assignments
+                    for event in _takes(function)
                     if training.block in function.enclosing(event.block) and takes_next(event.value, names)
                     for target in event.targets
                 ]
@@ -140,10 +165,8 @@ def _carriers(
 
 def placed_by(function: Function, name: str) -> Call | None:
     """`accelerator.prepare(model, loader)`: a framework copies the batches to the GPU."""
-    for event in function.calls:
-        if method_of(event.call)[1] in _PLACES_BATCHES and any(
-            argument.value == Name(name) for argument in event.call.arguments
-        ):
+    for event in _mentions(function).get(name, ()):
+        if isinstance(event, CallEvent) and method_of(event.call)[1] in _PLACES_BATCHES:
             return event.call
     return None
 
@@ -159,21 +182,17 @@ def _handed_on(
             is_global = owner is None and other.kind == "function"
             if same_class or (is_global and context.resolver.owner(other, name) is function):
                 yield context, other, name
-    for event in function.events:
-        if isinstance(event, Assignment) and not event.operator:
-            if event.value == Name(name):
+    for event in _mentions(function).get(name, ()):
+        if isinstance(event, Assignment):
+            if event.operator:
+                continue
+            if not isinstance(event.value, Call):
                 yield from ((context, function, target) for target in event.targets if not event.unpacked)
-            elif (
-                isinstance(event.value, Call)
-                and method_of(event.value)[1] not in _NO_LOADER
-                and any(argument.value == Name(name) for argument in event.value.arguments)
-            ):
+            elif method_of(event.value)[1] not in _NO_LOADER:
                 same = (name,) if name in event.targets else ()
                 targets = same if event.unpacked else event.targets
                 yield from ((context, function, target) for target in targets)
-        elif isinstance(event, CallEvent) and any(
-            argument.value == Name(name) for argument in event.call.arguments
-        ):
+        else:
             for where, helper in context.definitions_of(function, event.call.function, (b".backward(",)):
                 if helper.kind == "function":
                     passed = bound(event.call, where.resolver.parameters(helper))
@@ -186,6 +205,13 @@ def _handed_on(
     yield from _given_back(context, function, lambda item: item == Name(name))
 
 
+def _returns(function: Function) -> list[Return]:
+    known: list[Return] | None = function.known.get("returns")
+    if known is None:
+        known = function.known["returns"] = [event for event in function.events if isinstance(event, Return)]
+    return known
+
+
 def _is_call(expression: Expression, call: Call) -> bool:
     return isinstance(expression, Call) and expression.node_id == call.node_id
 
@@ -194,12 +220,11 @@ def _given_back(
     context: SourceContext, function: Function, is_wanted: Callable[[Expression], bool]
 ) -> Iterator[tuple[SourceContext, Function, str]]:
     """Names that callers give to what a function returns, alone or as one of several."""
-    for event in function.events:
-        if isinstance(event, Return):
-            several = event.value.items if isinstance(event.value, Collection) else None
-            for position, item in enumerate(several or (event.value,)):
-                if is_wanted(item):
-                    yield from _received(context, function, None if several is None else position)
+    for event in _returns(function):
+        several = event.value.items if isinstance(event.value, Collection) else None
+        for position, item in enumerate(several or (event.value,)):
+            if is_wanted(item):
+                yield from _received(context, function, None if several is None else position)
 
 
 def _received(
@@ -208,9 +233,7 @@ def _received(
     """Names that callers, in this file or in others, give to what a function returns."""
     here = ((context, *call) for call in context.resolver.callers.get(function.index, ()))
     for where, caller, call in (*here, *context.callers_elsewhere(function)):
-        for event in caller.assignments:
-            if not _is_call(event.value, call.call):
-                continue
+        for event in _made_into(caller).get(call.call.node_id, ()):
             if position is None and not event.unpacked:
                 yield from ((where, caller, target) for target in event.targets)
             elif position is not None and event.unpacked and position < len(event.targets):
@@ -219,17 +242,29 @@ def _received(
 
 def takes_next(value: Expression, names: frozenset[str]) -> bool:
     """`next(iterator)`, `next(iterator).to(device)`, `iterator.next()`."""
+    given = _next_of(value)
+    return given is not None and dotted(given) in names
+
+
+def _next_of(value: Expression) -> Expression | None:
     while isinstance(value, Call):
         receiver, method = method_of(value)
         if method == "next":
-            given = (
-                receiver if receiver is not None else value.arguments[0].value if value.arguments else None
-            )
-            return given is not None and dotted(given) in names
+            return receiver if receiver is not None else value.arguments[0].value if value.arguments else None
         if receiver is None:
-            return False
+            return None
         value = receiver
-    return False
+    return None
+
+
+def _takes(function: Function) -> list[Assignment]:
+    """Assignments of what `next` gives."""
+    known: list[Assignment] | None = function.known.get("takes")
+    if known is None:
+        known = function.known["takes"] = [
+            event for event in function.assignments if _next_of(event.value) is not None
+        ]
+    return known
 
 
 def names_read(expression: Expression) -> Iterator[str]:

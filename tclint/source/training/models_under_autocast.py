@@ -107,11 +107,15 @@ def _trains(context: SourceContext, function: Function, training: set[int], dept
     )
 
 
-def _only_evaluates(context: SourceContext, name: str) -> bool:
-    """The file calls `name.eval()` and never `name.train()`: a network that is used, not trained."""
-    methods = {
+def _modes_set(context: SourceContext) -> set[str]:
+    return {
         dotted(event.call.function) for _, event, _ in context.program.methods("eval", "train", "parameters")
     }
+
+
+def _only_evaluates(context: SourceContext, name: str) -> bool:
+    """The file calls `name.eval()` and never `name.train()`: a network that is used, not trained."""
+    methods = context.once(_modes_set)
     return f"{name}.eval" in methods and not {f"{name}.train", f"{name}.parameters"} & methods
 
 

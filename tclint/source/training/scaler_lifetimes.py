@@ -183,13 +183,15 @@ def recreated_in_loop(context: SourceContext, view: View) -> Iterator[RecreatedI
     """Scalers that a function makes in the loop whose backward passes they scale, or anew in every call
     by a loop of the file."""
     function = view.function
+    scaled: dict[int, list[Op]] = {}
+    for backward in view.of("scaled_backward"):
+        origins, _ = context.scaling.origins(function, backward.scaler)
+        for node_id in {origin.node_id for origin in origins}:
+            scaled.setdefault(node_id, []).append(backward)
     for made in context.scaling.made:
         if made.function != function.index or made.enabled is False or _when_missing(function, made):
             continue
-        for backward in view.of("scaled_backward"):
-            origins, _ = context.scaling.origins(function, backward.scaler)
-            if not any(origin.node_id == made.node_id for origin in origins):
-                continue
+        for backward in scaled.get(made.node_id, ()):
             if _in_loop(context, function, made, backward):
                 yield RecreatedInLoop(made, backward, None)
                 break

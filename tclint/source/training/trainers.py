@@ -306,10 +306,10 @@ def loader_of_lightning(context: SourceContext, loader: Called) -> str:
     owner = context.tables.class_of(function)
     if owner is not None and any("Lightning" in render(base) for base in owner.bases):
         name = function.name if function.name == "train_dataloader" else ""
-    for event in function.calls if not name else ():
-        receiver, method = method_of(event.call)
+    for scope, event, _ in context.program.methods("fit") if not name else ():
+        receiver, _ = method_of(event.call)
         given = dotted(keyword(event.call, "train_dataloaders", 1) or NOTHING)
-        if method == "fit" and given in targets_of(loader):
+        if scope is function and given in targets_of(loader):
             made = _made_by(context, function, receiver)
             if any(set(context.resolver.called(scope, call)) & set(LIGHTNING) for scope, call in made):
                 name = "fit"
