@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.syntax.tables import Call, Function, Literal, dotted, method_of
+from tclint.source.syntax.tables import Call, CallEvent, Function, Literal, dotted, method_of
 
 _GENERIC = ("torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast")
 
@@ -99,8 +99,8 @@ class AutocastDeviceMismatch(SourceRule):
         return None
 
     def _moved(self, context: SourceContext, function: Function, block: int) -> Call | None:
-        for event in function.calls:
-            if block in function.enclosing(event.block):
+        for event in function.within(block):
+            if isinstance(event, CallEvent):
                 receiver, method = method_of(event.call)
                 if method == "cuda" and receiver is not None and dotted(receiver) != "torch":
                     return event.call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Call, Finding, Fix, SourceContext, SourceRule, dotted
+from tclint.plugin import Call, CallEvent, Finding, Fix, SourceContext, SourceRule, dotted
 
 
 class CompileBackwardAutocast(SourceRule):
@@ -82,8 +82,8 @@ class CompileBackwardAutocast(SourceRule):
         self, context: SourceContext, index: int, block: int, compiled: dict[str, int]
     ) -> str | None:
         function = context.tables.functions[index]
-        for event in function.calls:
-            if block in function.enclosing(event.block):
+        for event in function.within(block):
+            if isinstance(event, CallEvent):
                 name = dotted(event.call.function)
                 if name in compiled:
                     return name

@@ -142,7 +142,7 @@ class ScalerLifetime(SourceRule):
             backward = next(iter(view.before(update, "scaled_backward")), None)
             if step is None or backward is None or step.scaler != update.scaler:
                 continue
-            earlier = [op for op in view.before(update, "scaler_step") if op.optimizer != step.optimizer]
+            earlier = any(op.optimizer != step.optimizer for op in view.before(update, "scaler_step"))
             if not earlier or view.between(update, step, "scaled_backward", "backward", "other_backward"):
                 continue
             if view.encloses(update, step) and view.loops(update) == view.loops(step):

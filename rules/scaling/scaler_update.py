@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.facts.scaling_view import Op, View
+from tclint.source.facts.scaling_view import Op, View, tail
 from tclint.source.syntax.tables import Jump
-from tclint.source.training.scaler_ops import scaler_evidence, tail
+from tclint.source.training.scaler_ops import scaler_evidence
 
 
 class StepWithoutUpdate(SourceRule):
@@ -70,7 +70,7 @@ class StepWithoutUpdate(SourceRule):
                 yield self._report(context, view, step)
 
     def _lacks_update(self, context: SourceContext, view: View, step: Op, updates: set[str]) -> bool:
-        mine = [op for op in view.of("update") if tail(op.scaler) == tail(step.scaler)]
+        mine = view.alike(step.scaler, "update")
         if context.scaling.is_off(view, step) or view.of("escape"):
             return False
         loops = [loop for loop in view.loops(step) if not view.bound_by(loop, step.optimizer)]

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.facts.scaling_view import Op, View
-from tclint.source.training.scaler_ops import either_apart, reads_of_round, scaler_evidence, tail
+from tclint.source.facts.scaling_view import Op, View, tail
+from tclint.source.training.scaler_ops import either_apart, reads_of_round, scaler_evidence
 
 
 class UnscaleMisuse(SourceRule):

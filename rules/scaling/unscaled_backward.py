@@ -82,7 +82,7 @@ class UnscaledBackward(SourceRule):
         Args:
             backwards: those before the step, the latest first.
         """
-        if len(backwards) < 2 or backwards[0].kind != "backward" or backwards[1].kind != "scaled_backward":
+        if [backward.kind for backward in backwards[:2]] != ["backward", "scaled_backward"]:
             return None
         if view.of("step") or len({op.optimizer for op in view.of("scaler_step")}) != 1:
             return None

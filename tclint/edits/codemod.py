@@ -8,9 +8,10 @@ from typing import Any, Literal, TypeVar
 import libcst as cst
 import libcst.matchers as m
 from libcst.codemod import CodemodContext
+from libcst.codemod.visitors import RemoveImportsVisitor
 
 from tclint.core.finding import Finding
-from tclint.edits.program import Line, Node, Program, Statement
+from tclint.edits.program import Line, Node, Program, Statement, names_in
 from tclint.edits.statements import Gone, GoneWithComment, KeepsComments, dedented, has_comment
 
 
@@ -221,6 +222,11 @@ class Codemod(KeepsComments):
         if isinstance(line, cst.SimpleStatementLine):
             return line.with_changes(leading_lines=())
         return cst.SimpleStatementLine([statement.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
+
+    def orphan_imports_of(self, node: cst.CSTNode) -> None:
+        """Take out the imports of names that only a node uses, which goes; modules stay imported."""
+        if not self.program.imported_from_modules.isdisjoint(names_in(node)):
+            RemoveImportsVisitor.remove_unused_import_by_node(self.context, node)
 
     def dedent(self, with_: cst.With, first: int) -> bool:
         """Move the statements from `first` on out of a with block, behind it.

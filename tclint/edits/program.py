@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
-from typing import TypeAlias, TypeVar
+from dataclasses import fields
+from functools import cache, cached_property
+from typing import TypeAlias, TypeVar, cast
 
 import libcst as cst
 import libcst.matchers as m
@@ -12,7 +13,6 @@ from libcst.metadata import (
     ExpressionContext,
     ExpressionContextProvider,
     MetadataWrapper,
-    ParentNodeProvider,
     PositionProvider,
     QualifiedNameSource,
     ScopeProvider,
@@ -41,6 +41,7 @@ class Program:
         # The parser makes no node twice, so the wrapper need not copy the tree.
         self.wrapper = MetadataWrapper(parse_tree(text), unsafe_skip_copy=True)
         self.module = self.wrapper.module
+        self._of_kind: dict[type[cst.CSTNode], list[cst.CSTNode]] = {}
         self._indices: dict[cst.CSTNode | None, dict[cst.CSTNode, int]] = {}
 
     # -- where nodes are
@@ -87,8 +88,29 @@ class Program:
 
     # -- what stands around them
 
+    @cached_property
+    def _parents(self) -> dict[int, cst.CSTNode]:
+        """By the id of every node but the module, what it is a part of: faster than libcst's provider."""
+        return {id(part): node for node in self._nodes for part in _parts(node)}
+
+    @cached_property
+    def _nodes(self) -> list[cst.CSTNode]:
+        """Every node; the statements in the order of the text."""
+        found: list[cst.CSTNode] = []
+        waiting: list[cst.CSTNode] = [self.module]
+        while waiting:
+            found.append(node := waiting.pop())
+            waiting.extend(reversed(_parts(node)))
+        return found
+
+    def every(self, kind: type[Node]) -> list[Node]:
+        """The nodes of a kind, those of different statements in the order of the text."""
+        if kind not in self._of_kind:
+            self._of_kind[kind] = [node for node in self._nodes if isinstance(node, kind)]
+        return cast("list[Node]", self._of_kind[kind])
+
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        return self.wrapper.resolve(ParentNodeProvider).get(node)
+        return self._parents.get(id(node))
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """The nodes around it, innermost first."""
@@ -155,10 +177,10 @@ class Program:
             self._indices[block] = {statement: index for index, statement in enumerate(_body(block))}
         return self._indices[block][line]
 
-    def line_behind(self, line: Line) -> Line | None:
-        """The next statement of its block."""
-        body, index = _body(self.parent(line)), self.index(line) + 1
-        return body[index] if index < len(body) else None
+    def lines_beside(self, line: Line) -> Sequence[Line]:
+        """The statements before and behind one in its block."""
+        index = self.index(line)
+        return _body(self.parent(line))[max(index - 1, 0) : index + 2]
 
     def first_line(self, line: Line) -> int:
         """Where the comments above a statement begin, counted from 0."""
@@ -185,13 +207,13 @@ class Program:
     @cached_property
     def quote(self) -> str:
         """The quotation mark that most of the text's strings use."""
-        marks = [string.quote[0] for string in find_all(self.module, cst.SimpleString)]
+        marks = [string.quote[0] for string in self.every(cst.SimpleString)]
         return "'" if marks.count("'") > marks.count('"') else '"'
 
     @cached_property
     def torch(self) -> str | None:
         """What the module body calls torch; None where it does not import it at its top level."""
-        for alias in find_all(self.module, cst.ImportAlias):
+        for alias in self.every(cst.ImportAlias):
             statement = self.parent(alias)
             if isinstance(statement, cst.Import) and self.enclosing(statement) is self.module:
                 if alias.evaluated_name == "torch":
@@ -219,6 +241,17 @@ class Program:
             for assignment in scope[name]
             for access in assignment.references
         )
+
+    @cached_property
+    def imported_from_modules(self) -> frozenset[str]:
+        """Names that `from module import name` binds anywhere in the file."""
+        aliases = (
+            alias
+            for statement in self.every(cst.ImportFrom)
+            if not isinstance(statement.names, cst.ImportStar)
+            for alias in statement.names
+        )
+        return frozenset(alias.evaluated_alias or alias.evaluated_name for alias in aliases)
 
     def loads(self, root: cst.CSTNode, name: str) -> list[cst.BaseExpression]:
         """Where a dotted name is read at and below a node."""
@@ -257,13 +290,29 @@ class Program:
         """Every assignment in the file to a dotted name."""
         return [
             made
-            for made in find_all(self.module, cst.Assign)
+            for made in self.every(cst.Assign)
             if any(dotted_name(to.target) == name for to in made.targets)
         ]
 
 
 def _body(block: cst.CSTNode | None) -> Sequence[Line]:
     return block.body if isinstance(block, cst.IndentedBlock | cst.Module) else ()  # type: ignore[return-value]
+
+
+@cache
+def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+def _parts(node: cst.CSTNode) -> list[cst.CSTNode]:
+    found: list[cst.CSTNode] = []
+    for name in _fields(type(node)):
+        value = getattr(node, name)
+        if isinstance(value, cst.CSTNode):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found.extend(part for part in value if isinstance(part, cst.CSTNode))
+    return found
 
 
 def find_all(root: cst.CSTNode, kind: type[Node]) -> list[Node]:

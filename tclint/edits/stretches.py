@@ -20,18 +20,18 @@ def edits_in_place(codemod: Codemod) -> tuple[Edit, ...] | None:
     """The edits that the recorded changes of a codemod come to; None where the whole file has to be written.
 
     Statements that change are written in a block of their own, with the one behind them, which takes over the
-    comments of those that are gone.
+    comments of those that are gone; the last ones of a block with the one before them, so that some are left.
     """
     program = codemod.program
     lines = {program.line(node) for node in codemod.changed}
     waiting = list(lines)
     while waiting:
-        # A statement that changes inside is written as a whole behind one that changes.
+        # Where something changes in such a neighbour, it is one of those that change.
         line = waiting.pop()
-        behind = program.line_behind(line) if line is not None else None
-        if behind not in lines and codemod.touches(behind):
-            lines.add(behind)
-            waiting.append(behind)
+        for beside in program.lines_beside(line) if line is not None else ():
+            if beside not in lines and codemod.touches(beside):
+                lines.add(beside)
+                waiting.append(beside)
     found: list[Edit] = []
     for block, statements in _runs(program, lines):
         if block is None:
@@ -63,7 +63,8 @@ def _runs(program: Program, lines: set[Line | None]) -> Iterator[tuple[Block | N
         changed = set(indices)
         for start in sorted(index for index in indices if index - 1 not in changed):
             end = next(end for end in range(start, len(block.body) + 1) if end not in changed)
-            yield block, [*block.body[start : end + 1]]  # type: ignore[list-item]  # as blocks hold them
+            first = max(start - 1, 0) if end == len(block.body) else start
+            yield block, [*block.body[first : end + 1]]  # type: ignore[list-item]  # as blocks hold them
 
 
 def _code(program: Program, block: Block, alone: Block) -> str:

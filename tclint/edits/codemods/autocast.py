@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import libcst as cst
 import libcst.matchers as m
-from libcst.codemod.visitors import RemoveImportsVisitor
 
 from tclint.edits.codemod import Codemod, fixes, remove_argument
 from tclint.edits.program import SCOPES, Statement, find_all, index_of, statements_of
@@ -44,7 +43,7 @@ class BackwardBehindRegion(Codemod):
         if len(outer.items) != 1 or not all(map(_belongs_to_step, tail)) or not self.dedent(outer, first):
             return
         if first == 0:
-            RemoveImportsVisitor.remove_unused_import_by_node(self.context, outer.items[0])
+            self.orphan_imports_of(outer.items[0])
         self.safety = "unsafe" if any(isinstance(item, cst.If) for item in tail) else "safe"
 
 

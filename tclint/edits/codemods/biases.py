@@ -147,7 +147,7 @@ class WithoutBias(Codemod):
         layer = m.AssignTarget(target=m.Attribute(attr=m.Name(node.value.attr.value)))
         made = [
             item.value
-            for item in find_all(self.program.module, cst.Assign)
+            for item in self.program.every(cst.Assign)
             if any(m.matches(target, layer) for target in item.targets)
         ]
         return bool(made) and all(

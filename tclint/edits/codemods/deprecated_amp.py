@@ -106,7 +106,7 @@ class ModernAmp(Codemod):
         ]
         if plans and len(plans) == len(module_names):
             # `import torch.cuda.amp` was there for these uses alone.
-            for alias in find_all(self.program.module, cst.ImportAlias):
+            for alias in self.program.every(cst.ImportAlias):
                 if alias.evaluated_name == _OLD and alias.asname is None:
                     self.rewrite(alias.name, "torch.amp")
 
@@ -116,7 +116,7 @@ class ModernAmp(Codemod):
         if not isinstance(self.program.enclosing(statement), cst.Module | cst.FunctionDef):
             return
         # Other files may import the name from here and call it the old way.
-        if any(text.raw_value in names for text in find_all(self.program.module, cst.SimpleString)):
+        if any(text.raw_value in names for text in self.program.every(cst.SimpleString)):
             return
         aliases = find_all(statement, cst.ImportAlias)
         old = [alias for alias in aliases if _full_name(statement, alias) in _OLD_NAMES]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 import libcst.matchers as m
-from libcst.codemod.visitors import GatherImportsVisitor, RemoveImportsVisitor
+from libcst.codemod.visitors import GatherImportsVisitor
 
 from tclint.edits.codemod import Codemod, fixes
 from tclint.edits.codemods.calls import pass_stated
@@ -118,7 +118,7 @@ class RemoveDebugging(Codemod):
             self.remove(statement)
         else:
             return
-        RemoveImportsVisitor.remove_unused_import_by_node(self.context, call)
+        self.orphan_imports_of(call)
 
 
 @fixes("PRC004")

@@ -74,6 +74,7 @@ class Autocasts:
         self.resolver = resolver
         self.tables = resolver.tables
         self._regions: dict[int, tuple[Region, ...]] = {}
+        self._by_block: dict[int, tuple[tuple[Region, ...] | None, dict[int, list[Region]]]] = {}
 
     def regions(self, function: Function) -> tuple[Region, ...]:
         """Autocast regions of a function's own code in order, decorators first; disabled ones as well."""
@@ -98,11 +99,14 @@ class Autocasts:
     def active(self, function: Function, block: int) -> tuple[Region, ...]:
         """Autocast regions around a block, innermost first."""
         regions = self.regions(function)
+        known, by_block = self._by_block.get(function.index, (None, {}))
+        if known is not regions:
+            by_block = {}
+            for region in reversed(regions):
+                by_block.setdefault(region.block, []).append(region)
+            self._by_block[function.index] = regions, by_block
         return tuple(
-            region
-            for enclosing in function.enclosing(block)
-            for region in reversed(regions)
-            if region.block == enclosing
+            region for enclosing in function.enclosing(block) for region in by_block.get(enclosing, ())
         )
 
     def effective(self, function: Function, block: int) -> Region | None:

@@ -88,6 +88,7 @@ class View:
     _loops: dict[tuple[Place, ...], list[tuple[tuple[int, ...], int, int]]] = field(
         default_factory=dict, repr=False
     )
+    _by_tails: dict[tuple[Kind, ...], dict[str, list[Op]]] = field(default_factory=dict, repr=False)
     _counted: int = field(default=-1, repr=False)
     _positions: dict[tuple[Place, ...], int] = field(default_factory=dict, repr=False)
     _by_kinds: dict[tuple[Kind, ...], tuple[list[int], list[Op]]] = field(default_factory=dict, repr=False)
@@ -95,6 +96,14 @@ class View:
     def of(self, *kinds: Kind) -> Sequence[Op]:
         """Ops of these kinds, in order."""
         return self._of(kinds)[1]
+
+    def alike(self, scaler: str, *kinds: Kind) -> list[Op]:
+        """Ops of these kinds whose scaler has a name that ends as this one: they may be one object."""
+        if self._counted != len(self.ops) or kinds not in self._by_tails:
+            found = self._by_tails[kinds] = {}
+            for op in self.of(*kinds):
+                found.setdefault(tail(op.scaler), []).append(op)
+        return self._by_tails[kinds].get(tail(scaler), [])
 
     def _of(self, kinds: tuple[Kind, ...]) -> tuple[list[int], list[Op]]:
         """Positions of the ops of these kinds, and the ops; found once all ops are there."""
@@ -255,6 +264,11 @@ class View:
         )
 
 
+def tail(scaler: str) -> str:
+    """`scaler` of `self.scaler`: two names in one file that end alike may be one object."""
+    return scaler.rpartition(".")[2]
+
+
 class _Found(Sequence[Op]):
     """Ops that are looked for as far as somebody asks: most questions are about the first."""
 
@@ -279,18 +293,20 @@ class _Found(Sequence[Op]):
         return bool(self._known) or self._look()
 
     def __len__(self) -> int:
-        return len(self._all())
+        while self._look():
+            pass
+        return len(self._known)
 
     @overload
     def __getitem__(self, index: int) -> Op: ...
     @overload
     def __getitem__(self, index: slice) -> list[Op]: ...
     def __getitem__(self, index: int | slice) -> Op | list[Op]:
-        return self._all()[index]
-
-    def _all(self) -> list[Op]:
-        self._known.extend(self._ops)
-        return self._known
+        last = index if isinstance(index, int) else index.stop
+        while last is None or last < 0 or len(self._known) <= last:
+            if not self._look():
+                break
+        return self._known[index]
 
 
 def _picked_by(value: Expression, names: set[str]) -> bool:

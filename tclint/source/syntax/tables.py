@@ -228,14 +228,28 @@ class Function:
             chain = self.known[block] = (block, *self.enclosing(outer)) if block >= 0 else ()
         return chain
 
+    def within(self, block: int) -> list[Event]:
+        """The events of a block and of those within it, in order."""
+        by_block: dict[int, list[Event]] | None = self.known.get("within")
+        if by_block is None:
+            by_block = self.known["within"] = {}
+            for event in self.events:
+                for outer in self.enclosing(event.block):
+                    by_block.setdefault(outer, []).append(event)
+        return by_block.get(block, [])
+
     def assigned_in(self, block: int) -> set[str]:
         """Names that are assigned in a block or in those within it."""
-        return {
-            target
-            for event in self.assignments
-            if block in self.enclosing(event.block)
-            for target in event.targets
-        }
+        question = ("assigned", block)
+        if question not in self.known:
+            self.known[question] = {
+                target
+                for event in self.within(block)
+                if isinstance(event, Assignment)
+                for target in event.targets
+            }
+        names: set[str] = self.known[question]
+        return names
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from tclint.source.layers.configurations import switched_off
 from tclint.source.layers.convolutional import Models
 from tclint.source.layers.library_models import Built
 from tclint.source.names.queries import conditions_of, keyword
-from tclint.source.syntax.tables import Call, Function, dotted
+from tclint.source.syntax.tables import Call, CallEvent, Function, dotted
 from tclint.source.training.across_files import functions_that_train
 
 NOT_TRAINED = re.compile(r"loss|crit|lpips|vgg|percep|teacher|ema\b|_ema|inception|metric")
@@ -122,8 +122,8 @@ def _only_evaluates(context: SourceContext, name: str) -> bool:
 def _called(
     context: SourceContext, function: Function, block: int, depth: int
 ) -> Iterator[tuple[Function, Call, str]]:
-    for event in function.calls:
-        if block not in function.enclosing(event.block):
+    for event in function.within(block):
+        if not isinstance(event, CallEvent):
             continue
         name = dotted(event.call.function).removesuffix(".forward").removesuffix(".module")
         if not name or context.resolver.qualified(function, name) or NOT_TRAINED.search(name.lower()):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tclint.source.context import SourceContext
 from tclint.source.facts.scaling import Made
-from tclint.source.facts.scaling_view import Op, View
+from tclint.source.facts.scaling_view import Op, View, tail
 from tclint.source.names.queries import conditions_of, mutually_exclusive, root_name, words
 from tclint.source.syntax.tables import (
     Assignment,
@@ -22,7 +22,7 @@ from tclint.source.syntax.tables import (
     method_of,
     render,
 )
-from tclint.source.training.scaler_ops import reads_of_round, tail
+from tclint.source.training.scaler_ops import reads_of_round
 
 _MAY_STEP = re.compile(r"(?:^|_)(?:step|optimi[sz]e|unscale|clip)")
 """In names of functions that are not seen and may step through the scaler."""
@@ -57,6 +57,8 @@ def early_updates(context: SourceContext, view: View) -> Iterator[EarlyUpdate]:
             unseen = view.before(update, "step", "rescale", "other_backward")
             if not unseen and not _may_step_between(context, view, backward, update):
                 yield EarlyUpdate(update, backward, None)
+            continue
+        if not view.loops(update):
             continue
         rarer = next((op for op in checks if _left_out(view, op, update)), None)
         if rarer is not None and all(_left_out(view, op, update) for op in checks):
@@ -96,10 +98,9 @@ def _is_torchs(context: SourceContext, view: View, update: Op) -> bool:
     if owner is view.function and owner.kind == "function":
         return True
     return not any(
-        tail(op.scaler) == tail(update.scaler)
-        and all(place.function != view.function.index for place in op.places)
+        all(place.function != view.function.index for place in op.places)
         for other in context.scaling.views
-        for op in other.of("scaler_step", "unscale")
+        for op in other.alike(update.scaler, "scaler_step", "unscale")
     )
 
 

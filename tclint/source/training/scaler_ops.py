@@ -58,11 +58,6 @@ def _speaks_of_scaling(function: Function) -> bool:
     )
 
 
-def tail(scaler: str) -> str:
-    """`scaler` of `self.scaler`: two names in one file that end alike may be one object."""
-    return scaler.rpartition(".")[2]
-
-
 def reads_of_round(condition: Condition, changing: set[str]) -> bool:
     """Whether a test can come out differently from round to round of a loop that changes these names."""
     return "%" in condition.text or any(
