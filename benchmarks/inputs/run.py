@@ -70,7 +70,7 @@ JUDGED, MISSING, NOT_RUN = "judged", "missing", "not run on the true inputs"
 
 def main() -> int:
     arguments = _parse()
-    for module in ("tclint.tracing.worker.in_process", "inputs_truth"):
+    for module in ("tclint.tracing.worker.objects", "inputs_truth"):
         importlib.import_module(module)
     rows = [
         row

@@ -260,6 +260,19 @@ def test_the_models_stay_as_they_are() -> None:
     assert torch.equal(torch.get_rng_state(), random_state)
 
 
+def test_their_code_runs_in_another_process() -> None:
+    ran = []
+
+    class Noted(nn.Sequential):
+        def forward(self, x: Tensor) -> Any:
+            ran.append(x)
+            return super().forward(x)
+
+    models = [Noted(nn.Linear(6, width), nn.Linear(width, 3)) for width in (5, 8)]
+    assert tclint.verify_padding(*models, torch.randn(4, 6)).proof.verdict == "exact"
+    assert not ran
+
+
 def test_another_model_is_no_padding() -> None:
     proof = tclint.verify_padding(Bounded(5, "clamp"), nn.Linear(6, 3), torch.randn(4, 6)).proof
     assert proof.verdict == "unproved"
