@@ -60,6 +60,8 @@ def weights_of(plan: Any, name: str = "the plan") -> WeightPlan:
     weights = plan.get("weights", plan) if isinstance(plan, Mapping) else getattr(plan, "weights", plan)
     if isinstance(weights, WeightPlan):
         return weights
+    if weights is None:
+        raise UsageError(f"{printable(name)!r} pads no weights: none of its edits make a size of them larger.")
     try:
         return WeightPlan.from_json(weights)
     except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,9 @@ def test_what_it_rests_on_counts(repository: Path, name: str, text: str) -> None
     write(repository / name, text)
     after = run("--format", "json")
     assert f"cache: net.py:build is traced: {name} changed" in after.stderr
-    assert (after.stdout == before) is (name == "net.py")
+    # What the findings say of the model, without the digest of the file that they show.
+    said = [re.sub(r'"source_sha256": "\w+"', "", report) for report in (before, after.stdout)]
+    assert (said[0] == said[1]) is (name == "net.py")
 
 
 def test_settings_of_a_trace_count(repository: Path) -> None:

@@ -323,26 +323,6 @@ def test_a_norm_of_the_early_stage_is_called_what_it_is(norm: nn.Module, name: s
     assert f"keep {name} for" in finding.fix.advice
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_narrow_layers_are_joined_only_where_they_share_an_input(shared: bool) -> None:
-    class Narrow(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.down = nn.ModuleList([nn.Linear(2048, 16) for _ in range(4)])
-            self.up = nn.ModuleList([nn.Linear(16, 2048) for _ in range(4)])
-
-        def forward(self, x: Tensor) -> Tensor:
-            total = x
-            for down, up in zip(self.down, self.up, strict=True):
-                total = total + up(down(x if shared else total).relu())
-            return total
-
-    context = context_of(tclint.trace(Narrow, empty(8192, 2048)), gpus=("a100",))
-    [finding] = SmallGemm().check(context)
-    assert finding.fix is not None
-    assert ("Join narrow layers" in finding.fix.advice) == shared
-
-
 def test_depthwise_convolutions_and_activations_are_one_note_each() -> None:
     layers: list[nn.Module] = [nn.Conv2d(3, 32, 3, 2, 1)]
     layers += [nn.Conv2d(32, 32, 3, 1, 1, groups=32), nn.Conv2d(32, 32, 1), nn.LeakyReLU()]

@@ -37,7 +37,7 @@ def test_there_are_enough_labels_of_both_kinds() -> None:
     "code",
     [
         *("AMP001", "AMP003", "AMP004", "AMP005", "AMP006", "AMP007", "AMP008", "AMP010", "AMP013", "AMP014"),
-        *("ARC001", "ARC003", "FMT001"),
+        *("ARC001", "FMT001"),
     ],
 )
 def test_rules_of_the_first_tier_have_both_kinds(code: str) -> None:

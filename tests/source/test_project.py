@@ -113,7 +113,7 @@ def test_old_names_are_right_for_old_torch(tmp_path: Path, file: str, text: str,
 )
 def test_transformers_before_5_loads_float32(tmp_path: Path, pins: str, reported: bool) -> None:
     """A checkpoint of a name that is not known: which dtype it has hangs on the version."""
-    example = EXAMPLES / "AMP016" / "valid_stored_dtype_in_a_loop.py"
+    example = EXAMPLES / "AMP016" / "source" / "valid_stored_dtype_in_a_loop.py"
     write(tmp_path, {"train.py": example.read_text(), "requirements.txt": pins})
     assert bool(found(tmp_path, "train.py", NoMixedPrecision())) is reported
 
