@@ -169,7 +169,7 @@ def _configuration() -> str:
         f"The `settings` of a JSON report are {_fields('report')}.",
         "",
         f"A baseline records {_fields('baseline')} for every traced model: findings that no longer occur are",
-        "removed from it only by a run with the same values.",
+        "removed by `--update-baseline` only in a run with the same values.",
         "",
         OVERRIDES,
         BUDGET,

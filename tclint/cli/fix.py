@@ -253,8 +253,8 @@ def write_command(
     return 0
 
 
-def renew_baseline(report: Report, *, keep: bool, quiet: bool) -> None:
-    """Take findings that are gone out of the baseline that a run used, or say that they are gone."""
+def renew_baseline(report: Report, *, update: bool, quiet: bool) -> None:
+    """Take findings that are gone out of the baseline that a run used, or say how many are."""
     file = report.settings.baseline
     if not file:
         return
@@ -266,14 +266,10 @@ def renew_baseline(report: Report, *, keep: bool, quiet: bool) -> None:
     if not gone:
         return
     what = f"{gone} accepted finding{'s are' if gone > 1 else ' is'} gone"
-    if keep or os.environ.get("CI"):
-        what += f"; run 'tclint baseline write' to forget {'them' if gone > 1 else 'it'}"
-    else:
-        try:
-            new.write()
-        except UsageError as error:
-            say(f"warning: {error}")
-            return
+    if update:
+        new.write()
         what += " and forgotten"
+    else:
+        what += f"; --update-baseline forgets {'them' if gone > 1 else 'it'}"
     if not quiet:
         say(f"{printable(file)}: {what}")

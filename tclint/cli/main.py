@@ -76,9 +76,9 @@ def cli() -> None:
     help="Lint the models declared in the configuration file, in addition to the targets.",
 )
 @click.option(
-    "--keep-baseline",
+    "--update-baseline",
     is_flag=True,
-    help="Keep findings that no longer occur in the baseline; the default if the variable CI is set.",
+    help="Take findings that no longer occur out of the baseline; without it, they are counted.",
 )
 @format_option
 @output_option
@@ -109,7 +109,7 @@ def check(
     unsafe_fixes: bool,
     diff: bool,
     stdin_filename: str | None,
-    keep_baseline: bool,
+    update_baseline: bool,
     declared: bool,
     config: str | None,
     isolated: bool,
@@ -190,7 +190,7 @@ def check(
         )
         report = fixed.report
     if not contents:  # what is not saved yet says nothing of the file
-        cli_fix.renew_baseline(report, keep=keep_baseline or diff, quiet=quiet)
+        cli_fix.renew_baseline(report, update=update_baseline and not diff, quiet=quiet)
     plain = Style(statistics=statistics, verbosity=verbosity)
     for name, file in files:
         write_atomically(file, render(report, name, plain))

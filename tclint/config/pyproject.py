@@ -24,6 +24,7 @@ RUN_FIELDS = (
     "cache",
     "changed_since",
     "fail_on",
+    "force_exclude",
     "jobs",
     "memory_limit_mib",
     "network",

@@ -302,6 +302,12 @@ class Settings:
         "Paths that the source rules skip, as in .gitignore, relative to the configuration file.",
         has_flag=False,
     )
+    force_exclude: bool = setting(
+        False,
+        kinds.SWITCH,
+        "Skip what 'exclude' excludes also where it is named on the command line, as pre-commit does.",
+        key="force-exclude",
+    )
     changed_since: str = setting(
         "",
         kinds.REVISION,

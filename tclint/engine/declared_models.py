@@ -87,6 +87,8 @@ def grouped(targets: Sequence[Any], settings: Settings) -> dict[Settings, list[A
     for target in targets:
         path = os.path.abspath(file_of(target)) if isinstance(target, str) else ""
         owner = next((folder for folder in folders if path and is_below(path, [folder])), "")
+        if settings.force_exclude and path == os.path.abspath(target) and settings.excludes(path):
+            owner = ""  # a project that the run excludes has no say
         groups.setdefault(of(owner), []).append(target)
         if path and os.path.isdir(path):
             for folder in folders:

@@ -119,8 +119,8 @@ def _with_inputs(model: Any, inputs: Any) -> Any:
 
 
 def _findings(report: Report) -> list[str]:
-    from tclint.report.formats.concise import line
+    from tclint.report.formats.concise import finding_line
 
     listed = report.findings[:LISTED_FINDINGS]
     left = len(report.findings) - len(listed)
-    return [*map(line, listed), *([f"and {left} more findings"] if left else [])]
+    return [*map(finding_line, listed), *([f"and {left} more findings"] if left else [])]

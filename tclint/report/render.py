@@ -65,6 +65,6 @@ def render(report: Report, format_name: str, style: Style | None = None) -> str:
     """
     module = importlib.import_module(FORMATS[check_format(format_name)])
     rendered: str = (
-        module.render(report, style or Style()) if format_name == "text" else module.render(report)
+        module.render(report, style or Style()) if format_name in FOR_PEOPLE else module.render(report)
     )
     return rendered

@@ -108,3 +108,35 @@ def doubts(report: Report) -> list[str]:
         for assumption in entry.assumptions
         if assumption.is_doubtful
     ]
+
+
+def conclusion(report: Report) -> str:
+    """'3 findings (1 error, 2 info) in 1 model and 2 files; 1 fixable with --fix; 2 suppressed.'"""
+    looked_at = []
+    if report.entries:
+        looked_at.append(plural(model_count(report), "model"))
+    if report.source_files or not (report.entries or report.errors):
+        looked_at.append(plural(report.source_files, "file"))
+    where = " and ".join(looked_at)
+    if report.findings:
+        by_level = Counter(finding.level for finding in report.findings)
+        levels = ", ".join(f"{by_level[level]} {level}" for level in LEVEL_ORDER if by_level[level])
+        head = f"{plural(len(report.findings), 'finding')} ({levels})" + (f" in {where}" if where else "")
+    else:
+        head = f"No findings in {where}" if where else "Nothing could be linted"
+    unpriced = sum(finding.effect.best_gain_percent is None for finding in report.findings)
+    counts = {
+        "fixable with --fix": sum(map(is_fixable, report.findings)),
+        f"more below --min-gain {report.settings.min_gain_percent:g} %": len(report.below_min_gain),
+        "without a predicted effect": unpriced if report.entries else 0,
+        "suppressed": len(report.suppressed),
+        "accepted by the baseline": len(report.baselined),
+        "file skipped" if len(report.skipped) == 1 else "files skipped": len(report.skipped),
+        "target failed" if len(report.errors) == 1 else "targets failed": len(report.errors),
+    }
+    return "; ".join([head, *(f"{count} {what}" for what, count in counts.items() if count)]) + "."
+
+
+def is_fixable(finding: Finding) -> bool:
+    """Whether `--fix` makes the fix of a finding."""
+    return finding.fix is not None and finding.fix.safety == "safe" and bool(finding.fix.edits)

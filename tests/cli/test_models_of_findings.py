@@ -115,7 +115,7 @@ def test_sarif_has_them_as_logical_locations(repository: Path) -> None:
 def test_a_baseline_accepts_them_for_each_target(repository: Path) -> None:
     assert run("baseline", "write", "net.py:build", "net.py:Net", "--baseline", "known.json").exit_code == 0
     for targets in (["net.py:Net"], ["net.py:build"], ["net.py:Net", "net.py:build"]):
-        assert run(*targets, "--baseline", "known.json", "--keep-baseline").exit_code == 0
+        assert run(*targets, "--baseline", "known.json").exit_code == 0
 
 
 def test_a_model_of_a_library_has_its_layer_and_the_librarys_line(repository: Path) -> None:

@@ -117,6 +117,22 @@ def test_what_the_root_excludes_stays_out(repository: Path) -> None:
     assert clipped(".") == {"c/train.py", "c/generated.py"}
 
 
+@pytest.mark.parametrize(
+    ("named", "exclude", "read"),
+    [
+        (("b/inner/generated.py", "b/inner/train.py"), "", "b/inner/train.py"),
+        (("b/inner/train.py", "c/train.py"), 'exclude = ["b/"]\n', "c/train.py"),
+    ],
+)
+def test_what_is_excluded_stays_out_by_name_where_told(
+    repository: Path, named: tuple[str, ...], exclude: str, read: str
+) -> None:
+    with (repository / "pyproject.toml").open("a") as file:
+        file.write(exclude)
+    assert clipped(*named) == set(named)
+    assert clipped(*named, "--force-exclude") == {read}
+
+
 def test_a_mistake_in_a_nested_file_is_named(repository: Path) -> None:
     (repository / "a" / "pyproject.toml").write_text('[tool.tclint]\ngpux = "h100"\n')
     result = run(".")

@@ -160,6 +160,9 @@ def test_source_hook(project: Path, hooks: Path, hook_env: dict[str, str]) -> No
     assert (lacks.returncode, "needs PyTorch" in lacks.stdout) == (2, True), lacks.stdout + lacks.stderr
 
     revision = _git(hooks, "rev-parse", "HEAD").strip()
+    (project / "legacy").mkdir()
+    (project / "legacy" / "old.py").write_text(BAD_TRAINING)
+    (project / "pyproject.toml").write_text(CONFIG + 'exclude = ["legacy/"]\n')
     (project / ".pre-commit-config.yaml").write_text(
         f"repos:\n  - repo: file://{hooks}\n    rev: {revision}\n    hooks:\n      - id: tclint\n"
     )
@@ -170,9 +173,10 @@ def test_source_hook(project: Path, hooks: Path, hook_env: dict[str, str]) -> No
 
     clean = hook("fine.py", "notes.txt")
     assert (clean.returncode, "Passed" in clean.stdout) == (0, True), clean.stdout + clean.stderr
-    one = hook("fine.py", "bad train.py")
+    one = hook("fine.py", "bad train.py", "legacy/old.py")
     assert one.returncode == 1
     assert "bad train.py:8:" in one.stdout
+    assert "legacy" not in one.stdout
     none = hook("notes.txt")
     assert (none.returncode, "Skipped" in none.stdout) == (0, True), none.stdout + none.stderr
 
@@ -215,6 +219,6 @@ def test_model_hook(project: Path, hooks: Path, env: dict[str, str]) -> None:
 
 def test_model_hook_without_declared_models(project: Path, hooks: Path, env: dict[str, str]) -> None:
     (project / "pyproject.toml").write_text(CONFIG)
-    result = _try_repo(project, hooks, env, "tclint-model", "--verbose", "--all-files")
+    result = _try_repo(project, hooks, env, "tclint-model", "--all-files")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "no models are declared in" in result.stdout

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sample_report import BACKWARD, BELOW, ENTRY, STEM, VOCABULARY, gpu_effect
 
 from tclint.config.settings import Settings
-from tclint.core.finding import Effect, Fix, Location
+from tclint.core.finding import Edit, Effect, Fix, Location
 from tclint.engine.report import EntryError, Report
 from tclint.graph.ops import Assumption
 from tclint.report.render import Style, render
@@ -119,14 +119,20 @@ def test_errors_on_one_of_many_models_are_told_in_full(report: Report) -> None:
 
 
 def test_concise_is_a_line_a_finding(report: Report) -> None:
-    assert render(report, "concise").splitlines() == [
-        "train.py:3:5: AMP006 backward() runs inside autocast.",
-        "model.py:7:24: DIM003 The vocabulary of 50257 is not a multiple of 8, so fp16 loads of lm_head are "
-        "narrow. (lm_head, model.py:LanguageModel) [10 % on a100-sxm4-80gb]",
-        "model.py:8:1: DIM002 30 output channels are not a multiple of 8. (stem, model.py:LanguageModel) "
-        "[1.2 % on a100-sxm4-80gb]",
+    fixed = Fix("Move it.", "safe", (Edit("train.py", (3, 1), (3, 5), ""),))
+    findings = (replace(report.findings[0], fix=fixed), *report.findings[1:])
+    assert render(replace(report, findings=findings), "concise").splitlines() == [
+        "train.py:3:5: error AMP006 [*] backward() runs inside autocast.",
+        "model.py:7:24: warning DIM003 The vocabulary of 50257 is not a multiple of 8, so fp16 loads of "
+        "lm_head are narrow. (lm_head, model.py:LanguageModel) [10 % on a100-sxm4-80gb]",
+        "model.py:8:1: info DIM002 30 output channels are not a multiple of 8. "
+        "(stem, model.py:LanguageModel) [1.2 % on a100-sxm4-80gb]",
+        "3 findings (1 error, 1 warning, 1 info) in 1 model and 14 files; 1 fixable with --fix; "
+        "1 more below --min-gain 1 %; 1 without a predicted effect; 2 suppressed; 1 file skipped; "
+        "1 target failed.",
     ]
-    assert render(replace(report, findings=()), "concise") == ""
+    assert render(Report(Settings(), source_files=2), "concise") == "No findings in 2 files.\n"
+    assert render(Report(Settings(), source_files=2), "concise", Style(verbosity=-1)) == ""
 
 
 def test_long_lists_are_cut_and_counted(report: Report) -> None:

@@ -125,6 +125,20 @@ def test_exclude_of_a_configuration_file_is_relative_to_it(
         assert files == ["gen/c.py", "src/a.py"]
 
 
+def test_what_is_named_is_read_though_excluded_unless_the_user_says_otherwise(tmp_path: Path) -> None:
+    write(tmp_path, "pyproject.toml", text='[tool.tclint]\nexclude = ["legacy/"]\n')
+    write(tmp_path, "legacy/a.py", "b.py")
+    named = (tmp_path / "legacy" / "a.py", tmp_path / "b.py")
+    settings = load_config(tmp_path / "pyproject.toml")
+    assert found(tmp_path, *named, exclude=settings.exclude, exclude_root=settings.exclude_root) == [
+        "legacy/a.py",
+        "b.py",
+    ]
+    forced = {"exclude": settings.exclude, "exclude_root": settings.exclude_root, "force_exclude": True}
+    assert found(tmp_path, *named, **forced) == ["b.py"]
+    assert found(tmp_path, named[0].parent, **forced) == []
+
+
 def test_exclude_holds_through_a_link_to_the_project(tmp_path: Path) -> None:
     project, link = tmp_path / "project", tmp_path / "link"
     write(project, "a.py", "gen/b.py")
@@ -181,7 +195,7 @@ def test_a_named_pipe_is_never_waited_for(tmp_path: Path) -> None:
     assert "'pipe.py' is no file that Python could run" in beside.stdout
     folder = run(".")
     assert folder.returncode == 0
-    assert "1 finding (1 info) in 1 file." in folder.stdout
+    assert "1 finding (1 info) in 1 file;" in folder.stdout
     assert run("fix", "pipe.py").returncode == 2
     assert run("models", "pipe.py").returncode == 2
 

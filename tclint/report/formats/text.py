@@ -20,11 +20,11 @@ from tclint.core.units import count, flops_text, percent_text, plural, time_text
 from tclint.engine.check import relative_path
 from tclint.engine.report import Entry, Report
 from tclint.report.excerpt import SourceLines, excerpt
-from tclint.report.formats.json import LEVELS, statistics
+from tclint.report.formats.json import statistics
 from tclint.report.overview import FEW_MODELS, overview
 from tclint.report.render import Style
 from tclint.report.step_text import comparison_table, entry_lines, gap_text
-from tclint.report.words import best_effect, doubts, model_count, models_text, place_text, savings_text
+from tclint.report.words import best_effect, conclusion, doubts, models_text, place_text, savings_text
 
 LISTED_AT_MOST = 5
 """Assumptions, gaps and skipped files beyond this are counted; -v lists them."""
@@ -257,39 +257,7 @@ class _Renderer:
         yield ""
 
     def _conclusion(self) -> Iterator[str]:
-        report = self.report
-        looked_at = []
-        if report.entries:
-            looked_at.append(plural(model_count(report), "model"))
-        if report.source_files or not (report.entries or report.errors):
-            looked_at.append(plural(report.source_files, "file"))
-        where = " and ".join(looked_at)
-        if report.findings:
-            by_level = [
-                f"{number} {level}"
-                for level in LEVELS
-                if (number := sum(finding.level == level for finding in report.findings))
-            ]
-            head = f"{plural(len(report.findings), 'finding')} ({', '.join(by_level)})"
-            head += f" in {where}" if where else ""
-        else:
-            head = f"No findings in {where}" if where else "Nothing could be linted"
-        rest = []
-        if report.below_min_gain:
-            gain = f"{report.settings.min_gain_percent:g} %"
-            rest.append(f"{len(report.below_min_gain)} more below --min-gain {gain}")
-        unpriced = sum(finding.effect.best_gain_percent is None for finding in report.findings)
-        if unpriced and report.entries:
-            rest.append(f"{unpriced} without a predicted effect")
-        if report.suppressed:
-            rest.append(f"{len(report.suppressed)} suppressed")
-        if report.baselined:
-            rest.append(f"{len(report.baselined)} accepted by the baseline")
-        if report.skipped:
-            rest.append(f"{plural(len(report.skipped), 'file')} skipped")
-        if report.errors:
-            rest.append(f"{plural(len(report.errors), 'target')} failed")
-        yield from self._wrapped("; ".join([head, *rest]) + ".", "")
+        yield from self._wrapped(conclusion(self.report), "")
 
     # --- helpers
 

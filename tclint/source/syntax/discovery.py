@@ -39,11 +39,11 @@ def discover(
 ) -> tuple[list[str], list[Skipped]]:
     """Absolute paths of the Python files meant, each once, in the order of the arguments.
 
-    A file is taken as it is; notebooks count as Python files. A folder gives what git would track in it,
-    or, outside a repository, what no
-    .gitignore in it excludes; `settings.exclude` (gitignore syntax, relative to the folder of the
-    configuration file, else to the working directory) and SKIPPED_FOLDERS are left out, and so is what has
-    not changed since `settings.changed_since`.
+    A file is taken as it is, unless `settings.force_exclude`; notebooks count as Python files. A folder gives
+    what git would track in it, or, outside a repository, what no .gitignore in it excludes;
+    `settings.exclude` (gitignore syntax, relative to the folder of the configuration file, else to the
+    working directory) and SKIPPED_FOLDERS are left out, and so is what has not changed since
+    `settings.changed_since`.
 
     Args:
         given: absolute paths of files that need not exist, because the caller has their bytes.
@@ -66,7 +66,7 @@ def discover(
                     continue
                 if changed is None or file in changed:
                     files.setdefault(file)
-        else:
+        elif not (settings.force_exclude and _excluded(absolute, os.path.dirname(absolute), settings)):
             files.setdefault(absolute)
     return list(files), skipped
 
