@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.core.units import plural
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import conditions_of, guards_before
 from tclint.source.syntax.tables import (
@@ -79,7 +78,7 @@ class DeprecatedCudaAmp(SourceRule):
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if not context.torch_may_be((2, 4)):
             return
-        found: dict[int, tuple[str, str, Function]] = {}
+        seen: set[int] = set()
         for function in context.tables.functions:
             uses = list(_uses(context, function))
             chosen = set(_chosen_by_version(function)) if uses else set()
@@ -90,44 +89,32 @@ class DeprecatedCudaAmp(SourceRule):
                 if qualified in _NEW
             ]
             for name, node_id, block in uses:
-                if node_id in chosen:
+                if node_id in chosen or node_id in seen:
                     continue
                 old = self._deprecated(context, function, name, block, node_id)
                 if old is not None and not _else_new(function, old, block, new):
-                    found.setdefault(node_id, (name, old, function))
-        if found:
-            yield self._finding(context, found)
+                    seen.add(node_id)
+                    yield self._finding(context, function, name, old, node_id)
 
-    def _finding(self, context: SourceContext, found: dict[int, tuple[str, str, Function]]) -> Finding:
-        """One for the file: its first use, and the lines of the others."""
-        first, *others = sorted(found)
-        name, old, function = found[first]
-        replacements = context.names.deprecated_amp
-        new = list(dict.fromkeys(replacements[found[node_id][1]] for node_id in (first, *others)))
+    def _finding(
+        self, context: SourceContext, function: Function, name: str, old: str, node_id: int
+    ) -> Finding:
+        new = context.names.deprecated_amp[old]
         meaning = "" if name == old else f" ({old})"
         imported = self._import_site(context, function, name)
-        lines = list(dict.fromkeys(context.location(node_id).line for node_id in others))
-        more = f" The file has {plural(len(others), 'more use')} of such names." if others else ""
         return self.finding(
-            context.location(first),
-            f"`{name}`{meaning} is deprecated since torch 2.4 (FutureWarning); write `{new[0]}`.{more}",
+            context.location(node_id),
+            f"`{name}`{meaning} is deprecated since torch 2.4 (FutureWarning); write `{new}`.",
             related=(
                 context.related(
-                    first if imported is None else imported,
+                    node_id if imported is None else imported,
                     f"{old} of torch" if imported is None else f"the import of `{name}`",
                 ),
-                *(
-                    context.related(node_id, f"{found[node_id][0]} is deprecated as well")
-                    for node_id in others
-                ),
             ),
-            evidence={
-                "names": sorted({old for _, old, _ in found.values()}),
-                "replacements": new,
-                "lines": [context.location(first).line, *lines],
-            },
-            fix=Fix(f"Write {', '.join(f'`{item}`' for item in new)}, imported from torch.amp."),
+            evidence={"name": old, "replacement": new},
+            fix=Fix("Write the names of torch.amp, and import them from there."),
             identity="torch.cuda.amp",
+            group="torch.cuda.amp",
         )
 
     def _deprecated(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.queries import has_star, is_test_path, keyword, positional
+from tclint.source.names.queries import Called, has_star, is_test_path, keyword, positional
 from tclint.source.syntax.tables import Call, Literal, method_of, render
 from tclint.source.training.batch_copies import copies_in_training, to_gpu
 from tclint.source.training.loaders import loaders_of
@@ -61,30 +61,34 @@ class BlockingCopy(SourceRule):
             copies = [copy for copy in found if not _non_blocking(copy)]
             if not copies:
                 continue
-            shown, line = where.excerpt(copies[0].node_id), where.location(copies[0].node_id).line
-            pinned_on = context.location(loader.call.node_id).line
-            message = (
-                f"`{shown}` waits for the copy, although the loader on line {pinned_on} pins its batches."
-                if where is context
-                else f"This loader pins its batches, and `{shown}` on line {line} of "
-                f"{os.path.basename(where.path)} waits for the copy all the same."
-            )
-            first = copies[0].node_id if where is context else loader.call.node_id
-            related = [context.related(loader.call.node_id, "pin_memory=True")] if where is context else []
-            yield self.finding(
-                context.location(first),
-                message,
-                related=(
-                    *related,
-                    *(
-                        where.related(copy.node_id, "this copy waits as well")
-                        for copy in (copies[1:] if where is context else copies)
-                    ),
-                ),
-                evidence={"pin_memory": True, "copies": len(copies)},
-                fix=Fix("Pass non_blocking=True to the copies."),
-                identity=f"{loader.function.qualified_name}:copy",
-            )
+            if where is not context:
+                yield self._copied_elsewhere(context, loader, where, copies)
+                continue
+            for copy in copies:
+                yield self.finding(
+                    context.location(copy.node_id),
+                    f"`{context.excerpt(copy.node_id)}` waits for the copy, although the loader pins its "
+                    "batches.",
+                    related=(context.related(loader.call.node_id, "pin_memory=True"),),
+                    evidence={"pin_memory": True},
+                    fix=Fix("Pass non_blocking=True to the copies."),
+                    identity=f"{loader.function.qualified_name}:copy",
+                    group=f"{loader.function.index}:{loader.call.node_id}",
+                )
+
+    def _copied_elsewhere(
+        self, context: SourceContext, loader: Called, where: SourceContext, copies: list[Call]
+    ) -> Finding:
+        shown, line = where.excerpt(copies[0].node_id), where.location(copies[0].node_id).line
+        return self.finding(
+            context.location(loader.call.node_id),
+            f"This loader pins its batches, and `{shown}` on line {line} of "
+            f"{os.path.basename(where.path)} waits for the copy all the same.",
+            related=tuple(where.related(copy.node_id, "this copy waits") for copy in copies),
+            evidence={"pin_memory": True, "copies": len(copies)},
+            fix=Fix("Pass non_blocking=True to the copies."),
+            identity=f"{loader.function.qualified_name}:copy",
+        )
 
     def _pinned_by_hand(self, context: SourceContext) -> Iterator[Finding]:
         """`torch.from_numpy(x).pin_memory().to(device)`."""

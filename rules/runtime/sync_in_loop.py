@@ -56,34 +56,27 @@ class SyncInLoop(SourceRule):
         if is_test_path(context.path) or not (context.on_gpu or _moves_to_device(context)):
             return
         for step in steps_of(context):
-            waits = waits_of(context, step)
-            if waits:
-                yield self._found(context, step, waits)
+            for wait in waits_of(context, step):
+                yield self._found(context, step, wait)
 
-    def _found(self, context: SourceContext, step: Step, waits: list[Wait]) -> Finding:
-        first = waits[0]
-        shown = context.excerpt(first.node_id)
-        lines = sorted({context.location(wait.node_id).line for wait in waits})
-        others = [str(line) for line in lines if line != context.location(first.node_id).line]
-        more = f", and so do lines {', '.join(others)}" if others else ""
-        if len(others) == 1:
-            more = f", and so does line {others[0]}"
+    def _found(self, context: SourceContext, step: Step, wait: Wait) -> Finding:
+        shown = context.excerpt(wait.node_id)
         backward = tuple(
             context.related(event.call.node_id, "in the step of this backward")
             for event in step.backwards[:1]
         )
         return self.finding(
-            context.location(first.node_id),
-            f"`{shown}` waits for the GPU in every step{more}.",
+            context.location(wait.node_id),
+            f"`{shown}` waits for the GPU in every step.",
             related=(
                 *backward,
-                *(Related(Location(wait.path, wait.line), "it waits here") for wait in waits if wait.path),
-                *(context.related(wait.node_id, "this waits as well") for wait in waits[1:]),
+                *([Related(Location(wait.path, wait.line), "it waits here")] if wait.path else ()),
             ),
-            evidence={"waits": len(waits), "lines": lines, "function": step.function.qualified_name},
+            evidence={"function": step.function.qualified_name},
             effect=Effect(unknown="how far the CPU runs ahead of the GPU is not known from the source"),
             fix=Fix("Keep detached tensors and read them at an interval, outside the step."),
             identity=f"{step.function.qualified_name}:{shown}",
+            group=f"{step.function.index}:{step.block}",
         )
 
 

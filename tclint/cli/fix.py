@@ -21,6 +21,7 @@ from tclint.core.rule import UNREADABLE_CODE
 from tclint.core.target import is_model_target
 from tclint.core.terminal import ProgressLine, write_stdout_bytes
 from tclint.core.text import printable
+from tclint.core.units import plural
 
 if TYPE_CHECKING:
     from tclint.config.settings import Settings
@@ -91,6 +92,26 @@ def fix(
     if not quiet and not nothing_was_linted and not nothing_to_say:
         say(outcome.summary(unsafe_fixes=unsafe_fixes, diff=diff, named=beside_models))
     return outcome
+
+
+def add_ignores(report: Report, *, quiet: bool) -> int:
+    """Write a comment that silences it to the lines of each finding; the exit code."""
+    from tclint.engine.fixes.files import write_each
+    from tclint.engine.ignores import with_comments
+
+    files, left = with_comments(report.findings)
+    written, refused = write_each(files)
+    for sentence in refused:
+        say(f"error: {sentence}")
+    say_errors(report)
+    if not quiet:
+        ignored = sum(file.fixed for file in written)
+        say(f"ignored {plural(ignored, 'finding')} in {plural(len(written), 'file')}")
+        if left:
+            say(
+                f"{plural(left, 'finding')} left: in notebooks, installed packages, or on comments themselves"
+            )
+    return 2 if refused or report.errors else 0
 
 
 def say_errors(report: Report) -> None:

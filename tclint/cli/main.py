@@ -34,6 +34,7 @@ from tclint.cli.options import (
     list_format_option,
     no_color_option,
     output_option,
+    parse_flags,
     read_settings,
     setting_flags,
     verbose_option,
@@ -85,6 +86,13 @@ def cli() -> None:
 @click.option("--fix", "fix_them", is_flag=True, help="Apply the safe fixes of source findings.")
 @cli_fix.unsafe_fixes_option
 @cli_fix.diff_option
+@click.option(
+    "--add-ignores",
+    is_flag=True,
+    help="Write '# tclint: ignore[CODE]' to the lines of all findings listed, and exit with 0.",
+)
+@click.option("--show-settings", is_flag=True, help="Print the settings of the targets, and lint nothing.")
+@click.option("--show-files", is_flag=True, help="Print the files that would be looked at, and lint nothing.")
 @cli_stdin.stdin_filename_option
 @click.option("--statistics", is_flag=True, help="Count findings per rule.")
 @click.option(
@@ -108,6 +116,9 @@ def check(
     fix_them: bool,
     unsafe_fixes: bool,
     diff: bool,
+    add_ignores: bool,
+    show_settings: bool,
+    show_files: bool,
     stdin_filename: str | None,
     update_baseline: bool,
     declared: bool,
@@ -136,7 +147,11 @@ def check(
         raise UsageError("--models takes no --fix or --diff; run tclint a second time for those.")
     if declared and "-" in targets:
         raise UsageError("--models takes no '-'; run tclint a second time for it.")
+    if add_ignores and (fix_them or diff or "-" in targets):
+        raise UsageError("--add-ignores writes comments to files; it takes no --fix, --diff or '-'.")
     files = files_of(outputs)
+    if (show_settings or show_files) and not (targets or declared):
+        targets = (".",)
     targets, contents = cli_stdin.read_stdin(targets, stdin_filename)
     everything = (".", *targets) if declared else targets
     settings, config_file = read_settings(config, isolated, flags, everything, declared=declared)
@@ -144,6 +159,17 @@ def check(
         own = [] if config_file is None else [str(config_file)]
         for file in (*own, *(os.path.join(folder, FILE_NAME) for folder, _ in settings.nested)):
             say(f"settings of {file}")
+
+    if show_settings or show_files:
+        from tclint.cli import show
+        from tclint.engine.declared_models import target_of
+
+        named = [*(target_of(model) for model in settings.models if declared), *targets]
+        if show_settings:
+            write_stdout(show.settings_text(named, settings, config_file, parse_flags(flags)))
+        if show_files:
+            write_stdout(show.files_text(named, settings))
+        return 0
 
     from tclint.engine.declared_models import check_targets as run
     from tclint.engine.report import Interrupted
@@ -183,6 +209,8 @@ def check(
             write_stdout(render(interrupted.report, format_name, style))
         raise
 
+    if add_ignores:
+        return cli_fix.add_ignores(report, quiet=quiet)
     fixed = None
     if fix_them or diff:
         fixed = cli_fix.fix(

@@ -37,6 +37,8 @@ class Related:
 
     location: Location
     message: str
+    is_alike: bool = False
+    """The same problem there: a place that could have a finding of its own, and is silenced by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,9 @@ class Finding:
     identity: str = ""
     """What tells this finding from others of its rule in its file without line numbers; defaults to the
     module path, else the message."""
+    group: str = field(default="", compare=False)
+    """What findings of its rule in its file share that are reported as one, though each is silenced on its
+    own line; '' for one that is reported by itself."""
     change: object = field(default=None, compare=False, repr=False)
     """What the fix does to the traced model (a tclint.analysis.change.Change), to price several together;
     None in a Report, and where the gain is not that of the same model and batch."""

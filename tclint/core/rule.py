@@ -54,6 +54,7 @@ class Rule:
         related: tuple[Related, ...] = (),
         level: Level | None = None,
         identity: str = "",
+        group: str = "",
         change: object | None = None,
     ) -> Finding:
         """A Finding with this rule's code, name, level and confidence filled in."""
@@ -69,6 +70,7 @@ class Rule:
             evidence=evidence or {},
             fix=fix,
             identity=identity,
+            group=group,
             change=change,
         )
 

@@ -15,6 +15,8 @@ from typing import TypeAlias
 from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding, Location
 from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME, apply_rule
+from tclint.engine.groups import gathered
+from tclint.engine.suppressions import parse_suppressions
 from tclint.source.names.queries import is_test_path
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.cache import TablesCache
@@ -203,7 +205,11 @@ def lint_text(
     try:
         with _without_garbage_collection():
             context = SourceContext.of(path, parse_text(text), settings)
-            found = [finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))]
+            directives = parse_suppressions(text)
+            found = gathered(
+                (finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))),
+                lambda finding: any(directive.matches(finding) for directive in directives),
+            )
     finally:
         sys.setrecursionlimit(limit)
     if is_test_path(path):

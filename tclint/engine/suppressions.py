@@ -14,11 +14,14 @@ from tclint.core.rule import CODE_PATTERN, CRASH_CODE, Rule
 from tclint.source.syntax.parse import NotPython, decode
 
 _DIRECTIVE = re.compile(
-    r"(?<!\S)#\s*tclint:\s*(?P<verb>file-ignore|ignore)(?![\w-])\s*"
+    r"(?<!\S)#\s*tclint:\s*(?P<verb>[\w-]+)\s*"
     r"(?:\[(?P<rules>[^\]]*)\]|(?P<open>\[)|(?P<bare>[:=(]?\s*(?P<words>[\w-]+(?:\s*,\s*[\w-]+)*)\)?))?",
     re.IGNORECASE,
 )
 """`bare`: what may be rules without their brackets, or the first words of a reason."""
+_VERBS = ("ignore", "file-ignore")
+ENGINE_FAMILY = "TCL"
+"""How codes begin that no rule has: what is reported of files, comments and rules themselves."""
 _NAMED = re.compile(r"[A-Z]{2,6}|[a-z0-9]+(-[a-z0-9]+)+")
 """A family as it is written, or a rule's name: other words begin a reason."""
 _LAYOUT_TOKENS = frozenset(
@@ -96,12 +99,17 @@ def parse_suppressions(text: str) -> list[Suppression]:
 
 
 def _directive(match: re.Match[str], line: int) -> Suppression:
-    whole_file = match["verb"].lower() == "file-ignore"
+    verb = match["verb"].lower()
+    whole_file = verb == "file-ignore"
     found = Suppression(line, _listed(match["rules"]), line, line, whole_file, words=_listed(match["words"]))
-    if match["open"]:
+    if verb not in _VERBS:
+        found.mistake = (
+            f"There is no directive {match['verb']!r}: ignore[CODE], behind a line or alone above it, "
+            "silences the line, and file-ignore[CODE] the file."
+        )
+    elif match["open"]:
         found.mistake = "Its bracket is never closed."
     elif match["rules"] is not None and not found.rules:
-        verb = match["verb"].lower()
         found.mistake = f"It names no rule; write {verb}[CODE], or {verb} without brackets for every rule."
     return found
 
@@ -152,6 +160,61 @@ def _statement_ranges(tokens: Sequence[tokenize.TokenInfo]) -> list[tuple[int, i
         elif token.type not in _LAYOUT_TOKENS and token.type != tokenize.ENDMARKER and first is None:
             first = token.start[0]
     return ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Comments:
+    """Where comments can stand in a text."""
+
+    lines: Sequence[str]
+    """Without their ends."""
+    statements: Sequence[tuple[int, int]]
+    without: frozenset[int]
+    """Lines, from 1, that end in a text or in a backslash."""
+    directives: Mapping[int, Suppression]
+    """By line, those that name rules for their line."""
+
+    @classmethod
+    def of(cls, text: str) -> Comments | None:
+        """None for a text that cannot be tokenized."""
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        lines = text.split("\n")
+        try:
+            tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+        except (tokenize.TokenError, SyntaxError, IndentationError):
+            return None
+        commented = {token.start[0] for token in tokens if token.type == tokenize.COMMENT}
+        without = {
+            number
+            for number, line in enumerate(lines, start=1)
+            if line.endswith("\\") and number not in commented
+        }
+        opened: list[int] = []
+        for token in tokens:
+            name = tokenize.tok_name[token.type]
+            if name.endswith("STRING_START"):
+                opened.append(token.start[0])
+            first = opened.pop() if name.endswith("STRING_END") else token.start[0]
+            if name == "STRING" or name.endswith("STRING_END"):
+                without.update(range(first, token.end[0]))
+        directives = {
+            item.line: item
+            for item in (_from_tokens(tokens, lines) if "tclint:" in text.lower() else ())
+            if item.rules and not item.whole_file and not item.mistake
+        }
+        return cls(lines, _statement_ranges(tokens), frozenset(without), directives)
+
+    def line_for(self, line: int) -> int:
+        """The line whose comment speaks for what begins on a line: itself, or its statement's last."""
+        if line not in self.without:
+            return line
+        return next((last for first, last in self.statements if first <= line <= last), line)
+
+    def end_of_rules(self, line: int) -> int | None:
+        """The column, from 1, of the bracket that closes a directive's rules on a line; None without one."""
+        found = self.directives.get(line)
+        match = None if found is None else _DIRECTIVE.match(found.comment)
+        return None if found is None or match is None else found.column + match.end("rules")
 
 
 UNUSED_CODE = "TCL002"
@@ -238,7 +301,7 @@ def _unused(path: str, suppressions: Sequence[Suppression], ran: Sequence[Rule])
     found = []
     for suppression in suppressions:
         idle = [rule for rule in suppression.unused if rule.lower() in known]
-        if not idle:
+        if not idle or suppression.mistake:
             continue
         found.append(
             Finding(
@@ -291,7 +354,7 @@ def _invalid(path: str, suppressions: Sequence[Suppression], why_unknown: WhyUnk
 def _with_brackets(path: str, suppression: Suppression) -> Fix | None:
     """Puts rules into brackets."""
     match = _DIRECTIVE.match(suppression.comment)
-    if match is None or not suppression.mistake or not match["words"]:
+    if match is None or not suppression.mistake or not match["words"] or match["verb"].lower() not in _VERBS:
         return None
     start, end = (
         (suppression.line, suppression.column + offset) for offset in (match.end("verb"), match.end())

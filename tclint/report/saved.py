@@ -207,7 +207,8 @@ def _finding(finding: Document) -> Finding:
             **_known(Finding, finding),
             "location": _location(finding["location"]),
             "related": tuple(
-                Related(_location(each["location"]), each["message"]) for each in finding["related"]
+                Related(_location(each["location"]), each["message"], each.get("is_alike", False))
+                for each in finding["related"]
             ),
             "effect": _effect(finding["effect"]),
             "fix": None if fix is None else Fix(fix["advice"], fix["safety"], edits),

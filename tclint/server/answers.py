@@ -12,6 +12,7 @@ from lsprotocol import types
 from tclint.core.errors import UsageError
 from tclint.core.finding import Edit, Finding, Level
 from tclint.core.markup import shortened
+from tclint.engine.ignores import can_be_ignored, ignoring
 from tclint.engine.rule_registry import find_rule
 from tclint.report.catalogue import engine_page
 from tclint.report.rule_text import rule_markdown
@@ -87,6 +88,21 @@ def quick_fixes(
             is_preferred=is_safe,
             edit=workspace_edit(fix.edits, uri, version, text),
         )
+
+
+def ignoring_actions(
+    findings: Sequence[Finding], path: str, uri: str, version: int | None, text: Text
+) -> Iterator[types.CodeAction]:
+    """An action for each finding that puts a comment on its line, which silences it there."""
+    for finding in findings:
+        edits = ignoring(path, text.source, [(finding.location.line, finding.code)])
+        if edits and can_be_ignored(finding):
+            yield types.CodeAction(
+                title=f"{finding.code}: ignore this line",
+                kind=types.CodeActionKind.QuickFix,
+                diagnostics=[diagnostic(finding, text)],
+                edit=workspace_edit(edits, uri, version, text),
+            )
 
 
 def workspace_edit(edits: Iterable[Edit], uri: str, version: int | None, text: Text) -> types.WorkspaceEdit:

@@ -88,10 +88,11 @@ async def _code_actions(server: Server, params: types.CodeActionParams) -> list[
         # Editors that ask at the cursor mean the line.
         here = [
             finding
-            for finding in linted.findings
+            for finding in server.findings(linted)
             if answers.share_a_line(linted.text.range_of(finding.location), params.range)
         ]
         actions += answers.quick_fixes(here, uri, linted.version, linted.text)
+        actions += answers.ignoring_actions(here, linted.path, uri, linted.version, linted.text)
     if any(_is_kind(answers.FIX_ALL, kind) for kind in wanted) and any(
         finding.fix is not None and finding.fix.safety == "safe" for finding in linted.findings
     ):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tclint.cli.main import cli
 from tclint.cli.options import parse_flag
 from tclint.config.pyproject import find_config, load_config, with_flags
-from tclint.config.settings import SETTINGS_BY_KEY, Override, Settings, matches
+from tclint.config.settings import SETTINGS, SETTINGS_BY_KEY, Override, Settings, matches
 from tclint.core.errors import UsageError
 
 
@@ -326,3 +330,46 @@ def refused(file: Path) -> str | None:
     except UsageError as error:
         return str(error)
     return None
+
+
+@pytest.fixture
+def projects(tmp_path: Path) -> Path:
+    write(tmp_path, '[tool.tclint]\ngpu = "h100"\nexclude = ["gone.py"]\nmodels = ["net.py:build"]\n')
+    write(tmp_path, '[[tool.tclint.overrides]]\npaths = ["a/"]\nignore = ["AMP"]\n', "extra.toml")
+    write(tmp_path / "b", '[tool.tclint]\nprecision = "bf16"\n')
+    write(tmp_path / "a", "", "x.py")
+    write(tmp_path / "b", "", "y.py")
+    write(tmp_path, "", "gone.py")
+    return tmp_path
+
+
+def shown(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, ["check", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_settings_of_a_run_are_shown_with_their_origin(projects: Path) -> None:
+    root, nested = shown("--show-settings", "--batch", "4").split("\n\n")
+    assert root.startswith(f"# .: {projects / 'pyproject.toml'}\n[tool.tclint]\n")
+    assert nested.startswith(f"# b: {projects / 'b' / 'pyproject.toml'}\n[tool.tclint]\n")
+    assert {'gpu = ["h100"]', 'precision = "fp16"  # default', "batch = 4  # command line"} < set(
+        root.splitlines()
+    )
+    assert {'gpu = ["a100", "v100"]  # default', 'precision = "bf16"'} < set(nested.splitlines())
+    said = re.findall(r"^(?:# )?([\w-]+) (?:=|is not set)", root, re.MULTILINE)
+    assert said == [setting.key for setting in SETTINGS]
+    values = {line.partition(" = ")[2].partition("  #")[0] for line in root.splitlines() if " = " in line}
+    assert all(json.loads(value) is not None for value in values)
+
+
+def test_the_settings_of_one_file_are_those_that_overrides_leave(projects: Path) -> None:
+    config = ("--config", "extra.toml", "--show-settings")
+    assert 'ignore = ["AMP"]\n' in shown("a/x.py", *config)
+    assert "ignore = []  # default\n" in shown("b/y.py", *config)
+
+
+def test_the_files_of_a_run_are_shown(projects: Path) -> None:
+    assert shown("--show-files") == "a/x.py\nb/y.py\n"
+    assert shown("gone.py", "net.py:build", "--show-files") == "net.py:build\ngone.py\n"
+    assert shown("--models", "--show-files") == "net.py:build\n"

@@ -59,6 +59,9 @@ def found(comment: str, *arguments: str) -> list[str]:
         ("  # tclint: ignore clip-before-unscale", ["AMP003", "TCL004"]),
         ("  # tclint: ignore[]", ["AMP003", "TCL004"]),
         ("  # tclint: ignore[AMP003", ["AMP003", "TCL004"]),
+        ("  # tclint: disable=AMP003", ["AMP003", "TCL004"]),
+        ("  # tclint: ignore-next-line[AMP003]", ["AMP003", "TCL004"]),
+        ("  # tclint: noqa", ["AMP003", "TCL004"]),
     ],
 )
 def test_what_is_silenced_and_what_is_malformed(repository: Path, comment: str, codes: list[str]) -> None:
@@ -84,7 +87,10 @@ def test_it_says_what_to_write_and_a_fix_writes_it(repository: Path) -> None:
     found("  # note  # tclint: ignore AMP003, AMP014 reason")
     result = run("train.py", "--select", "TCL004", "--format", "concise")
     assert result.exit_code == 1
-    assert "train.py:6:70: TCL004 This comment silences nothing. Rules stand in brackets:" in result.stdout
+    assert (
+        "train.py:6:70: warning TCL004 [*] This comment silences nothing. Rules stand in brackets:"
+        in result.stdout
+    )
     assert "ignore[AMP003, AMP014]." in result.stdout
     assert run("fix", "train.py", "--select", "TCL004").exit_code == 0
     assert "1.0)  # note  # tclint: ignore[AMP003, AMP014] reason\n" in Path("train.py").read_text()
@@ -108,4 +114,4 @@ def test_a_model_traced_alone_has_its_comments_read(repository: Path) -> None:
     )
     stdout = run("net.py:build", "--gpu", "a100", "--format", "concise").stdout
     assert "DIM001" in stdout
-    assert "net.py:5:35: TCL004 This comment silences nothing." in stdout
+    assert "net.py:5:35: warning TCL004 [*] This comment silences nothing." in stdout

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tclint.analysis.graph_rule import GraphRule
+from tclint.cli.main import cli
 from tclint.config.settings import Override, Settings
 from tclint.core.finding import Finding, Location
+from tclint.edits.texts import apply_edits
 from tclint.engine.check import check
+from tclint.engine.ignores import ignoring
 from tclint.engine.suppressions import apply_suppressions, parse_suppressions
 from tclint.source.source_rule import SourceRule
 
@@ -216,3 +221,91 @@ def test_a_comment_behind_the_last_line_of_a_call_within_brackets_silences_it(tm
     report = check([str(file)], Settings(select=("AMP006",)))
     assert [finding.location.line for finding in report.suppressed] == [4]
     assert [(finding.code, finding.location.line) for finding in report.findings] == [("AMP006", 7)]
+
+
+OLD = """\
+import torch
+
+first = torch.cuda.amp.GradScaler(){comment}
+second = torch.cuda.amp.GradScaler()
+with torch.cuda.amp.autocast(enabled=True):
+    pass
+"""
+
+
+def test_a_comment_on_one_of_several_places_silences_that_place_alone(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    settings = Settings(select=("AMP014",))
+
+    def found(comment: str) -> list[list[int]]:
+        """Lines of each finding."""
+        file.write_text(OLD.format(comment=comment))
+        return [
+            [one.location.line, *(other.location.line for other in one.related if other.is_alike)]
+            for one in check([str(file)], settings).findings
+        ]
+
+    assert found("") == [[3, 4, 5]]
+    assert found("  # tclint: ignore[AMP014]") == [[4, 5]]
+    assert found("\n# tclint: file-ignore[AMP014]") == []
+    found("  # tclint: ignore[AMP014]")
+    (finding,) = check([str(file)], settings).findings
+    assert "The same goes for 1 more place." in finding.message
+    assert finding.fix is not None
+    assert {edit.start[0] for edit in finding.fix.edits} == {4, 5}, "what is silenced is not edited"
+
+
+def test_an_import_that_a_silenced_use_needs_stays(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text(
+        "import torch\nfrom torch.cuda.amp import GradScaler\n\n"
+        "first = GradScaler()  # tclint: ignore[AMP014]\nsecond = GradScaler()\n"
+    )
+    (finding,) = check([str(file)], Settings(select=("AMP014",))).findings
+    assert finding.location.line == 5
+    assert finding.fix is not None
+    assert finding.fix.edits == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "expected"),
+    [
+        ("a = 1\n", 1, "a = 1  # tclint: ignore[X]\n"),
+        ("a = 1  \r\nb = 2\r\n", 1, "a = 1  # tclint: ignore[X]\r\nb = 2\r\n"),
+        ("a = 1", 1, "a = 1  # tclint: ignore[X]"),
+        ("a = 1  # noqa\n", 1, "a = 1  # noqa  # tclint: ignore[X]\n"),
+        ("a = 1  # tclint: ignore[Y] why\n", 1, "a = 1  # tclint: ignore[Y, X] why\n"),
+        ("a = 1  # tclint: file-ignore[Y]\n", 1, "a = 1  # tclint: file-ignore[Y]  # tclint: ignore[X]\n"),
+        ("a = f(\n    1,\n)\n", 2, "a = f(\n    1,  # tclint: ignore[X]\n)\n"),
+        ("a = 1 + \\\n    2\n", 1, "a = 1 + \\\n    2  # tclint: ignore[X]\n"),
+        ('a = f("""\n\n""", 2)\n', 1, 'a = f("""\n\n""", 2)  # tclint: ignore[X]\n'),
+        ('a = f(f"""{1}\n""", 2)\n', 1, 'a = f(f"""{1}\n""", 2)  # tclint: ignore[X]\n'),
+        ("a = (\n", 1, "a = (\n"),
+    ],
+)
+def test_where_a_comment_is_written(source: str, line: int, expected: str) -> None:
+    text, _ = apply_edits(source, [ignoring("m.py", source, [(line, "X")])])
+    assert text == expected
+    if text != source:
+        [*_, written] = [item for item in parse_suppressions(text) if "X" in item.rules]
+        assert written.first_line <= line <= written.last_line
+
+
+def test_comments_for_all_findings_are_written_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text(OLD.format(comment=""))
+    (tmp_path / "b.py").write_text("x = 1  # tclint: disable=AMP014\n")
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(cli, [".", "--isolated", "--select", "AMP014,TCL004", *arguments])
+
+    assert run("--add-ignores", "--diff").exit_code == 2
+    result = run("--add-ignores")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr.startswith("ignored 1 finding in 1 file\n1 finding left: ")
+    assert (tmp_path / "a.py").read_text().count("  # tclint: ignore[AMP014]\n") == 3
+    assert "(enabled=True):  # tclint: ignore[AMP014]\n" in (tmp_path / "a.py").read_text()
+    after = run("--format", "json")
+    assert [one["code"] for one in json.loads(after.stdout)["findings"]] == ["TCL004"]

@@ -84,16 +84,28 @@ def test_a_quick_fix_makes_the_file_right(editor: Editor) -> None:
     found = {str(one.code): one for one in editor.open("b.py", TWO)}
     assert sorted(found) == ["AMP003", "AMP014"], "two mistakes are seen"
     cursor = types.Position(found["AMP003"].range.start.line, 0)
-    (action,) = editor.actions("b.py", types.Range(cursor, cursor), [types.CodeActionKind.QuickFix])
+    action, _ = editor.actions("b.py", types.Range(cursor, cursor), [types.CodeActionKind.QuickFix])
     assert action.title == "AMP003: Call `scaler.unscale_(optimizer)` before clipping."
     assert (action.is_preferred, action.kind) == (True, types.CodeActionKind.QuickFix)
     assert [one.code for one in action.diagnostics or ()] == ["AMP003"]
     text = applied(TWO, action)
     assert text == AFTER.replace(BEFORE.splitlines()[3], TWO.splitlines()[3])
     editor.change("b.py", text)
-    (action,) = editor.actions("b.py", EVERYWHERE, [types.CodeActionKind.QuickFix])
+    action, _ = editor.actions("b.py", EVERYWHERE, [types.CodeActionKind.QuickFix])
     assert action.title.startswith("AMP014"), "of the text as it is, though nobody waited for it to be read"
     assert codes(editor.diagnostics("b.py")) == ["AMP014"]
+
+
+def test_a_line_can_be_ignored(editor: Editor) -> None:
+    found = {str(one.code): one for one in editor.open("i.py", TWO)}
+    *_, action = editor.actions("i.py", found["AMP003"].range, [types.CodeActionKind.QuickFix])
+    assert (action.title, action.is_preferred) == ("AMP003: ignore this line", None)
+    assert [one.code for one in action.diagnostics or ()] == ["AMP003"]
+    text = applied(TWO, action)
+    line = found["AMP003"].range.start.line
+    assert text.splitlines()[line] == TWO.splitlines()[line] + "  # tclint: ignore[AMP003]"
+    editor.change("i.py", text)
+    assert codes(editor.diagnostics("i.py")) == ["AMP014"]
 
 
 def test_all_safe_fixes_at_once_are_worked_out_when_asked_for(editor: Editor) -> None:
@@ -109,7 +121,7 @@ def test_all_safe_fixes_at_once_are_worked_out_when_asked_for(editor: Editor) ->
 
 def test_unsafe_fixes_say_so_and_are_never_made_with_the_others(editor: Editor) -> None:
     editor.open("old/d.py", UNSAFE)
-    (action,) = editor.actions("old/d.py", EVERYWHERE)
+    action, _ = editor.actions("old/d.py", EVERYWHERE)
     assert action.title.startswith("RUN002 (unsafe fix): ")
     assert action.is_preferred is False
     assert "benchmark = True" in applied(UNSAFE, action)
@@ -126,7 +138,7 @@ def test_columns_are_those_of_the_editor(editor: Editor) -> None:
     found = {str(one.code): one.range for one in editor.open("f.py", text)}
     start = text.splitlines()[3].index("torch") + 1  # the face takes two units of UTF-16
     assert found["AMP014"].start == types.Position(3, start)
-    (action,) = editor.actions("f.py", found["AMP014"], [types.CodeActionKind.QuickFix])
+    action, _ = editor.actions("f.py", found["AMP014"], [types.CodeActionKind.QuickFix])
     assert '_ = "\U0001f600\u00e9"; scaler = torch.amp.GradScaler("cuda")\n' in applied(text, action)
 
 

@@ -120,8 +120,7 @@ class CopyAsynchronously(_WithArgument):
             return  # the loader, where the copies are in another file
         super().plan()
         for related in self.finding.related:
-            # The loader's call is related too; what it is given is another matter.
-            if "copy" in related.message and (copy := self.program.find(related.location, cst.Call)):
+            if related.is_alike and (copy := self.program.find(related.location, cst.Call)):
                 self.pass_to(copy)
 
 

@@ -38,7 +38,9 @@ class ModernAmp(Codemod):
         if "set_autocast" in self.program.text:
             return  # another default dtype is set somewhere
         places = {(self.finding.location.line, self.finding.location.column - 1)} | {
-            (related.location.line, related.location.column - 1) for related in self.finding.related
+            (related.location.line, related.location.column - 1)
+            for related in self.finding.related
+            if related.is_alike
         }
         by_root: dict[str, list[_Use]] = {}
         for use in self._all_uses():
@@ -50,9 +52,10 @@ class ModernAmp(Codemod):
             fresh = [use for use in uses if use not in self._touched]
             if not fresh or not any(self._is_at(use, places) for use in fresh):
                 continue
+            kept = [use for use in fresh if self._rewritten(use) and not self._is_at(use, places)]
             if all(dotted_name(use).count(".") == 3 for use in uses):
-                self._modernise_through_torch(uses)
-            else:
+                self._modernise_through_torch([use for use in uses if use not in kept])
+            elif not kept:  # silenced, or meant for an older torch: the import serves it
                 self._modernise(statement, uses)
         self.safety = "safe" if self._is_safe() else "unsafe"
 
