@@ -7,10 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tclint.core.text import without_lines
+
 Level = Literal["error", "warning", "info"]
 Confidence = Literal["high", "medium", "low"]
 
 LEVEL_ORDER: dict[Level, int] = {"error": 0, "warning": 1, "info": 2}
+
+ENGINE_FAMILY = "TCL"
+"""How codes begin that no rule has: what is reported of files, comments and rules themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +151,15 @@ class Finding:
         return (self.target, *self.also_targets) if self.target is not None else ()
 
     @property
+    def is_about_speed(self) -> bool:
+        """Whether it would have a price if everything were known: what is wrong altogether has none."""
+        has_price = self.effect.best_gain_percent is not None
+        return has_price or not (self.level == "error" or self.code.startswith(ENGINE_FAMILY))
+
+    @property
     def fingerprint(self) -> str:
         """Stable across edits elsewhere in the file; made of code, path and identity, 16 hex digits."""
-        identity = self.identity or self.location.module_path or self.message
+        identity = self.identity or self.location.module_path or without_lines(self.message)
         parts = "\0".join((self.code, self.location.path, identity))
         return hashlib.sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 

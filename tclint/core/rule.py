@@ -58,15 +58,21 @@ class Rule:
         change: object | None = None,
     ) -> Finding:
         """A Finding with this rule's code, name, level and confidence filled in."""
+        level = level or self.level
+        unknown = (
+            "what is wrong here is no matter of speed"
+            if level == "error"
+            else "the source pass does not know the model's shapes"
+        )
         return Finding(
             code=self.code,
             name=self.name,
-            level=level or self.level,
+            level=level,
             confidence=self.confidence,
             message=message,
             location=location,
             related=related,
-            effect=effect or Effect(unknown="the source pass does not know the model's shapes"),
+            effect=effect or Effect(unknown=unknown),
             evidence=evidence or {},
             fix=fix,
             identity=identity,

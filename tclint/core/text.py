@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
+
+_LINES = re.compile(r"\blines? \d+(?:(?:, | and )\d+)*|(?:(?<=\.py)|(?<=\.ipynb)):\d+(?::\d+)?")
 
 
 def printable(text: str) -> str:
@@ -62,3 +65,8 @@ def wrapped(text: str, width: int, indent: str = "", hanging: str | None = None)
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def without_lines(message: str) -> str:
+    """A message without the lines that it names, which move with the code above them."""
+    return _LINES.sub("", message)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from tclint.core.finding import Edit, Finding
+from tclint.core.finding import ENGINE_FAMILY, Edit, Finding
 from tclint.edits.texts import apply_edits
 from tclint.engine.fixes.files import FixedFile
-from tclint.engine.suppressions import ENGINE_FAMILY, Comments
+from tclint.engine.suppressions import Comments
 from tclint.source.syntax.encoding import encoded_like
 from tclint.source.syntax.parse import NotPython, decode
 

@@ -20,8 +20,6 @@ _DIRECTIVE = re.compile(
 )
 """`bare`: what may be rules without their brackets, or the first words of a reason."""
 _VERBS = ("ignore", "file-ignore")
-ENGINE_FAMILY = "TCL"
-"""How codes begin that no rule has: what is reported of files, comments and rules themselves."""
 _NAMED = re.compile(r"[A-Z]{2,6}|[a-z0-9]+(-[a-z0-9]+)+")
 """A family as it is written, or a rule's name: other words begin a reason."""
 _LAYOUT_TOKENS = frozenset(

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from tclint.config.budget import DEFAULT_BUDGET, Budget
 from tclint.config.settings import FailOn
 from tclint.core.finding import LEVEL_ORDER
+from tclint.core.text import without_lines
 from tclint.report.gate import (
     SHARES,
     MetricDelta,
@@ -153,7 +154,9 @@ def _of(finding: Document, targets: Sequence[str | None]) -> Document:
 
 
 def _differences(old: Document, new: Document) -> tuple[str, ...]:
-    what = [name for name in ("level", "message") if old[name] != new[name]]
+    what = ["level"] if old["level"] != new["level"] else []
+    if without_lines(old["message"]) != without_lines(new["message"]):
+        what.append("message")
     before, after = best_gain_percent(old), best_gain_percent(new)
     moved = (before is None) != (after is None) or (
         before is not None and after is not None and abs(after - before) >= 0.1

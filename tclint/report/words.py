@@ -29,8 +29,12 @@ def best_effect(effect: Effect) -> tuple[str, GpuEffect] | None:
     )
 
 
-def effect_text(effect: Effect) -> str:
-    """'Predicted gain per step: a100-sxm4-80gb 4.21 ms (10 % +-8 %); ...', or why it is unknown."""
+def effect_text(finding: Finding) -> str:
+    """'Predicted gain per step: a100-sxm4-80gb 4.21 ms (10 % +-8 %); ...', or why it is unknown; '' where
+    nothing is to be gained."""
+    effect = finding.effect
+    if not finding.is_about_speed:
+        return ""
     if effect.unknown is not None or not effect.per_gpu:
         return f"Effect unknown: {effect.unknown or 'not priced'}."
     parts = [
@@ -51,10 +55,12 @@ def savings_text(effect: Effect) -> str:
     return f"a run saves {hours_text(priced.run_gpu_hours or 0.0, priced.run_price)} on {gpu}"
 
 
-def gain_text(effect: Effect) -> str:
-    """The largest gain, short: '10 %' or 'unknown'."""
-    best = effect.best_gain_percent
-    return "unknown" if best is None else percent_text(best)
+def gain_text(finding: Finding) -> str:
+    """The largest gain, short: '10 %' or 'unknown'; '' where nothing is to be gained."""
+    best = finding.effect.best_gain_percent
+    if best is None:
+        return "unknown" if finding.is_about_speed else ""
+    return percent_text(best)
 
 
 def models_text(finding: Finding, most: int = 3) -> str:
@@ -64,7 +70,7 @@ def models_text(finding: Finding, most: int = 3) -> str:
 
 def finding_text(finding: Finding) -> str:
     """Message, effect and advice, a paragraph each."""
-    parts = [finding.message, effect_text(finding.effect)]
+    parts = [finding.message, *filter(None, [effect_text(finding)])]
     if finding.fix is not None:
         parts.append(f"Fix: {finding.fix.advice}")
     return "\n".join(parts)
@@ -124,7 +130,9 @@ def conclusion(report: Report) -> str:
         head = f"{plural(len(report.findings), 'finding')} ({levels})" + (f" in {where}" if where else "")
     else:
         head = f"No findings in {where}" if where else "Nothing could be linted"
-    unpriced = sum(finding.effect.best_gain_percent is None for finding in report.findings)
+    unpriced = sum(
+        finding.is_about_speed and finding.effect.best_gain_percent is None for finding in report.findings
+    )
     counts = {
         "fixable with --fix": sum(map(is_fixable, report.findings)),
         f"more below --min-gain {report.settings.min_gain_percent:g} %": len(report.below_min_gain),

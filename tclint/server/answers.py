@@ -59,7 +59,7 @@ def said(finding: Finding) -> str:
     """The message, and for models what it costs and in which."""
     if finding.target is None:
         return finding.message
-    return f"{finding.message}\n{effect_text(finding.effect)} ({models_text(finding)})"
+    return f"{finding.message}\n{effect_text(finding)} ({models_text(finding)})"
 
 
 def paragraphs(finding: Finding) -> str:

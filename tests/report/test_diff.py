@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,12 +23,15 @@ from tclint.cli.main import cli
 from tclint.config.budget import Budget
 from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding
+from tclint.engine.check import check
 from tclint.engine.report import Entry, EntryError, Report
 from tclint.report.comparison import diff
 from tclint.report.formats.diff import MARKDOWN_CHARACTERS, render_diff
 from tclint.report.formats.json import to_dict
 from tclint.report.history import COLUMNS, history, to_csv
 from tclint.report.render import render
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -384,3 +388,31 @@ def test_hostile_names_in_the_table(text: str) -> None:
         assert None not in row
         assert all(cell.isprintable() for cell in row.values())
         assert not row["target"].startswith(("=", "+", "-", "@"))
+
+
+def test_code_that_moved_is_no_news(tmp_path: Path) -> None:
+    for code in ("AMP003", "AMP013", "PRC004"):
+        shutil.copytree(ROOT / "fixtures" / "rules" / code, tmp_path / code)
+
+    def linted() -> dict[str, Any]:
+        report = check(["."], Settings(select=("ALL",)))
+        found: dict[str, Any] = json.loads(render(report, "json"))
+        return found
+
+    before = linted()
+    assert sum(" line" in finding["message"] for finding in before["findings"]) > 8
+    for file in tmp_path.glob("*/*.py"):
+        file.write_text("# moved\n\n\n" + file.read_text())
+    found = diff(before, linted())
+    assert (found.new, found.fixed, found.changed) == ((), (), ())
+    assert found.unchanged == len(before["findings"])
+
+
+@pytest.mark.parametrize("name", ["github", "gitlab", "junit", "sarif", "markdown"])
+def test_what_is_wrong_altogether_has_no_unknown_effect(name: str) -> None:
+    def shown(finding: Finding) -> str:
+        return render(Report(settings=Settings(), findings=(finding,)), name).lower()
+
+    assert "unknown" not in shown(BACKWARD)
+    assert "unknown" in shown(replace(BACKWARD, level="warning"))
+    assert "unknown" not in shown(replace(BACKWARD, level="warning", code="TCL004"))

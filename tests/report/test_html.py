@@ -87,7 +87,7 @@ def test_what_the_page_says(report: Report) -> None:
     texts = page.data["texts"]
     first, second, _ = page.data["findings"]
     assert texts[first["code"]] == "AMP006"
-    assert texts[first["unknown"]] == "the source pass does not know the model's shapes"
+    assert "unknown" not in first, "an error is no matter of speed"
     assert [texts[row[0]] for row in second["effect"]] == ["a100-sxm4-80gb", "v100-sxm2-16gb"]
     assert texts[second["effect"][0][3]] == "42.1 ms -> 37.9 ms"
 

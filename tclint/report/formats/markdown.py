@@ -130,7 +130,7 @@ def _cells(finding: Finding) -> list[str]:
         f"{text(finding.code)} {text(finding.name)}",
         where,
         message,
-        text(gain_text(finding.effect)),
+        text(gain_text(finding)),
     ]
 
 

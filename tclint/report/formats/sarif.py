@@ -155,7 +155,7 @@ class _Log:
         return run
 
     def _result(self, finding: Finding, rule_index: int) -> dict[str, Any]:
-        sentences = [finding.message, effect_text(finding.effect)]
+        sentences = [finding.message, *filter(None, [effect_text(finding)])]
         if finding.fix is not None:
             sentences.append(f"Fix: {finding.fix.advice}")
         result: dict[str, Any] = {

@@ -115,7 +115,7 @@ class _Renderer:
         yield from self._wrapped(finding.message, "  ")
         for line in excerpt(finding.location, source, self.style.width - 4):
             yield f"    {line}"
-        yield from self._effect(finding.effect)
+        yield from self._effect(finding)
         yield from self._some(
             [f"see {place_text(related.location)}: {related.message}" for related in finding.related],
             "related place",
@@ -128,9 +128,10 @@ class _Renderer:
                 f"confidence {finding.confidence}, fingerprint {finding.fingerprint}", "  "
             )
 
-    def _effect(self, effect: Effect) -> Iterator[str]:
+    def _effect(self, finding: Finding) -> Iterator[str]:
+        effect = finding.effect
         if effect.unknown is not None or not effect.per_gpu:
-            if self.style.verbosity > 0:
+            if self.style.verbosity > 0 and finding.is_about_speed:
                 yield from self._wrapped(
                     f"no predicted effect: {effect.unknown or 'not priced'}", "  ", "    "
                 )

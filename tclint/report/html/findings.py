@@ -60,7 +60,7 @@ def _finding(
         "effect": _effect(finding.effect, entry, texts),
         "fingerprint": finding.fingerprint,
     }
-    if finding.effect.unknown is not None or not finding.effect.per_gpu:
+    if finding.is_about_speed and finding.effect.best_gain_percent is None:
         found["unknown"] = texts.of(shortened(finding.effect.unknown or "not priced", MESSAGE_CHARACTERS))
     if finding.related:
         found["related"] = [
