@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tclint.core.version import __version__
+
 yaml = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).parents[2]
@@ -75,11 +77,14 @@ class Runner:
         self.output_file.write_text("")
         results = []
         for step in SCRIPTS:
-            if "if" in step and not self._condition(step["if"], given):
+            if "if" in step and not all(
+                self._condition(part, given) for part in EXPRESSION.sub(r"\1", step["if"]).split(" && ")
+            ):
                 continue
             values = {name: self._value(text, given) for name, text in step.get("env", {}).items()}
             folder = self.work / self._value(step.get("working-directory", "."), given)
-            results.append(self._run(step["run"], values, folder))
+            output_file = self.output_file if step.get("id") != "install" else self.folder / "installed"
+            results.append(self._run(step["run"], {**values, "GITHUB_OUTPUT": str(output_file)}, folder))
             if results[-1].returncode:
                 break
         return results
@@ -91,7 +96,6 @@ class Runner:
             "PYTHONPATH": str(ROOT),
             "GITHUB_ACTIONS": "true",
             "GITHUB_WORKSPACE": str(self.work),
-            "GITHUB_OUTPUT": str(self.output_file),
             "GITHUB_STEP_SUMMARY": str(self.summary_file),
             "RUNNER_TEMP": str(self.temporary),
             **self.environment,
@@ -117,8 +121,8 @@ class Runner:
         return self.outputs().get(expression.removeprefix("steps.lint.outputs."), "")
 
     def _condition(self, condition: str, inputs: dict[str, str]) -> bool:
-        name, value = re.fullmatch(r"\$\{\{ inputs\.([a-z-]+) == '(\w+)' \}\}", condition).groups()  # type: ignore[union-attr]
-        return inputs[name] == value
+        said, relation, value = re.fullmatch(r"(\S+) ([!=]=) '(\w*)'", condition).groups()  # type: ignore[union-attr]
+        return (self._expression(said, inputs) == value) is (relation == "==")
 
     def outputs(self) -> dict[str, str]:
         """What the steps wrote to GITHUB_OUTPUT, read as the runner reads it."""
@@ -307,8 +311,8 @@ def test_hostile_inputs_are_only_text(tmp_path: Path, hostile: str) -> None:
 
 
 def test_wrong_usage_has_no_report(runner: Runner) -> None:
-    results = runner.run(targets="clean.py", gpu="no-such-gpu")
-    assert results[-1].returncode == 2
+    results = runner.run(targets="clean.py", gpu="no-such-gpu", comment="true")
+    assert [result.returncode for result in results] == [0, 0, 2], "nothing to comment with"
     outputs = runner.outputs()
     assert outputs == {"exit-code": "2"}
 
@@ -353,6 +357,51 @@ def test_what_was_there_before_does_not_fail_a_comparison(runner: Runner) -> Non
         ["git", "worktree", "list"], cwd=runner.work, capture_output=True, text=True, check=True
     )
     assert listed.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("compare_with", ["HEAD^1", "HEAD~2", "side"])
+def test_what_a_checkout_of_one_commit_lacks_is_fetched(runner: Runner, compare_with: str) -> None:
+    origin = runner.folder / "origin"
+    repository(runner, train=("x = 1\n", "x = 2\n"), other=("y = 1\n", "y = 2\n"))
+    repository(runner, train=("x = 2\n", NO_SCALER))
+    git = ("git", "-C", str(runner.work))
+    subprocess.run([*git, "branch", "side", "HEAD~1"], check=True)
+    runner.work.rename(origin)
+    url = origin.as_uri()
+    subprocess.run(["git", "clone", "-q", "--depth=1", url, str(runner.work)], check=True)
+    assert subprocess.run([*git, "rev-parse", "--verify", "-q", compare_with], check=False).returncode == 1
+    _, lint, verdict = runner.run(compare_with=compare_with)
+    assert verdict.returncode == 1, lint.stderr
+    comparison = Path(runner.outputs()["comparison"]).read_text()
+    assert comparison.startswith("## tclint: failed"), comparison
+    assert runner.outputs()["findings"] in comparison
+
+    _, lint, verdict = runner.run(compare_with="no-such\n::set-output", comment="true")
+    assert (lint.returncode, verdict.returncode) == (0, 2)
+    assert lint.stdout.startswith(
+        "::error title=tclint::This checkout does not have the revision 'no-such ::set"
+    )
+    assert lint.stdout.count("\n") == 1
+
+
+def test_a_pull_request_of_one_commit_reads_what_it_changes(runner: Runner) -> None:
+    origin = runner.folder / "origin"
+    repository(runner, train=(NO_SCALER, NO_SCALER), other=("y = 1\n", "y = 2\n"))
+    runner.work.rename(origin)
+    subprocess.run(["git", "clone", "-q", "--depth=1", origin.as_uri(), str(runner.work)], check=True)
+    runner.environment["GITHUB_EVENT_NAME"] = "pull_request"
+    assert runner.run(changed_only="true")[-1].returncode == 0
+    report = json.loads(Path(runner.outputs()["json"]).read_text())
+    assert report["summary"]["source_files"] == 1
+
+
+def test_caches_are_of_a_version(runner: Runner) -> None:
+    runner.run(targets="clean.py", install="false")
+    assert runner.installed() == []
+    assert (runner.folder / "installed").read_text() == f"version<<end\n{__version__}\nend\n"
+    [cache] = [step["with"] for step in STEPS if "cache" in step.get("uses", "")]
+    assert "${{ steps.install.outputs.version }}" in cache["key"]
+    assert "${{ steps.install.outputs.version }}" in cache["restore-keys"]
 
 
 def test_only_what_a_pull_request_changes_is_read(runner: Runner) -> None:

@@ -288,3 +288,18 @@ def test_known_attacks(text: str, log: Any) -> None:
 @given(path=hostile_text, layer=hostile_text, message=hostile_text)
 def test_any_text(path: str, layer: str, message: str, log: Any) -> None:
     log(hostile_report(path, layer, message))
+
+
+def test_folders_of_a_repository_have_categories_of_their_own(
+    report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".git").mkdir()
+    folder = tmp_path / "packages" / "a"
+    folder.mkdir(parents=True)
+    found = []
+    for where in (tmp_path, folder):
+        monkeypatch.chdir(where)
+        document = json.loads(render(report, "sarif"))
+        found.append([run["automationDetails"]["id"] for run in document["runs"]])
+    assert found[0][-1] == "tclint/sources/"
+    assert found[1] == [name.replace("tclint/", "tclint/packages/a/", 1) for name in found[0]]

@@ -100,6 +100,11 @@ class _Log:
             if name != SOURCES or has_sources
         ]
 
+    def _folder(self) -> str:
+        """'packages/a/' in the repository, as analyses of one category replace each other; '' at its root."""
+        folder = self.paths.relative(".")
+        return "" if folder in (None, ".") else f"{folder}/"
+
     @staticmethod
     def _group_of(target: str | None, groups: dict[str, Any]) -> str:
         if target is None:
@@ -138,7 +143,7 @@ class _Log:
         run: dict[str, Any] = {
             "tool": {"driver": _driver(rules, tool(self.report))},
             # Everything up to the last slash is GitHub's category; nothing follows it.
-            "automationDetails": {"id": f"tclint/{printable(category)}/"},
+            "automationDetails": {"id": f"tclint/{printable(self._folder() + category)}/"},
             "columnKind": "unicodeCodePoints",
             "originalUriBaseIds": {ROOT: {"description": {"text": "The root of the repository."}}},
             "invocations": [
