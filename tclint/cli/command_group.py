@@ -42,6 +42,12 @@ class DefaultCommandGroup(click.Group):
         if os.path.exists(name) and (name != "check" or len(args) == 1):
             say(f"note: {name!r} is also a path here; 'tclint check {name}' lints it.")
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Each with the whole first sentence of its help; click cuts them to a line."""
+        with formatter.section("Commands"):
+            listed = sorted(self.commands.items())
+            formatter.write_dl([(name, command.get_short_help_str(10_000)) for name, command in listed])
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Commands; where none begins like that, it is the first target that is being typed."""
         found = super().shell_complete(ctx, incomplete)

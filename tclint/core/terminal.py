@@ -33,7 +33,7 @@ class ProgressLine:
         self._message = message
 
     def __enter__(self) -> ProgressLine:
-        if is_terminal(self._stream):
+        if is_terminal(self._stream) and not is_dumb():
             self._thread = threading.Thread(target=self._run, name="tclint-progress", daemon=True)
             self._thread.start()
         return self
@@ -80,7 +80,12 @@ def wants_colour(stream: TextIO, no_color: bool = False) -> bool:
         return False
     if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
         return True
-    return os.environ.get("TERM") != "dumb" and is_terminal(stream)
+    return not is_dumb() and is_terminal(stream)
+
+
+def is_dumb() -> bool:
+    """Whether the terminal understands no escape sequences, as TERM=dumb says."""
+    return os.environ.get("TERM") == "dumb"
 
 
 def is_terminal(stream: TextIO) -> bool:

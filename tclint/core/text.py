@@ -6,6 +6,9 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+_UNIT = re.compile(r"(?<=\d) (?=%|(?:[num]?s|[KMGT]i?B|[KMGT]?FLOPs?|GPU-hours?)\b)")
+_TIED = "\0"
+"""Stands for the blank between a number and its unit while lines are broken: `textwrap` breaks at blanks."""
 _LINES = re.compile(r"\blines? \d+(?:(?:, | and )\d+)*|(?:(?<=\.py)|(?<=\.ipynb)):\d+(?::\d+)?")
 
 
@@ -49,7 +52,7 @@ def listed(names: Sequence[str], most: int) -> str:
 
 
 def wrapped(text: str, width: int, indent: str = "", hanging: str | None = None) -> list[str]:
-    """`text` in lines of at most that many columns, broken between words only.
+    """`text` in lines of at most that many columns, broken between words only, not before a unit.
 
     Args:
         indent: of the first line.
@@ -57,14 +60,15 @@ def wrapped(text: str, width: int, indent: str = "", hanging: str | None = None)
     """
     import textwrap
 
-    return textwrap.wrap(
-        text,
+    lines = textwrap.wrap(
+        _UNIT.sub(_TIED, text),
         width,
         initial_indent=indent,
         subsequent_indent=indent if hanging is None else hanging,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace(_TIED, " ") for line in lines]
 
 
 def without_lines(message: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -93,6 +94,14 @@ def test_check_is_the_default_command(run: Run, pipeline: Pipeline) -> None:
 def test_options_may_come_first(run: Run, pipeline: Pipeline) -> None:
     assert run("--gpu", "t4", "model.py:build_model").exit_code == 0
     assert pipeline.settings.gpus == ("t4",)
+
+
+def test_commands_are_described_in_whole_sentences(run: Run) -> None:
+    listed = run("--help").stdout.partition("Commands:\n")[2].partition("\n\n")[0]
+    assert "..." not in listed
+    entries = re.split(r"\n(?=  \S)", listed)
+    assert len(entries) == len(cli.commands)
+    assert all(entry.endswith(".") for entry in entries)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])

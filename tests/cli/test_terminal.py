@@ -112,16 +112,22 @@ def wait_for(screen: Screen, text: str) -> None:
     assert text in screen.getvalue()
 
 
-def test_progress_shows_what_takes_long_and_wipes_itself() -> None:
+def test_progress_shows_what_takes_long_and_wipes_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
+    monkeypatch.setenv("TERM", "xterm")
     with ProgressLine(screen, after_s=0.01) as progress:
         progress("tracing model.py:build\x1b[2J")
         wait_for(screen, "tracing model.py:build\\x1b[2J (0 s)")
     assert screen.getvalue().endswith("\r\x1b[K")
 
 
-def test_progress_is_silent_for_quick_work_and_without_a_terminal() -> None:
+def test_progress_is_silent_for_quick_work_and_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
+    monkeypatch.setenv("TERM", "dumb")
+    with ProgressLine(screen, after_s=0.0) as progress:
+        progress("slow, on a terminal without escape sequences")
+        time.sleep(0.05)
+    monkeypatch.setenv("TERM", "xterm")
     with ProgressLine(screen) as progress:
         progress("quick")
     file = io.StringIO()

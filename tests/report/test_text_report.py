@@ -50,6 +50,34 @@ def test_lines_fit_80_columns(report: Report) -> None:
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
+def test_numbers_keep_their_units(report: Report) -> None:
+    said = "it gains 1.1 % of 42 ms, 2 GiB and 3 % " * 6
+    finding = replace(VOCABULARY, message=said)
+    for width in range(40, 60):
+        text = render(replace(report, findings=(finding,)), "text", Style(width=width))
+        assert not re.search(r"\d\n +(%|ms|GiB)", text)
+        assert max(map(len, text.splitlines())) <= 80
+        assert "\0" not in text
+
+
+def test_several_gpus_have_one_ranking_each_where_asked(report: Report) -> None:
+    effect = Effect(per_gpu={"a": gpu_effect(100.0, 1000.0), "b": gpu_effect(300.0, 1000.0)})
+    other = Effect(per_gpu={"a": gpu_effect(200.0, 1000.0), "b": gpu_effect(10.0, 1000.0)})
+    findings = (replace(STEM, effect=effect), replace(VOCABULARY, effect=other))
+    both = replace(report, findings=findings, settings=replace(report.settings, gpus=("a", "b")))
+    brief = " ".join(render(both, "text").split())
+    assert "ranked by their largest gain on any of the GPUs; -v ranks them on each." in brief
+    said = render(both, "text", Style(verbosity=1))
+    assert "  on a: DIM003 model.py:7:24 20 %; DIM002 model.py:8:1 10 %\n" in said
+    assert "  on b: DIM002 model.py:8:1 30 %; DIM003 model.py:7:24 1.0 %\n" in said
+    for quiet in (
+        replace(both, findings=findings[:1]),
+        replace(both, settings=replace(both.settings, gpus=("a",))),
+    ):
+        assert "ranked" not in render(quiet, "text", Style(verbosity=1))
+    assert "ranked" not in render(both, "text", Style(verbosity=-1))
+
+
 def test_empty_report_says_so() -> None:
     assert render(Report(settings=Settings()), "text") == "No findings in 0 files.\n"
 

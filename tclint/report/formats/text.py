@@ -68,6 +68,7 @@ class _Renderer:
             for entry in self.report.entries:
                 yield from self._entry(entry)
                 yield ""
+        yield from self._ranking()
         if self.report.entries and self.style.verbosity >= 0:
             brief = f"{KERNEL_TIME} {IN_TABLE if as_table else EXPLAINED}"
             yield from self._wrapped(LEGEND if self.style.verbosity > 0 else brief, "")
@@ -86,6 +87,28 @@ class _Renderer:
             yield from self._conclusion()
 
     # --- findings
+
+    def _ranking(self) -> Iterator[str]:
+        """What the order of priced findings is by where there are several GPUs; verbosely, that on each."""
+        gpus = self.report.settings.gpus
+        priced = [finding for finding in self.report.findings if finding.effect.best_gain_percent is not None]
+        if len(gpus) < 2 or len(priced) < 2 or self.style.verbosity < 0:
+            return
+        more = "" if self.style.verbosity else "; -v ranks them on each"
+        yield from self._wrapped(f"Findings are ranked by their largest gain on any of the GPUs{more}.", "")
+        for gpu in gpus if self.style.verbosity > 0 else ():
+            gains = [
+                (finding.effect.per_gpu[gpu].gain_percent, finding)
+                for finding in priced
+                if gpu in finding.effect.per_gpu
+            ]
+            gains.sort(key=lambda gain: -gain[0])
+            listed = "; ".join(
+                f"{finding.code} {place_text(finding.location)} {percent_text(gain)}"
+                for gain, finding in gains
+            )
+            yield from self._wrapped(f"on {gpu}: {listed}", "  ", "    ")
+        yield ""
 
     def _findings(self, *, of_models: bool) -> Iterator[str]:
         source = SourceLines.of(self.report)
