@@ -22,6 +22,8 @@ from tclint.core.rule import Rule
 from tclint.graph.dims.coupled import DimsUnresolved
 from tclint.graph.ops import Graph, Op, Site, TensorSpec
 from tclint.source.context import SourceContext
+from tclint.source.names.queries import Called, has_star, keyword, positional
+from tclint.source.names.resolve import Possible
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.tables import (
     Assignment,
@@ -43,6 +45,7 @@ __all__ = [
     "Assignment",
     "Call",
     "CallEvent",
+    "Called",
     "Change",
     "Confidence",
     "DimsUnresolved",
@@ -61,6 +64,7 @@ __all__ = [
     "Location",
     "Name",
     "Op",
+    "Possible",
     "Related",
     "Rule",
     "Settings",
@@ -70,6 +74,9 @@ __all__ = [
     "Tables",
     "TensorSpec",
     "dotted",
+    "has_star",
+    "keyword",
+    "positional",
     "render",
     "resize",
 ]

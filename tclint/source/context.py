@@ -18,9 +18,9 @@ from tclint.source.facts.values import Values
 from tclint.source.names.frameworks import Names, names
 from tclint.source.names.neighbours import Neighbours
 from tclint.source.names.project import Project
-from tclint.source.names.queries import bound, makers
+from tclint.source.names.queries import Called, bound, has_star, keyword, makers
 from tclint.source.names.requirements import may_run
-from tclint.source.names.resolve import Resolver
+from tclint.source.names.resolve import UNKNOWN, Possible, Resolver
 from tclint.source.syntax.parse import Parsed
 from tclint.source.syntax.positions import Span
 from tclint.source.syntax.tables import CallEvent, Expression, Function, Name, Tables, dotted, method_of
@@ -50,6 +50,18 @@ class SourceContext:
     def resolver(self) -> Resolver:
         """What names stand for and which values they can have."""
         return Resolver(self.tables, elsewhere=self._elsewhere)
+
+    def argument(self, called: Called, name: str, position: int = -1) -> Possible | None:
+        """The values that an argument of a call can have; None where the call does not pass it.
+
+        Args:
+            called: one of `program.calls`.
+            position: of the parameter, from 0; -1: it is passed by keyword only.
+        """
+        given = keyword(called.call, name, position)
+        if given is not None:
+            return self.resolver.evaluate(called.function, given)
+        return UNKNOWN if has_star(called.call) else None
 
     def _elsewhere(self, qualified: str) -> tuple[Resolver, Function] | None:
         """The class, the function or the module of another file that a qualified name is defined in."""

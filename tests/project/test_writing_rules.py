@@ -38,7 +38,7 @@ def run(project: Path, command: str) -> subprocess.CompletedProcess[str]:
 
 def test_every_python_block_is_a_file() -> None:
     assert DOC.count("```python") == sum(name.endswith(".py") for name in FILES)
-    assert len(FILES) == 9
+    assert len(FILES) == 12
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_every_python_block_is_a_file() -> None:
             COMMANDS.splitlines(),
             (0, 0, 1, 0),
             (
-                "2 passed",
+                "3 passed",
                 "The CUDA memory cache emptied in a loop.",
                 "invalid_every_batch.py:7:5: warning OUR002",
                 "see examples/OUR001/invalid_width_of_1001.py:14:16: the layer runs here",
@@ -75,3 +75,8 @@ def test_what_it_names_is_there() -> None:
     for module, listed in imported:
         if module == "plugin":
             assert set(listed.split(", ")) <= set(tclint.plugin.__all__)
+
+
+def test_the_reference_has_every_name() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "plugin.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^::: tclint\.plugin\.(\w+)$", page, re.MULTILINE)) == set(tclint.plugin.__all__)
