@@ -42,6 +42,7 @@ def trace(
     model: Callable[..., Any],
     inputs: Any = None,
     kwargs: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> Graph:
     """Run a model once on meta tensors, without memory or GPU, and return what it did.
 
@@ -57,40 +58,61 @@ def trace(
         inputs: positional inputs of the model's forward: a tensor, or a tuple or nested structure with
             tensors, real or meta; None: what the callable returned, else inferred from the first layers.
         kwargs: keyword inputs of the forward.
+        **options: as those of `check`; mode="infer" traces the model after `eval()`, and input=, batch=, arg=
+            and phase= give its inputs and arguments, unless `inputs` does.
 
     Raises:
         TargetError: the model could not be built or traced, in five minutes; the message says why, and what
             the model's code raised is its `__cause__`.
+        UsageError: an option is wrong.
     """
+    from tclint.config.keywords import session_settings
     from tclint.tracing import trace_callable
 
-    return trace_callable(model, inputs, kwargs)
+    return trace_callable(model, inputs, kwargs, session_settings(options))
 
 
 def estimate(
-    graph: Graph,
-    gpu: str = "a100",
-    precision: Precision = "fp16",
-    mode: Mode = "train",
-    **scenario: Any,
+    graph: Graph | Callable[..., Any],
+    gpu: str | Sequence[str] | None = None,
+    precision: Precision | None = None,
+    mode: Mode | None = None,
+    *,
+    inputs: Any = None,
+    **options: Any,
 ) -> Estimate:
     """Predict the time of every op of a traced model on one GPU, per op and in total.
 
     Args:
-        graph: what `trace` returned.
-        gpu: an id or alias that `tclint gpus` lists.
+        graph: what `trace` returned, or a model that it would take.
+        gpu: an id or alias that `tclint gpus` lists; None: the first of the settings, a100 by default.
         precision: 'fp16' or 'bf16' as torch.autocast does it, 'pure-fp16', 'tf32', 'fp8' and others
             (docs/explanation/cost-model.md).
         mode: 'train' (forward, backward, optimizer) or 'infer' (forward).
-        **scenario: further fields of tclint.cost.scenario.Scenario.
+        inputs: of a model, as of `trace`.
+        **options: as those of `check`: layout, compiled, optimizer, accumulation, calibration and others.
 
     Raises:
-        UsageError: unknown GPU, precision or mode.
+        UsageError: an option is wrong, or several GPUs are named.
+        TargetError: the model could not be built or traced.
     """
+    from tclint.config.keywords import session_settings
+    from tclint.core.errors import UsageError
     from tclint.cost.estimate import estimate as estimate_graph
     from tclint.cost.scenario import Scenario
+    from tclint.graph.ops import Graph as GraphClass
+    from tclint.tracing import trace_callable
 
-    return estimate_graph(graph, Scenario(gpu=gpu, precision=precision, mode=mode, **scenario))
+    named = {"gpu": gpu, "precision": precision, "mode": mode}
+    options |= {key: value for key, value in named.items() if value is not None}
+    settings = session_settings(options).in_phase()
+    if gpu is not None and len(settings.gpus) > 1:
+        raise UsageError("An estimate is of one GPU: call it for each, or tclint.check for a report on all.")
+    if not isinstance(graph, GraphClass):
+        graph = trace_callable(graph, inputs, None, settings)
+    elif inputs is not None:
+        raise UsageError("A graph has its inputs already: give inputs= to tclint.trace.")
+    return estimate_graph(graph, Scenario.of(settings, settings.gpus[0]))
 
 
 def to_fx(graph: Graph) -> torch.fx.Graph:
@@ -111,20 +133,34 @@ def to_fx(graph: Graph) -> torch.fx.Graph:
     return fx_of(graph)
 
 
-def check(targets: Targets, settings: Settings | None = None) -> Report:
+def check(
+    targets: Targets, settings: Settings | None = None, *, inputs: Any = None, **options: Any
+) -> Report:
     """Lint models ('model.py:build_model') and training scripts ('train.py', 'src/') as the command does.
 
     Args:
         targets: one of them or several, as text or path; or an nn.Module, or a callable that builds one.
-            Those are traced as by `trace`; with `mode="infer"` after `eval()`.
+            Those are traced as by `trace`; with `mode="infer"` after `eval()`. Or a graph that `trace`
+            returned.
+        settings: all settings, in place of options and of pyproject.toml.
+        inputs: of the one model that is given as an object: a tensor, or a tuple or dict of them.
+        **options: keys of `[tool.tclint]`, as gpu="h100" or gpu=["a100", "h100"], precision="bf16",
+            min_gain=2; what they leave open is as in the nearest pyproject.toml.
 
     Raises:
-        UsageError: a setting is wrong, or a target is none of these.
+        UsageError: an option is wrong, or a target is none of these.
     """
-    from tclint.config.settings import Settings as SettingsClass
+    from tclint.config.keywords import session_settings
+    from tclint.core.errors import UsageError
     from tclint.engine.check import check as run
 
-    return run(targets, settings or SettingsClass())
+    if settings is not None and options:
+        raise UsageError(f"Give settings or options, not both: Settings(...) holds {', '.join(options)} too.")
+    if inputs is not None:
+        from tclint.integrations.session import with_inputs
+
+        targets = with_inputs(targets, inputs)
+    return run(targets, settings or session_settings(options))
 
 
 def plan(report: Report, target: str) -> FixPlan:

@@ -61,7 +61,9 @@ def weights_of(plan: Any, name: str = "the plan") -> WeightPlan:
     if isinstance(weights, WeightPlan):
         return weights
     if weights is None:
-        raise UsageError(f"{printable(name)!r} pads no weights: none of its edits make a size of them larger.")
+        raise UsageError(
+            f"{printable(name)!r} pads no weights: none of its edits make a size of them larger."
+        )
     try:
         return WeightPlan.from_json(weights)
     except ValueError as error:

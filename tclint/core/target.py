@@ -44,21 +44,29 @@ def is_model_file(text: str) -> bool:
     return os.path.splitext(text)[1].lower() in _MODEL_FILES and os.path.isfile(text)
 
 
-def targets_of(given: Any) -> list[Any]:
+def is_path(given: Any) -> bool:
+    """Whether it names a target."""
+    return isinstance(given, str | bytes | os.PathLike)
+
+
+def targets_of(given: Any, traced: type[Any] | None = None) -> list[Any]:
     """One target, or several, as a list of texts and of what is no text: models and what builds them.
+
+    Args:
+        traced: the class of models that are traced already.
 
     Raises:
         UsageError: something is neither.
     """
     if not isinstance(given, str | bytes) and isinstance(given, Iterable) and not _is_model(given):
-        return [_target_of(one) for one in given]
-    return [_target_of(given)]
+        return [_target_of(one, traced) for one in given]
+    return [_target_of(given, traced)]
 
 
-def _target_of(given: Any) -> Any:
-    if isinstance(given, str | bytes | os.PathLike):
+def _target_of(given: Any, traced: type[Any] | None) -> Any:
+    if is_path(given):
         return os.fsdecode(given)
-    if _is_model(given) or callable(given):
+    if _is_model(given) or callable(given) or (traced is not None and isinstance(given, traced)):
         return given
     raise not_a_target(given)
 

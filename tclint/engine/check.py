@@ -25,6 +25,7 @@ from tclint.engine.run_cost import RunCost
 from tclint.engine.same_findings import joined, mark_worst_case, worst_of_sets
 from tclint.engine.spans import Spans
 from tclint.engine.suppressions import apply_suppressions
+from tclint.graph.ops import Graph
 from tclint.source.source_rule import SourceRule
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def check(
         targets: one, or several. 'path/file.py:callable' and 'package.module:callable' are built and traced;
             files and folders are read, never run. A model, or a callable that builds one, is traced in this
             process, without limits on time and memory, and never cached; a model stays as it is.
+            A graph is priced as it was traced.
         settings: None: the defaults.
         on_progress: called with one line about what is being done.
         contents: by absolute path, bytes that stand for source files on the disk.
@@ -85,7 +87,7 @@ def check(
     rules = selection.rules
     settings = _with_known_gpus(settings)
     RunCost.of(settings)
-    given = targets_of(targets)
+    given = targets_of(targets, Graph)
     # The same target twice is one entry: findings would only repeat.
     unique = list(dict.fromkeys(target for target in given if isinstance(target, str)))
     objects = list({id(target): target for target in given if not isinstance(target, str)}.values())

@@ -16,11 +16,12 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from tclint.config.keywords import session_settings
 from tclint.config.settings import Settings
 from tclint.engine.check import check, relative_path
 from tclint.engine.report import Report
 from tclint.integrations.captured_graphs import captured, fingerprint, first_line
-from tclint.integrations.session import print_report, session_settings, warn
+from tclint.integrations.session import print_report, warn
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.objects import Captured
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from torch import nn
 
+from tclint.config.keywords import session_settings
 from tclint.config.settings import Settings
 from tclint.engine.check import check
 from tclint.engine.report import Report
 from tclint.engine.script.frameworks import FrameworkSetting
-from tclint.integrations.session import print_report, session_settings, warn
+from tclint.integrations.session import print_report, warn
 from tclint.tracing.worker.objects import Captured
 from tclint.tracing.worker.targets import site_of
 

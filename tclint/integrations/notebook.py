@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from typing import Any
 
+from tclint.config.keywords import session_settings
 from tclint.config.settings import SETTINGS_BY_KEY
 from tclint.core.errors import TclintError, UsageError
 from tclint.core.markup import code, table, text
@@ -19,7 +20,6 @@ from tclint.cost.estimate import Estimate
 from tclint.engine.check import check
 from tclint.engine.report import Report
 from tclint.graph.ops import Graph
-from tclint.integrations.session import session_settings
 from tclint.report.formats import markdown
 from tclint.report.render import Style, render
 

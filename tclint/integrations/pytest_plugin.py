@@ -59,7 +59,8 @@ def check_ready(
     """Lint a model, and fail where it is less ready for Tensor Cores, or slower, than it may be.
 
     Args:
-        model: an nn.Module, which stays as it is; a callable that builds one; or 'path/file.py:callable'.
+        model: an nn.Module, which stays as it is; a callable that builds one; a graph of `tclint.trace`; or
+            'path/file.py:callable'.
         inputs: of the model's forward, a tensor or a tuple or dict of them; None: as for `tclint.check`.
         min_readiness: in percent of the step, on every GPU.
         max_step_time_us: in microseconds, on every GPU.
@@ -71,18 +72,17 @@ def check_ready(
         UsageError: a setting is wrong, or nothing is asked of the model.
     """
     __tracebackhide__ = True
+    from tclint.config.keywords import session_settings
     from tclint.core.errors import UsageError
     from tclint.core.units import percent_text, time_text
     from tclint.engine.check import check
-    from tclint.integrations.session import session_settings
+    from tclint.integrations.session import with_inputs
 
     if min_readiness is None and max_step_time_us is None:
         raise UsageError("assert_ready needs min_readiness=, max_step_time_us=, or both.")
-    gpus = settings.get("gpu")
-    options = {**settings, "gpu": [gpus]} if isinstance(gpus, str) else settings
     if inputs is not None:
-        model = _with_inputs(model, inputs)
-    report = check(model, session_settings(options))
+        model = with_inputs(model, inputs)
+    report = check(model, session_settings(settings))
     problems = [error.message for error in report.errors]
     for entry in report.entries:
         for gpu, metrics in entry.metrics.items():
@@ -99,23 +99,6 @@ def check_ready(
     if problems or not report.entries:
         raise AssertionError("\n".join([*problems, *_findings(report)]))
     return report
-
-
-def _with_inputs(model: Any, inputs: Any) -> Any:
-    """The model with inputs that were handed over as objects."""
-    from tclint.core.errors import UsageError
-    from tclint.tracing import object_names
-
-    if isinstance(model, str):
-        raise UsageError("inputs= goes with a model or a callable; of a named target, settings give them.")
-    from torch import nn
-
-    from tclint.tracing.worker.objects import Captured
-    from tclint.tracing.worker.targets import site_of
-
-    name = next(iter(object_names([model])))
-    given = inputs if isinstance(inputs, (tuple, dict)) else (inputs,)
-    return Captured(model, given, name, site_of(type(model) if isinstance(model, nn.Module) else model))
 
 
 def _findings(report: Report) -> list[str]:

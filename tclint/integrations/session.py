@@ -1,46 +1,42 @@
-"""What the integrations share: settings of a session, its report on standard error, and what went wrong."""
+"""What the integrations share: inputs as objects, the report on standard error, and what went wrong."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from tclint.config.pyproject import find_config, load_config, with_flags
-from tclint.config.settings import SETTINGS_BY_KEY, Settings
-from tclint.core.errors import UsageError, closest
+from tclint.core.errors import UsageError
 from tclint.core.terminal import report_width, wants_colour
 from tclint.engine.report import Report
 from tclint.report.render import Style, render
 
 
-def session_settings(options: Mapping[str, Any], stated: Mapping[str, Any] | None = None) -> Settings:
-    """Options over what the nearest pyproject.toml says.
-
-    Args:
-        options: by the keys of `[tool.tclint]`, as {"gpu": ["h100"], "batch": 32}; with underscores, too.
-        stated: by field of Settings, what the run itself says; it holds where neither names another.
+def with_inputs(model: Any, inputs: Any) -> Any:
+    """A model, or what a callable builds, with inputs that were handed over as objects.
 
     Raises:
-        UsageError: there is no such option, or its value is wrong.
+        UsageError: it is none of these.
     """
-    file = find_config(Path.cwd())
-    settings = load_config(file) if file is not None else Settings()
-    given: dict[str, Any] = {}
-    for key, value in options.items():
-        setting = SETTINGS_BY_KEY.get(key.replace("_", "-"))
-        if setting is None:
-            raise UsageError(f"There is no option {key!r}.{closest(key, list(SETTINGS_BY_KEY))}")
-        try:
-            given[setting.field] = setting.kind.parse(value)
-        except ValueError as error:
-            raise UsageError(f"The option {key!r} {error}.") from None
-    settings = with_flags(settings, given)
-    rest = {name: value for name, value in (stated or {}).items() if name not in settings.explicit}
-    return replace(settings, **rest)
+    from torch import nn
+
+    from tclint.core.target import is_path
+    from tclint.graph.ops import Graph
+    from tclint.tracing import object_names
+    from tclint.tracing.worker.objects import Captured
+    from tclint.tracing.worker.targets import site_of
+
+    if is_path(model):
+        raise UsageError(
+            "inputs= goes with a model or a callable; of a named target, input= gives their shapes."
+        )
+    if isinstance(model, Graph):
+        raise UsageError("A graph has its inputs already: give inputs= to tclint.trace.")
+    if not (isinstance(model, nn.Module) or callable(model)):
+        raise UsageError("inputs= goes with one model, or one callable that builds one.")
+    name = next(iter(object_names([model])))
+    given = inputs if isinstance(inputs, (tuple, dict)) else (inputs,)
+    return Captured(model, given, name, site_of(type(model) if isinstance(model, nn.Module) else model))
 
 
 def print_report(report: Report, end: str = "") -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tclint.config.settings import Settings
+from tclint.core.errors import TargetError, UsageError
 from tclint.graph.ops import Graph
 from tclint.tracing.worker.client import TraceResult
 from tclint.tracing.worker.client import trace_runs as _trace_runs
@@ -14,15 +15,29 @@ from tclint.tracing.worker.client import trace_targets as _trace_targets
 __all__ = ["TraceResult", "object_names", "trace_callable", "trace_objects", "trace_runs", "trace_targets"]
 
 
-def trace_callable(given: Any, inputs: Any = None, kwargs: Mapping[str, Any] | None = None) -> Graph:
+def trace_callable(
+    given: Any, inputs: Any = None, kwargs: Mapping[str, Any] | None = None, settings: Settings | None = None
+) -> Graph:
     """Trace a model, or what a callable builds; see `tclint.trace`.
 
     Raises:
         TargetError: the model could not be built or traced.
+        UsageError: the settings name several sets of inputs.
     """
     from tclint.tracing.worker.objects import trace_given
 
-    return trace_given(given, inputs, kwargs)
+    if settings is not None:
+        settings = settings.in_phase()
+        stated = settings.inputs or settings.input_sets or settings.arguments or settings.batch
+        if inputs is None and not kwargs and (stated or settings.phase != "none"):
+            [name] = object_names([given])
+            results = list(trace_objects({name: given}, settings))
+            if len(results) > 1:
+                raise UsageError("A graph is of one set of inputs; trace each with its input=.")
+            if results[0].graph is None:
+                raise results[0].error or TargetError(f"{name} was not traced.")
+            return results[0].graph
+    return trace_given(given, inputs, kwargs, evaluate=settings is not None and settings.mode == "infer")
 
 
 def trace_objects(

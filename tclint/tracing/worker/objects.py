@@ -55,18 +55,23 @@ from tclint.tracing.worker.targets import (
 _TORCH_FOLDER = os.path.join(os.path.dirname(torch.__file__), "")
 
 
-def trace_given(given: Any, inputs: Any = None, kwargs: Mapping[str, Any] | None = None) -> Graph:
+def trace_given(
+    given: Any, inputs: Any = None, kwargs: Mapping[str, Any] | None = None, *, evaluate: bool = False
+) -> Graph:
     """See `tclint.trace`."""
 
     def trace(keep: Keep) -> Graph:
-        return _trace(_Given.of(given), inputs, kwargs, keep)
+        return _trace(_Given.of(given), inputs, kwargs, keep, evaluate=evaluate)
 
     return _own_nodes(apart(trace, name_of(given), Settings().timeout_s, _model_in(given)), given)
 
 
-def _trace(target: _Given, inputs: Any, kwargs: Mapping[str, Any] | None, keep: Keep) -> Graph:
+def _trace(
+    target: _Given, inputs: Any, kwargs: Mapping[str, Any] | None, keep: Keep, *, evaluate: bool
+) -> Graph:
     started = time.perf_counter()
     with target.built(keep, inputs, kwargs) as (model, returned, assumed):
+        put_into_mode(model, TraceOptions(evaluate=evaluate), target.sites)
         if inputs is not None:
             chosen = given_inputs(inputs, "inputs")
         elif kwargs:
@@ -89,6 +94,9 @@ def _trace(target: _Given, inputs: Any, kwargs: Mapping[str, Any] | None, keep: 
 
 def trace_object(name: str, given: Any, settings: Settings) -> Iterator[TraceResult]:
     """One of `tclint.tracing.trace_objects`, under the name that it has in the report."""
+    if isinstance(given, Graph):
+        yield TraceResult(name, given)
+        return
     options = TraceOptions(
         inputs=parse_inputs(settings.inputs),
         input_sets=tuple((text, parse_input_set(text)) for text in settings.input_sets),
@@ -242,6 +250,8 @@ def name_of(given: Any) -> str:
     """What messages and reports call a module, by its class, or a callable: 'Net', 'build_model'."""
     if isinstance(given, Captured):
         return given.name
+    if isinstance(given, Graph):
+        return str(given.metadata.get("model") or "model")
     given = unwrapped(given)
     if is_model(given):
         return class_name(given)
