@@ -17,10 +17,17 @@ from tclint.source.facts.scaling import Scaling
 from tclint.source.facts.values import Values
 from tclint.source.names.frameworks import Names, names
 from tclint.source.names.neighbours import Neighbours
-from tclint.source.names.project import Project
+from tclint.source.names.project import Project, parsed_bytes
 from tclint.source.names.queries import bound, makers
 from tclint.source.names.requirements import may_run
 from tclint.source.names.resolve import Resolver
+from tclint.source.run.facts import Facts
+from tclint.source.run.files import File
+from tclint.source.run.library import library
+from tclint.source.run.program import Program as Program_
+from tclint.source.run.programs import run as run_program
+from tclint.source.run.project import ProjectFiles
+from tclint.source.run.record import Event
 from tclint.source.syntax.parse import Parsed
 from tclint.source.syntax.positions import Span
 from tclint.source.syntax.tables import CallEvent, Expression, Function, Name, Tables, dotted, method_of
@@ -63,6 +70,36 @@ class SourceContext:
         if other is None or not other.resolver.assignments(other.tables.module, name):
             return None
         return other.resolver, other.tables.module
+
+    @cached_property
+    def run(self) -> Program_:
+        """The program that starts in this file, run with abstract values."""
+        files = ProjectFiles(self._parse)
+        file = File(self.path, self.tables, self.spans, self.lines)
+        files.keep(self.path, file)
+        record = run_program(file, files)
+        return Program_(file, record, Facts(record, library()), files.read)
+
+    def _parse(self, path: str, data: bytes) -> Parsed | None:
+        return parsed_bytes(data, self.settings.cache)
+
+    def at(self, event: Event) -> Location:
+        """Where this file says what an event does."""
+        place = self.run.place_of(event)
+        return self.location(place.node_id if place is not None else self.tables.module.node_id)
+
+    def code(self, event: Event, limit: int = 80) -> str:
+        """The code of an event on one line."""
+        span = event.place.file.spans()[event.place.node_id]
+        return excerpt_of(event.place.file.lines(), span, limit)
+
+    def also(self, event: Event, message: str) -> Related:
+        """An event that a finding rests on; where it stands in another file that is shown."""
+        place = event.place
+        if place.file.is_library:
+            return Related(self.at(event), message)
+        span = place.file.spans()[place.node_id]
+        return Related(Location(place.file.path, *span), message)
 
     @cached_property
     def amp(self) -> Amp:
@@ -240,11 +277,15 @@ class SourceContext:
 
     def excerpt(self, node_id: int, limit: int = 80) -> str:
         """The code of a node id on one line, shortened to `limit` characters."""
-        span = self.spans()[node_id]
-        lines = self.lines()[span.line - 1 : span.end_line]
-        if not lines:
-            return ""
-        lines[-1] = lines[-1][: span.end_column - 1]
-        lines[0] = lines[0][span.column - 1 :]
-        code = " ".join(line.strip() for line in lines)
-        return code if len(code) <= limit else code[: limit - 1] + "…"
+        return excerpt_of(self.lines(), self.spans()[node_id], limit)
+
+
+def excerpt_of(all_lines: list[str], span: Span, limit: int = 80) -> str:
+    """The code of a span on one line, shortened to `limit` characters."""
+    lines = all_lines[span.line - 1 : span.end_line]
+    if not lines:
+        return ""
+    lines[-1] = lines[-1][: span.end_column - 1]
+    lines[0] = lines[0][span.column - 1 :]
+    code = " ".join(line.strip() for line in lines)
+    return code if len(code) <= limit else code[: limit - 1] + "…"

@@ -136,6 +136,11 @@ def _parsed(path: str, holding: tuple[bytes, ...], cached: bool) -> Parsed | Non
     return _parse(data, cached)
 
 
+def parsed_bytes(data: bytes, cached: bool) -> Parsed | None:
+    """What was parsed of a file's bytes; None where they are not Python."""
+    return _parse(data, cached)
+
+
 @lru_cache(maxsize=64)
 def _parse(data: bytes, cached: bool) -> Parsed | None:
     from tclint.source.syntax.cache import TablesCache

@@ -1,0 +1,310 @@
+"""Lists, tuples, dicts and what iterates over them; attributes and tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tclint.source.run.core import Core
+from tclint.source.run.values import (
+    ClassValue,
+    Constant,
+    FunctionValue,
+    ModuleValue,
+    Symbol,
+    Thing,
+    Union,
+    Value,
+    either,
+    options_of,
+)
+
+SEQUENCES = frozenset({"list", "tuple", "set"})
+_MOST_ITEMS = 24
+"""Of a list whose items are told apart."""
+
+
+class Containers(Core):
+    """What things hold."""
+
+    # -- containers
+
+    def container(self, kind: str, items: Iterable[Value] | None = (), rest: Value | None = None) -> Thing:
+        """A list, tuple, set or dict.
+
+        Args:
+            items: what it holds, in order; None where only `rest` is known: one of them.
+        """
+        made = Thing(kind, kind)
+        if items is not None:
+            kept = list(items)
+            if len(kept) > _MOST_ITEMS:
+                rest = either(*kept)
+            else:
+                for position, item in enumerate(kept):
+                    made.fields["item", position] = item
+                made.fields["[]"] = Constant(len(kept))
+        if rest is not None:
+            made.fields["[*]"] = rest
+        return made
+
+    def is_sequence(self, value: Value) -> bool:
+        return isinstance(value, Thing) and value.kind in SEQUENCES
+
+    def exact_items(self, value: Value) -> list[Value] | None:
+        """The items of a list or tuple whose length is known, or the keys of such a dict; None for others."""
+        if isinstance(value, Thing) and value.kind in SEQUENCES:
+            length = value.fields.get("[]")
+            if isinstance(length, Constant) and "[*]" not in value.fields:
+                return [value.fields["item", position] for position in range(length.value)]  # type: ignore[call-overload]
+        if isinstance(value, Thing) and value.kind == "dict" and "[*]" not in value.fields:
+            return [Constant(key[1]) for key in value.fields if isinstance(key, tuple)]
+        if isinstance(value, Constant) and isinstance(value.value, str) and len(value.value) <= 1:
+            return [Constant(letter) for letter in value.value]
+        return None
+
+    def values_in(self, value: Value) -> list[Value]:
+        """All that a container is known to hold."""
+        if not isinstance(value, Thing):
+            return []
+        return [item for key, item in value.fields.items() if key == "[*]" or isinstance(key, tuple)]
+
+    def concatenated(self, left: Value, right: Value) -> Value:
+        one, other = self.exact_items(left), self.exact_items(right)
+        if one is not None and other is not None:
+            return self.container("list", [*one, *other])
+        return self.container("list", None, either(*self.values_in(left), *self.values_in(right), self.unknown()))
+
+    def add_items(self, value: Thing, items: Iterable[Value]) -> None:
+        """`list.append`, `list.extend`: in a loop, one more of what is there already."""
+        length = value.fields.get("[]")
+        for item in items:
+            known = isinstance(length, Constant) and "[*]" not in value.fields and not self.loops
+            if known and length.value < _MOST_ITEMS:  # type: ignore[union-attr,operator]
+                self.store.write(value.fields, ("item", length.value), item)  # type: ignore[union-attr]
+                length = Constant(length.value + 1)  # type: ignore[union-attr,operator]
+                self.store.write(value.fields, "[]", length)
+            else:
+                before = value.fields.get("[*]")
+                self.store.write(value.fields, "[*]", item if before is None else either(before, item))
+
+    def update(self, value: Thing, other: Value) -> None:
+        """`dict.update`."""
+        if isinstance(other, Thing) and other.kind == "dict":
+            for key, item in list(other.fields.items()):
+                self.store.write(value.fields, key, item)
+        else:
+            before = value.fields.get("[*]")
+            rest = self.unknown()
+            self.store.write(value.fields, "[*]", rest if before is None else either(before, rest))
+
+    def holds(self, value: Value, item: Value) -> bool | None:
+        """Whether a container holds a constant; None where that is not known."""
+        if not isinstance(item, Constant) or not isinstance(value, Thing):
+            return None
+        exact = self.exact_items(value)
+        if exact is None or not all(isinstance(other, Constant) for other in exact):
+            return None
+        return item in exact
+
+    def item(self, value: Value, key: Value) -> Value:
+        """`value[key]`."""
+        if isinstance(value, Thing):
+            if value.kind in SEQUENCES or value.kind == "dict":
+                return self._item_of_container(value, key)
+            if value.kind == "tensor":
+                if self.is_mask(key):
+                    self.wait("mask", key)
+                return self.tensor("op", "[]", value, {"0": key})
+            if value.kind == "module":
+                items = self.values_in(value)
+                exact = value.fields.get(("item", key.value)) if isinstance(key, Constant) else None
+                return exact or (either(*items) if items else self.unknown())
+            if isinstance(key, Constant):
+                found = value.fields.get(("item", key.value))
+                if found is not None:
+                    return self.refine(found)
+            if value.cls is not None:
+                method = value.cls.find("__getitem__")
+                if method is not None:
+                    return self.call_value(self.bind(method, value), [key], {})
+        if isinstance(value, Symbol):
+            if isinstance(key, Constant):
+                return self.operate("[]", (value, key), f"{value.name}[{key.value!r}]")
+            return self.operate("[]", (value, key))
+        if isinstance(value, Constant) and isinstance(key, Constant):
+            try:
+                return Constant(value.value[key.value])  # type: ignore[index]
+            except (TypeError, LookupError):
+                return self.unknown()
+        return self.operate("[]", (value, key))
+
+    def _item_of_container(self, value: Thing, key: Value) -> Value:
+        found: list[Value] = []
+        for option, _ in options_of(key):
+            if isinstance(option, Constant):
+                wanted = option.value
+                length = value.fields.get("[]")
+                if isinstance(wanted, int) and wanted < 0 and isinstance(length, Constant):
+                    wanted += length.value  # type: ignore[operator]
+                exact = value.fields.get(("item", wanted))
+                if exact is not None:
+                    found.append(exact)
+                    continue
+                rest = value.fields.get("[*]")
+                found.append(rest if rest is not None else self.operate("[]", (value, option)))
+            elif isinstance(option, Thing) and option.operation and option.operation[0] == "slice":
+                held = self.values_in(value)
+                found.append(self.container("list", None, either(*held)) if held else self.container("list"))
+            else:
+                held = self.values_in(value)
+                found.append(either(*held) if held else self.operate("[]", (value, option)))
+        return self.refine(either(*found))
+
+    def set_item(self, value: Value, key: Value, item: Value) -> None:
+        """`value[key] = item`."""
+        for option, _ in options_of(value):
+            if isinstance(option, Thing):
+                if option.kind == "tensor":
+                    self.tensor("op", "[]=", option, {"0": key, "value": item})
+                    continue
+                if isinstance(key, Constant) and not isinstance(value, Union):
+                    self.store.write(option.fields, ("item", key.value), item)
+                else:
+                    before = option.fields.get("[*]")
+                    self.store.write(option.fields, "[*]", item if before is None else either(before, item))
+            elif isinstance(option, Symbol):
+                name = f"{option.name}[{key.value!r}]" if isinstance(key, Constant) else f"{option.name}[?]"
+                self.happen("set", name, option, {"value": item})
+
+    def element(self, value: Value) -> Value:
+        """What one round of a loop over a value gets."""
+        if isinstance(value, Union):
+            return either(*(self.element(option) for option, _ in value.options))
+        if not isinstance(value, Thing):
+            return self.unknown("item") if not isinstance(value, Symbol) else self.operate("each", (value,))
+        if value.kind in SEQUENCES or value.kind == "module":
+            held = [item for item in self.values_in(value)]
+            return either(*held) if held else self.unknown("item")
+        if value.kind == "dict":
+            keys = [Constant(key[1]) for key in value.fields if isinstance(key, tuple)]
+            return either(*keys, *([self.unknown("key")] if "[*]" in value.fields or not keys else []))
+        return self.element_of_thing(value)
+
+    def unpacked(self, value: Value, count: int) -> list[Value]:
+        """The parts of `a, b = value`."""
+        if isinstance(value, Union):
+            several = [self.unpacked(option, count) for option, _ in value.options]
+            return [either(*parts) for parts in zip(*several, strict=True)]
+        exact = self.exact_items(value)
+        if exact is not None and len(exact) == count:
+            return exact
+        if isinstance(value, Thing) and value.kind in SEQUENCES and "[*]" in value.fields:
+            return [value.fields["[*]"]] * count
+        return [self.item(value, Constant(position)) for position in range(count)]
+
+    # -- attributes
+
+    def attribute(self, value: Value, name: str) -> Value:
+        """`value.name`."""
+        if isinstance(value, Thing):
+            return self._attribute_of_thing(value, name)
+        if isinstance(value, Union):
+            known = [option for option in value.options if option.value != Constant(None)]
+            if len(known) == 1:
+                return self.attribute(known[0].value, name)
+            return self.each(value, lambda inner: self.attribute(inner, name))
+        if isinstance(value, Symbol):
+            return self.symbol(f"{value.name}.{name}")
+        if isinstance(value, ModuleValue):
+            return self.global_of(value, name)
+        if isinstance(value, ClassValue):
+            found = value.find(name)
+            if found is not None:
+                return self._of_class(found, value)
+            for base in value.library_bases():
+                return self.symbol(f"{base.name}.{name}")
+            return self.unknown(name)
+        return self.operate(".", (value, Constant(name)), name)
+
+    def _of_class(self, found: Value, owner: ClassValue) -> Value:
+        if isinstance(found, Thing) and found.kind == "staticmethod":
+            return found.fields["function"]
+        if isinstance(found, Thing) and found.kind == "classmethod":
+            function = found.fields["function"]
+            return function.bound_to(owner) if isinstance(function, FunctionValue) else function
+        return found
+
+    def bind(self, found: Value, receiver: Value) -> Value:
+        """A class's attribute as its object has it."""
+        if isinstance(found, FunctionValue):
+            return found if found.owner is None else found.bound_to(receiver)
+        if isinstance(found, Thing):
+            function = found.fields.get("function")
+            if found.kind == "staticmethod" and function is not None:
+                return function
+            if found.kind == "classmethod" and isinstance(function, FunctionValue):
+                return function.bound_to(receiver)
+            if found.kind == "property" and isinstance(function, FunctionValue):
+                return self.call_value(function.bound_to(receiver), [], {})
+            if found.kind == "contextmanager" and isinstance(function, FunctionValue):
+                made = Thing("contextmanager")
+                made.fields["function"] = function.bound_to(receiver) if function.owner else function
+                return made
+        return found
+
+    def _attribute_of_thing(self, value: Thing, name: str) -> Value:
+        found = value.fields.get(name)
+        if found is not None:
+            return self.refine(found)
+        if value.cls is not None:
+            inherited = value.cls.find(name)
+            if inherited is not None:
+                return self.bind(inherited, value)
+        if value.kind == "tensor":
+            return self.attribute_of_tensor(value, name)
+        if value.kind == "super":
+            return self.attribute_of_super(value, name)
+        if value.kind and self.library.method(value.kind, name) is not None:
+            return self.operate(".", (value, Constant(name)), name)
+        return self.operate(".", (value, Constant(name)), f"{value.name}.{name}" if value.name else name)
+
+    def set_attribute(self, value: Value, name: str, item: Value) -> None:
+        """`value.name = item`."""
+        several = isinstance(value, Union)
+        for option, _ in options_of(value):
+            if isinstance(option, Thing):
+                if option.kind == "tensor":
+                    self.happen("set", f".{name}", option, {"value": item})
+                before = option.fields.get(name)
+                written = either(before, item) if several and before is not None else item
+                self.store.write(option.fields, name, written)
+            elif isinstance(option, Symbol):
+                self.happen("set", self.library.canonical(f"{option.name}.{name}"), option, {"value": item})
+            elif isinstance(option, ModuleValue):
+                self.run_module(option.file)
+                assert option.file.frame is not None
+                self.store.write(option.file.frame.names, name, item)
+            elif isinstance(option, ClassValue):
+                self.store.write(option.namespace, name, item)
+            elif isinstance(option, FunctionValue):
+                self.happen("set", f".{name}", option, {"value": item})
+
+    def global_of(self, module: ModuleValue, name: str) -> Value:
+        """A variable of a file of the project."""
+        self.run_module(module.file)
+        frame = module.file.frame
+        assert frame is not None
+        found = frame.names.get(name)
+        if found is not None:
+            return self.refine(found)
+        if name in module.file.imports(module.file.tables.module):
+            items = module.file.imports(module.file.tables.module)[name]
+            return either(*dict.fromkeys(self.import_(module.file, item.qualified) for item in items))
+        inner = self.project.module(module.file, f".{name}" if module.file.path.endswith("__init__.py") else "")
+        if inner is not None:
+            return ModuleValue(inner)
+        starred = self._starred(frame, name)
+        if starred is not None:
+            return starred
+        found = frame.names[name] = self.unknown(name)
+        return found

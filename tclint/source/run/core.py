@@ -1,0 +1,169 @@
+"""The state of a run, and how branches of it are run and joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from tclint.source.run.conditions import exclude, refined
+from tclint.source.run.files import File
+from tclint.source.run.library import Library
+from tclint.source.run.record import Event, Place, Record, Region, Round
+from tclint.source.run.store import Store
+from tclint.source.run.values import (
+    Atom,
+    Constant,
+    Frame,
+    Option,
+    Path,
+    Symbol,
+    Thing,
+    Union,
+    Value,
+    join,
+    options_of,
+)
+from tclint.source.syntax.tables import Call
+
+MOST_EVENTS = 30_000
+DEEPEST = 40
+
+
+class Project(Protocol):
+    """Where files of the project are found."""
+
+    def module(self, importer: File, name: str) -> File | None:
+        """The file that a module name means where `importer` imports it; None: not one of the project."""
+        ...
+
+
+class Core:
+    """What every part of the interpreter works on."""
+
+    def __init__(self, project: Project, library: Library) -> None:
+        self.project = project
+        self.library = library
+        self.record = Record()
+        self.store = Store()
+        self.frame: Frame = None  # type: ignore[assignment]  # set when a file is entered
+        self.path: Path = ()
+        self.loops: tuple[Round, ...] = ()
+        self.regions: tuple[Region, ...] = ()
+        self.stack: tuple[Place, ...] = ()
+        self.node_id = 0
+        """Of what runs, where an operation has none of its own."""
+        self.ran: set[tuple[str, int]] = set()
+        """Functions that have run: (path, index)."""
+        self._operations: dict[tuple[str, tuple[Value, ...]], Thing] = {}
+        self._entry_path = 0
+
+    # -- events
+
+    @property
+    def here(self) -> Place:
+        return Place(self.frame.file, self.frame.function, self.node_id)
+
+    def happen(
+        self,
+        kind: str,
+        name: str,
+        subject: Value | None,
+        arguments: dict[str, Value],
+        call: Call | None = None,
+    ) -> Event:
+        """Note something that the program does here."""
+        node_id = call.node_id if call is not None else self.node_id
+        event = Event(
+            kind,
+            name,
+            subject,
+            arguments,
+            Place(self.frame.file, self.frame.function, node_id),
+            self.stack,
+            self.path,
+            self.loops,
+            self.regions,
+            len(self.record.events),
+            call,
+        )
+        self.record.events.append(event)
+        return event
+
+    @property
+    def exhausted(self) -> bool:
+        return len(self.record.events) >= MOST_EVENTS
+
+    # -- values
+
+    def unknown(self, name: str = "", made: Event | None = None) -> Thing:
+        return Thing("", name, made)
+
+    def operate(self, operator: str, operands: tuple[Value, ...], name: str = "") -> Thing:
+        """What an operation gives of values that are not known: the same for the same ones."""
+        key = (operator, operands)
+        found = self._operations.get(key)
+        if found is None:
+            found = self._operations[key] = Thing("", name, operation=(operator, operands))
+        return found
+
+    def refine(self, value: Value) -> Value:
+        """A value where the run stands."""
+        return refined(value, self.path) if isinstance(value, Union) else value
+
+    # -- branches
+
+    def alternatives(self, ways: list[tuple[Path, Callable[[], Value]]]) -> Value:
+        """Run each of several ways from the same state, under its tests, and join what comes out."""
+        possible = [(guard, way) for guard, way in ways if not exclude(guard, self.path)]
+        if not possible:
+            possible = ways[:1]
+        if len(possible) == 1:
+            guard, way = possible[0]
+            before = self.path
+            self.path = (*before, *guard)
+            try:
+                return way()
+            finally:
+                self.path = before
+        results: list[Option] = []
+        branches = []
+        before = self.path
+        for guard, way in possible:
+            mark = self.store.start()
+            self.path = (*before, *guard)
+            try:
+                results.append(Option(way(), guard))
+            finally:
+                self.path = before
+                branches.append((self.store.undo(mark), guard))
+        self.store.merge(branches)
+        return join(results)
+
+    def each(self, value: Value, ask: Callable[[Value], Value]) -> Value:
+        """What comes out for every alternative of a value."""
+        if not isinstance(value, Union):
+            return ask(value)
+        options = [option for option in value.options if not exclude(option.guard, self.path)] or value.options
+        # Beside something that is known, something else adds nothing but that.
+        ways = []
+        for option in options:
+            guard = option.guard or _choice(value, option)
+            ways.append((guard, lambda inner=option.value: ask(inner)))
+        return self.alternatives(ways)  # type: ignore[arg-type]
+
+    # -- small questions
+
+    def text_of(self, value: Value | None) -> str | None:
+        """The one string that a value is."""
+        return value.value if isinstance(value, Constant) and isinstance(value.value, str) else None
+
+    def symbols(self, value: Value | None) -> list[str]:
+        """Names of libraries that a value can be."""
+        if value is None:
+            return []
+        return [option.name for option, _ in options_of(value) if isinstance(option, Symbol)]
+
+
+def _choice(union: Union, option: Option) -> Path:
+    """That a union is one of its options: nothing else can be told of it where no test chooses."""
+    return (Atom("is", union, option.value, True),)

@@ -1,0 +1,283 @@
+"""What follows from a record: where tensors come from, what scales them, and what unknown things are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from tclint.source.run.library import Library
+from tclint.source.run.record import Event, Loop, Record
+from tclint.source.run.values import (
+    Constant,
+    Symbol,
+    Thing,
+    Value,
+    options_of,
+)
+
+_SAME_SCALE = frozenset({"op", "scale"})
+_HELD = frozenset({"list", "tuple", "dict", "set", "parameters", "iterator", "enumerate", "zip", "progress"})
+_PROTOCOLS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("scaler", frozenset({"scale", "step"})),
+    ("scaler", frozenset({"scale", "update"})),
+    ("scaler", frozenset({"unscale_"})),
+    ("optimizer", frozenset({"step", "zero_grad"})),
+    ("module", frozenset({"()", "parameters"})),
+    ("module", frozenset({"()", "train"})),
+    ("module", frozenset({"()", "eval"})),
+    ("module", frozenset({"()", "zero_grad"})),
+    ("module", frozenset({"()", "cuda"})),
+)
+"""(kind, methods that are called on it): what is done with a thing says what it is. '()' is a call of it."""
+
+
+class Facts:
+    """Answers about one record; what unknown things are is settled when it is made."""
+
+    def __init__(self, record: Record, library: Library) -> None:
+        self.record = record
+        self.library = library
+        self._scaled: dict[Value, tuple[Thing, ...]] = {}
+        self._made: dict[Value, tuple[Event, ...]] = {}
+        self._settle()
+
+    # -- what unknown things are
+
+    def _settle(self) -> None:
+        """Give unknown things the kind that the program's use of them shows, and their events their names."""
+        uses: dict[Thing, set[str]] = {}
+        for event in self.record.events:
+            for subject in self.things(event.subject):
+                if subject.is_unknown:
+                    uses.setdefault(subject, set()).add(event.name[1:] if event.name[:1] == "." else "()")
+            if event.kind in ("scaler_step", "unscale"):
+                for optimizer in self.things(event.arguments.get("optimizer")):
+                    if optimizer.is_unknown:
+                        uses.setdefault(optimizer, set()).update(("step", "zero_grad"))
+        for thing, used in uses.items():
+            for kind, needed in _PROTOCOLS:
+                if needed <= used:
+                    thing.kind = kind
+                    thing.fields["@inferred"] = Constant(True)
+                    break
+        changed = False
+        for event in self.record.events:
+            if event.kind == "call" and event.subject is not None:
+                for subject in self.things(event.subject):
+                    changed |= self._rename(event, subject)
+            self._step_through_scaler(event)
+        self.record.reindex()
+        if changed:
+            # What is stepped through a scaler that has just been recognised is an optimizer.
+            for event in self.record.of("scaler_step", "unscale"):
+                for optimizer in self.things(event.arguments.get("optimizer")):
+                    if optimizer.is_unknown:
+                        optimizer.kind = "optimizer"
+                        optimizer.fields["@inferred"] = Constant(True)
+
+    def _step_through_scaler(self, event: Event) -> None:
+        """`optimizer.step()` of an optimizer that a framework has wrapped steps through its scaler."""
+        scaler = event.changed.get("@scaler")
+        if event.kind == "step" and scaler is not None and event.subject is not None:
+            event.kind = "scaler_step"
+            event.arguments = {"optimizer": event.subject}
+            event.subject = scaler
+
+    def _rename(self, event: Event, subject: Thing) -> bool:
+        if "@inferred" not in subject.fields:
+            return False
+        name = event.name[1:] if event.name[:1] == "." else "()"
+        spec = self.library.method(subject.kind, name)
+        if spec is None:
+            return False
+        event.kind = spec.event or event.kind
+        renamed = {}
+        for key, value in event.arguments.items():
+            position = int(key) if key.isdigit() else -1
+            renamed[spec.parameters[position] if 0 <= position < len(spec.parameters) else key] = value
+        event.arguments = renamed
+        return True
+
+    # -- values
+
+    def things(self, value: Value | None) -> Iterator[Thing]:
+        """The things that a value can be."""
+        for option, _ in options_of(value) if value is not None else ():
+            if isinstance(option, Thing):
+                yield option
+
+    def kinds(self, value: Value | None, kind: str) -> list[Thing]:
+        """The things of a kind that a value can be."""
+        return [thing for thing in self.things(value) if thing.kind == kind]
+
+    def held(self, value: Value | None, depth: int = 4) -> Iterator[Thing]:
+        """The things that a value can be or hold."""
+        for thing in self.things(value):
+            yield thing
+            if depth and thing.kind in _HELD:
+                for key, item in thing.fields.items():
+                    if isinstance(key, tuple) or key in ("[*]", "over", "element"):
+                        yield from self.held(item, depth - 1)
+
+    def made_by(self, value: Value | None) -> tuple[Event, ...]:
+        """The events that a value comes from, the latest first: operations, calls and forwards."""
+        if value is None:
+            return ()
+        found = self._made.get(value)
+        if found is None:
+            found = self._made[value] = tuple(self._walk(value))
+        return found
+
+    def _walk(self, value: Value) -> Iterator[Event]:
+        seen: set[Value] = set()
+        pending: list[Value] = [value]
+        while pending:
+            item = pending.pop()
+            if item in seen:
+                continue
+            seen.add(item)
+            for thing in self.held(item):
+                seen.add(thing)
+                if thing.operation is not None:
+                    pending.extend(thing.operation[1])
+                if thing.made is not None:
+                    event = thing.made
+                    yield event
+                    pending.extend(event.inputs)
+
+    def scalers_of(self, value: Value | None) -> tuple[Thing, ...]:
+        """The scalers by which a loss may be multiplied."""
+        if value is None:
+            return ()
+        found = self._scaled.get(value)
+        if found is None:
+            self._scaled[value] = ()
+            found = self._scaled[value] = tuple(dict.fromkeys(self._scalers(value)))
+        return found
+
+    def _scalers(self, value: Value) -> Iterator[Thing]:
+        seen: set[Value] = set()
+        pending: list[Value] = [value]
+        while pending:
+            item = pending.pop()
+            if item in seen:
+                continue
+            seen.add(item)
+            for thing in self.held(item):
+                if thing.operation is not None and thing.operation[0] != "()":
+                    pending.extend(thing.operation[1])
+                event = thing.made
+                if event is None:
+                    continue
+                if event.kind == "scale":
+                    yield from self.things(event.subject)
+                elif event.kind in _SAME_SCALE:
+                    pending.extend(event.inputs)
+
+    # -- gradients
+
+    def loss_of(self, event: Event) -> Value | None:
+        """What a backward event differentiates."""
+        if event.name == ".backward":
+            subject = event.subject
+            given = event.arguments.get("gradient")
+            if given is not None and not any(thing.kind == "tensor" for thing in self.things(subject)):
+                return given
+            return subject
+        return event.first
+
+    def parameters_of(self, value: Value | None) -> frozenset[Thing]:
+        """The modules (or unknown things) whose parameters a value holds, parameters themselves included."""
+        found: set[Thing] = set()
+        for thing in self.held(value):
+            owner = thing.fields.get("@parameter of") if thing.kind == "tensor" else None
+            over = thing.fields.get("over") if thing.kind == "parameters" else owner
+            if over is not None:
+                found.update(self.things(over))
+            elif thing.kind == "optimizer":
+                found.update(self.parameters_of(thing.fields.get("params")))
+        return frozenset(found)
+
+    def modules_of(self, value: Value | None) -> frozenset[Thing]:
+        """The modules that a value was computed with."""
+        return frozenset(
+            thing
+            for event in self.made_by(value)
+            if event.kind in ("forward", "call") and event.subject is not None and event.name[:1] != "."
+            for thing in self.things(event.subject)
+        )
+
+    # -- autocast
+
+    def autocasts_of(self, value: Value | None) -> tuple[Thing, ...]:
+        """The autocast contexts under which something that leads to a value was computed."""
+        found: dict[Thing, None] = {}
+        for event in self.made_by(value):
+            if event.kind in ("forward", "op", "call", "scale"):
+                for context in self.autocasts_at(event):
+                    found[context] = None
+        return tuple(found)
+
+    def autocasts_at(self, event: Event) -> tuple[Thing, ...]:
+        """The autocast contexts that may hold where something happens: the innermost for its device."""
+        for region in reversed(event.regions):
+            found = self.kinds(region.context, "autocast")
+            if found:
+                return tuple(found)
+        return ()
+
+    def dtypes_of(self, context: Thing) -> frozenset[str]:
+        """The dtypes that an autocast context may choose, 'torch.float16'; empty where that is not known."""
+        dtype = context.fields.get("dtype")
+        if dtype is None or dtype == Constant(None):
+            device = self.devices_of_autocast(context)
+            if device == {"cuda"}:
+                return frozenset({"torch.float16"})
+            return frozenset({"torch.bfloat16"}) if device == {"cpu"} else frozenset()
+        return frozenset(option.name for option, _ in options_of(dtype) if isinstance(option, Symbol))
+
+    def devices_of_autocast(self, context: Thing) -> frozenset[str]:
+        if context.name.startswith("torch.cuda."):
+            return frozenset({"cuda"})
+        if context.name.startswith("torch.cpu."):
+            return frozenset({"cpu"})
+        return self.texts(context.fields.get("device_type"))
+
+    def is_on(self, thing: Thing) -> bool | None:
+        """Whether an autocast context or a scaler is enabled; None where that is decided at run time."""
+        enabled = thing.fields.get("enabled")
+        if enabled is None:
+            return True
+        known = {
+            bool(option.value) if isinstance(option, Constant) else None for option, _ in options_of(enabled)
+        }
+        return known.pop() if len(known) == 1 else None
+
+    def texts(self, value: Value | None) -> frozenset[str]:
+        """The strings that a value can be."""
+        return frozenset(
+            option.value
+            for option, _ in (options_of(value) if value is not None else ())
+            if isinstance(option, Constant) and isinstance(option.value, str)
+        )
+
+    # -- loops
+
+    @cached_property
+    def step_loops(self) -> dict[Loop, list[Event]]:
+        """Loops in whose rounds gradients are computed, with their backward events."""
+        found: dict[Loop, list[Event]] = {}
+        for event in self.record.of("backward"):
+            if event.loop is not None:
+                found.setdefault(event.loop, []).append(event)
+        return found
+
+
+def distinct(events: Iterable[Event]) -> Iterator[Event]:
+    """Events at different places: the second round of a loop repeats those of the first."""
+    seen: set[tuple[str, int]] = set()
+    for event in events:
+        at = (event.place.file.path, event.place.node_id)
+        if at not in seen:
+            seen.add(at)
+            yield event

@@ -1,0 +1,107 @@
+"""Programs: a file is run from its entry points, what nobody calls included."""
+
+from __future__ import annotations
+
+from tclint.source.run.files import File
+from tclint.source.run.library import Library, library
+from tclint.source.run.machine import Machine
+from tclint.source.run.project import ProjectFiles
+from tclint.source.run.record import Record
+from tclint.source.run.values import ClassValue, FunctionValue, Thing, Value
+from tclint.source.syntax.tables import (
+    Assignment,
+    Attribute,
+    Call,
+    CallEvent,
+    Expression,
+    Name,
+    Return,
+    dotted,
+    parts_of,
+)
+
+
+def run(file: File, project: ProjectFiles, tables: Library | None = None) -> Record:
+    """Run a file as a program, then all of it that the program does not reach."""
+    machine = Machine(project, tables or library())
+    machine.run_file(file)
+    _run_rest(machine, file)
+    return machine.record
+
+
+def _run_rest(machine: Machine, file: File) -> None:
+    """Functions that nobody calls, and classes that nobody makes an object of.
+
+    Those go first that nothing in the file names: what they call then runs with what they pass.
+    """
+    assert file.frame is not None
+    read = _names_read(file)
+    for named in (False, True):
+        for function in file.tables.functions:
+            if function.parent != 0 or function.kind not in ("function", "class"):
+                continue
+            if not named and function.name in read:
+                continue
+            value: Value | None = file.frame.names.get(function.name)
+            if isinstance(value, FunctionValue) and value.function is function:
+                _run_once(machine, value)
+            elif isinstance(value, Thing) and isinstance(inner := value.fields.get("function"), FunctionValue):
+                _run_once(machine, inner)
+            elif isinstance(value, ClassValue) and value.function is function:
+                _run_class(machine, file, value, read)
+
+
+def _run_once(machine: Machine, value: FunctionValue) -> None:
+    if (value.file.path, value.function.index) not in machine.ran:
+        machine.run_unknown(value)
+
+
+def _run_class(machine: Machine, file: File, value: ClassValue, read: frozenset[str]) -> None:
+    members = [
+        inner
+        for item in value.namespace.values()
+        for inner in [item.fields.get("function") if isinstance(item, Thing) else item]
+        if isinstance(inner, FunctionValue) and (file.path, inner.function.index) not in machine.ran
+    ]
+    if not members:
+        return
+    machine.frame = file.frame  # type: ignore[assignment]
+    machine.node_id = value.function.node_id
+    constructor = value.find("__init__")
+    if isinstance(constructor, FunctionValue):
+        made = Thing(machine.kind_of_class(value), value.function.name, cls=value)
+        machine.run_unknown(constructor.bound_to(made))
+    else:
+        call = Call(Name(value.function.name), (), value.function.node_id)
+        instance = machine.instantiate(value, [], {}, call)
+        assert isinstance(instance, Thing)
+        made = instance
+    for named in (False, True):
+        for item in members:
+            if named or item.function.name not in read:
+                machine.frame = file.frame  # type: ignore[assignment]
+                _run_once(machine, item.bound_to(made))
+
+
+def _names_read(file: File) -> frozenset[str]:
+    """Names and attributes that something in the file reads."""
+    found: set[str] = set()
+    for function in file.tables.functions:
+        for event in function.events:
+            pending: list[Expression] = []
+            if isinstance(event, CallEvent):
+                pending = [event.call.function, *(item.value for item in event.call.arguments)]
+            elif isinstance(event, Assignment | Return):
+                pending = [event.value]
+            while pending:
+                part = pending.pop()
+                if isinstance(part, Name):
+                    found.update(part.dotted.split("."))
+                elif isinstance(part, Attribute):
+                    found.add(part.name)
+                    pending.append(part.value)
+                elif not isinstance(part, Call):
+                    pending.extend(parts_of(part))
+        for base in function.bases:
+            found.update(dotted(base).split("."))
+    return frozenset(found)
