@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.scalers import gives_infinite_limit, names_of, scaler_evidence
 from tclint.source.run.facts import distinct
-from tclint.source.run.record import Event
+from tclint.source.run.values import Event
+from tclint.source.wording import gives_infinite_limit, names_of, scaler_evidence
 
 
 class ClipBeforeUnscale(SourceRule):
@@ -55,7 +55,7 @@ class ClipBeforeUnscale(SourceRule):
     triggers = ("clip_grad", "clamp", "adaptive_clip", ".grad")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        gradients, record = context.run.gradients, context.run.record
+        gradients, record = context.gradients, context.record
         for clip in distinct(gradients.clips()):
             backward = gradients.last_scaled(clip)
             if backward is None or gradients.knows_scale(clip) or gives_infinite_limit(clip):
@@ -70,7 +70,7 @@ class ClipBeforeUnscale(SourceRule):
 
     def _report(self, context: SourceContext, clip: Event, step: Event, backward: Event) -> Finding:
         what = "clipped" if clip.kind == "clip" else "changed"
-        scaler, optimizer = names_of(context, step)
+        scaler, optimizer = names_of(step)
         return self.finding(
             context.at(clip),
             f"Gradients are {what} here while still multiplied by the loss scale since line "

@@ -21,13 +21,15 @@ from tclint.source.names.project import Project, parsed_bytes
 from tclint.source.names.queries import bound, makers
 from tclint.source.names.requirements import may_run
 from tclint.source.names.resolve import Resolver
+from tclint.source.questions.gradients import Gradients
 from tclint.source.run.facts import Facts
 from tclint.source.run.files import File
 from tclint.source.run.library import library
 from tclint.source.run.program import Program as Program_
 from tclint.source.run.programs import run as run_program
 from tclint.source.run.project import ProjectFiles
-from tclint.source.run.record import Event
+from tclint.source.run.record import Record
+from tclint.source.run.values import Event
 from tclint.source.syntax.parse import Parsed
 from tclint.source.syntax.positions import Span
 from tclint.source.syntax.tables import CallEvent, Expression, Function, Name, Tables, dotted, method_of
@@ -80,7 +82,22 @@ class SourceContext:
         record = run_program(file, files)
         return Program_(file, record, Facts(record, library()), files.read)
 
-    def _parse(self, path: str, data: bytes) -> Parsed | None:
+    @property
+    def record(self) -> Record:
+        """What the program does, in order."""
+        return self.run.record
+
+    @property
+    def facts(self) -> Facts:
+        """What follows from that."""
+        return self.run.facts
+
+    @cached_property
+    def gradients(self) -> Gradients:
+        """How gradients are made, scaled and changed."""
+        return Gradients(self.run.facts)
+
+    def _parse(self, _path: str, data: bytes) -> Parsed | None:
         return parsed_bytes(data, self.settings.cache)
 
     def at(self, event: Event) -> Location:

@@ -8,8 +8,7 @@ from functools import cached_property
 
 from tclint.source.run.conditions import exclude
 from tclint.source.run.facts import Facts
-from tclint.source.run.record import Event
-from tclint.source.run.values import Constant, Thing, Value
+from tclint.source.run.values import Constant, Event, Thing, Value
 
 _CUTS = frozenset({".clamp_", ".clip_", ".clamp_min_", ".clamp_max_", ".masked_fill_", ".sign_", ".zero_"})
 _RESCALES = frozenset({".mul_", ".div_", "*=", "/=", "torch._foreach_mul_", "torch._foreach_div_"})
@@ -57,8 +56,7 @@ class Gradients:
         return found
 
     def last_scaled(self, event: Event) -> Backward | None:
-        """A backward pass of a scaled loss whose gradients something may deal with, its scaler not known to be
-        off."""
+        """A backward pass of a scaled loss whose gradients something may deal with; its scaler may be on."""
         for backward in self.last_backwards(event):
             if backward.scalers and not self.is_off(backward.scalers):
                 return backward
@@ -96,7 +94,9 @@ class Gradients:
     def rescales(self) -> list[Event]:
         """Operations that multiply or divide gradients, which may undo a scale by hand."""
         return [
-            event for event in self.record.of("op") if event.name in _RESCALES and self.is_gradient(event.subject)
+            event
+            for event in self.record.of("op")
+            if event.name in _RESCALES and self.is_gradient(event.subject)
         ]
 
     def clips(self) -> Iterator[Event]:
@@ -115,13 +115,17 @@ class Gradients:
     def together(self, *events: Event) -> bool:
         """Whether one run can do all of some events."""
         return not any(
-            exclude(one.path, other.path) for position, one in enumerate(events) for other in events[:position]
+            exclude(one.path, other.path)
+            for position, one in enumerate(events)
+            for other in events[:position]
         )
 
     def knows_scale(self, event: Event) -> bool:
         """Whether an argument is computed from the loss scale: a limit that is scaled as well."""
         return any(
-            made.kind == "get_scale" for value in event.arguments.values() for made in self.facts.made_by(value)
+            made.kind == "get_scale"
+            for value in event.arguments.values()
+            for made in self.facts.made_by(value)
         )
 
     def may_be_handled_elsewhere(self, scalers: tuple[Thing, ...], event: Event) -> bool:

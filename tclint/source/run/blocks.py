@@ -42,7 +42,9 @@ def steps_of(function: Function) -> list[Step]:
     for event in function.events:
         chain = function.enclosing(event.block)[::-1]
         depth = 1
-        while depth < len(chain) and depth < len(open_branches) and open_branches[depth].index == chain[depth]:
+        while (
+            depth < len(chain) and depth < len(open_branches) and open_branches[depth].index == chain[depth]
+        ):
             depth += 1
         del open_branches[depth:]
         for index in chain[depth:]:

@@ -8,7 +8,6 @@ from tclint.source.run.conditions import exclude
 from tclint.source.run.files import File
 from tclint.source.run.library import Program, Spec
 from tclint.source.run.python import Python
-from tclint.source.run.record import Place
 from tclint.source.run.tensors import Tensors
 from tclint.source.run.values import (
     NONE,
@@ -18,6 +17,7 @@ from tclint.source.run.values import (
     FunctionValue,
     ModuleValue,
     Option,
+    Place,
     Symbol,
     Thing,
     Union,
@@ -182,8 +182,7 @@ class Calls(Python, Tensors):
         if spec is not None:
             return self.call_spec(spec, f".{name}", receiver, arguments, keywords, call)
         if receiver.kind == "tensor":
-            result = self.tensor("op", f".{name}", receiver, self.bound((), arguments, keywords), call)
-            return result
+            return self.tensor("op", f".{name}", receiver, self.bound((), arguments, keywords), call)
         event = self.happen("call", f".{name}", receiver, self.bound((), arguments, keywords), call)
         event.changed = {key: item for key, item in receiver.fields.items() if str(key)[:1] == "@"}
         return self._result_of_unknown(receiver, name, arguments, keywords, event)
@@ -248,7 +247,7 @@ class Calls(Python, Tensors):
         event = self.happen("call", thing.name, thing, given, call)
         if not given:
             return self._result_of_unknown(thing, "", arguments, keywords, event)
-        # Whether it is a tensor depends on what is called; that something was computed from a tensor is known.
+        # What is computed from tensors by something unknown is most likely one.
         is_tensor = any(True for item in given.values() for _ in self.tensors_in(item))
         event.result = Thing("tensor" if is_tensor else "", "", event)
         return event.result
@@ -276,10 +275,9 @@ class Calls(Python, Tensors):
         event.changed = {key: item for key, item in thing.fields.items() if str(key).startswith("@")}
         result = self.call_value(bound, arguments, keywords, call)
         event.result = result
-        if not any(True for _ in self.tensors_in(result)):
+        if isinstance(result, Thing) and result.is_unknown and result.made is None:
             # A forward that was not followed, or gives what is not known to be a tensor.
-            if isinstance(result, Thing) and result.is_unknown and result.made is None:
-                event.result = result = Thing("tensor", "", event)
+            event.result = result = Thing("tensor", "", event)
         return result
 
     # -- functions of the project
@@ -300,13 +298,15 @@ class Calls(Python, Tensors):
             for key, item in keywords.items():
                 generator.fields["item", key] = item
             return generator
-        busy = sum(
-            place.function is function and place.file is value.file for place in self.stack
-        ) + (self.frame.function is function)
+        busy = sum(place.function is function and place.file is value.file for place in self.stack) + (
+            self.frame.function is function
+        )
         if busy > 1 or len(self.stack) >= _DEEPEST or self.exhausted:
             if self.exhausted:
                 self.record.cut.add(f"{value.file.path}:{function.qualified_name}")
-            event = self.happen("escape", function.qualified_name, None, self.bound((), arguments, keywords), call)
+            event = self.happen(
+                "escape", function.qualified_name, None, self.bound((), arguments, keywords), call
+            )
             return self.unknown(function.name, event)
         frame = self.enter_function(value, arguments, keywords)
         return self.run_frame(frame, value, call)
@@ -397,13 +397,12 @@ class Calls(Python, Tensors):
             spec = self.library.call(declared.name)
             if spec is not None and spec.returns and spec.returns[0] not in "=":
                 return Thing(spec.returns, declared.name) if spec.returns != "number" else None
-        if isinstance(declared, ClassValue) and declared.function.kind == "class":
-            if declared.is_dataclass or self.kind_of_class(declared):
-                made = Thing(self.kind_of_class(declared), name, cls=declared)
-                made.fields["@open"] = Constant(True)
-                if declared.is_dataclass:
-                    self.fill_dataclass(made, declared, [], {}, is_open=True)
-                return made
+        if isinstance(declared, ClassValue) and (declared.is_dataclass or self.kind_of_class(declared)):
+            made = Thing(self.kind_of_class(declared), name, cls=declared)
+            made.fields["@open"] = Constant(True)
+            if declared.is_dataclass:
+                self.fill_dataclass(made, declared, [], {}, is_open=True)
+            return made
         return None
 
     def run_frame(self, frame: Frame, value: FunctionValue, call: Call | None, on_yield: Any = None) -> Value:
@@ -438,7 +437,9 @@ class Calls(Python, Tensors):
         """Make an object of a class of the project."""
         kind = self.kind_of_class(value)
         made = Thing(kind, value.function.name, cls=value)
-        event = self.happen("make", value.function.qualified_name, None, self.bound((), arguments, keywords), call)
+        event = self.happen(
+            "make", value.function.qualified_name, None, self.bound((), arguments, keywords), call
+        )
         event.result = made
         made.made = event
         if value.is_open:
@@ -505,9 +506,7 @@ class Calls(Python, Tensors):
             found.setdefault(key, value)
         return found
 
-    def call_symbol(
-        self, name: str, arguments: list[Value], keywords: dict[str, Value], call: Call
-    ) -> Value:
+    def call_symbol(self, name: str, arguments: list[Value], keywords: dict[str, Value], call: Call) -> Value:
         """Call a library's function or class."""
         if name.startswith("builtins."):
             native = self.builtin(name[9:])
@@ -559,13 +558,17 @@ class Calls(Python, Tensors):
         for field, value in (spec.sets or {}).items():
             target = receiver
             if target is not None:
-                chosen = given.get(value[1:]) if isinstance(value, str) and value[:1] == "=" else Constant(value)
+                chosen = (
+                    given.get(value[1:]) if isinstance(value, str) and value[:1] == "=" else Constant(value)
+                )
                 if chosen is not None:
                     self.store.write(target.fields, field, chosen)
         if spec.runs:
-            self._run_given(spec.runs, receiver, given, call)
+            self._run_given(spec.runs, given, call)
         if spec.region:
-            self.enter_region(receiver if spec.region == "self" and receiver is not None else given[spec.region])
+            self.enter_region(
+                receiver if spec.region == "self" and receiver is not None else given[spec.region]
+            )
         result = self._returned(spec, name, receiver, given, event)
         event.result = result
         return result
@@ -620,7 +623,11 @@ class Calls(Python, Tensors):
     ) -> Value:
         """`to`, `cuda`, `half`, `type`, ... of a tensor or a module."""
         assert receiver is not None
-        given = self.placing(arguments, keywords) if spec.place in ("argument", "cuda") or spec.cast == "argument" else {}
+        given = (
+            self.placing(arguments, keywords)
+            if spec.place in ("argument", "cuda") or spec.cast == "argument"
+            else {}
+        )
         if spec.place and spec.place != "argument":
             given["device"] = Constant(spec.place)
             if arguments and isinstance(arguments[-1], Constant) and isinstance(arguments[-1].value, bool):
@@ -633,15 +640,14 @@ class Calls(Python, Tensors):
             self.wait(name, receiver, call)
         return self.place(receiver, name, given, call)
 
-    def _run_given(self, runs: str, receiver: Thing | None, given: dict[str, Value], call: Call) -> None:
+    def _run_given(self, runs: str, given: dict[str, Value], call: Call) -> None:
         """Run a function that a library gets and calls: `mp.spawn(main, args=(...))`."""
         which, _, rest = runs.partition("(")
         function = given.get(which)
         if function is None:
             return
         passed: list[Value] = []
-        for item in rest.rstrip(")").split(","):
-            item = item.strip()
+        for item in (part.strip() for part in rest.rstrip(")").split(",")):
             if item.startswith("*"):
                 passed.extend(self.exact_items(given[item[1:]]) or [] if item[1:] in given else [])
             elif item:

@@ -72,16 +72,18 @@ class Containers(Core):
         one, other = self.exact_items(left), self.exact_items(right)
         if one is not None and other is not None:
             return self.container("list", [*one, *other])
-        return self.container("list", None, either(*self.values_in(left), *self.values_in(right), self.unknown()))
+        return self.container(
+            "list", None, either(*self.values_in(left), *self.values_in(right), self.unknown())
+        )
 
     def add_items(self, value: Thing, items: Iterable[Value]) -> None:
         """`list.append`, `list.extend`: in a loop, one more of what is there already."""
         length = value.fields.get("[]")
         for item in items:
             known = isinstance(length, Constant) and "[*]" not in value.fields and not self.loops
-            if known and length.value < _MOST_ITEMS:  # type: ignore[union-attr,operator]
+            if known and length.value < _MOST_ITEMS:  # type: ignore[union-attr]
                 self.store.write(value.fields, ("item", length.value), item)  # type: ignore[union-attr]
-                length = Constant(length.value + 1)  # type: ignore[union-attr,operator]
+                length = Constant(length.value + 1)  # type: ignore[union-attr]
                 self.store.write(value.fields, "[]", length)
             else:
                 before = value.fields.get("[*]")
@@ -183,7 +185,7 @@ class Containers(Core):
         if not isinstance(value, Thing):
             return self.unknown("item") if not isinstance(value, Symbol) else self.operate("each", (value,))
         if value.kind in SEQUENCES or value.kind == "module":
-            held = [item for item in self.values_in(value)]
+            held = self.values_in(value)
             return either(*held) if held else self.unknown("item")
         if value.kind == "dict":
             keys = [Constant(key[1]) for key in value.fields if isinstance(key, tuple)]
@@ -282,8 +284,7 @@ class Containers(Core):
                 self.happen("set", self.library.canonical(f"{option.name}.{name}"), option, {"value": item})
             elif isinstance(option, ModuleValue):
                 self.run_module(option.file)
-                assert option.file.frame is not None
-                self.store.write(option.file.frame.names, name, item)
+                self.store.write(self.frames[option.file].names, name, item)
             elif isinstance(option, ClassValue):
                 self.store.write(option.namespace, name, item)
             elif isinstance(option, FunctionValue):
@@ -292,18 +293,19 @@ class Containers(Core):
     def global_of(self, module: ModuleValue, name: str) -> Value:
         """A variable of a file of the project."""
         self.run_module(module.file)
-        frame = module.file.frame
-        assert frame is not None
+        frame = self.frames[module.file]
         found = frame.names.get(name)
         if found is not None:
             return self.refine(found)
         if name in module.file.imports(module.file.tables.module):
             items = module.file.imports(module.file.tables.module)[name]
             return either(*dict.fromkeys(self.import_(module.file, item.qualified) for item in items))
-        inner = self.project.module(module.file, f".{name}" if module.file.path.endswith("__init__.py") else "")
+        inner = self.project.module(
+            module.file, f".{name}" if module.file.path.endswith("__init__.py") else ""
+        )
         if inner is not None:
             return ModuleValue(inner)
-        starred = self._starred(frame, name)
+        starred = self.starred(frame, name)
         if starred is not None:
             return starred
         found = frame.names[name] = self.unknown(name)

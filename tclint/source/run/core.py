@@ -7,15 +7,19 @@ from typing import Protocol
 
 from tclint.source.run.conditions import exclude, refined
 from tclint.source.run.files import File
-from tclint.source.run.library import Library
-from tclint.source.run.record import Event, Place, Record, Region, Round
+from tclint.source.run.library import Library, Spec
+from tclint.source.run.record import Record
 from tclint.source.run.store import Store
 from tclint.source.run.values import (
     Atom,
     Constant,
+    Event,
     Frame,
     Option,
     Path,
+    Place,
+    Region,
+    Round,
     Symbol,
     Thing,
     Union,
@@ -23,7 +27,7 @@ from tclint.source.run.values import (
     join,
     options_of,
 )
-from tclint.source.syntax.tables import Call
+from tclint.source.syntax.tables import Call, Expression
 
 MOST_EVENTS = 30_000
 DEEPEST = 40
@@ -45,6 +49,8 @@ class Core:
         self.library = library
         self.record = Record()
         self.store = Store()
+        self.frames: dict[File, Frame] = {}
+        """The variables of modules that run, or have run."""
         self.frame: Frame = None  # type: ignore[assignment]  # set when a file is entered
         self.path: Path = ()
         self.loops: tuple[Round, ...] = ()
@@ -143,13 +149,95 @@ class Core:
         """What comes out for every alternative of a value."""
         if not isinstance(value, Union):
             return ask(value)
-        options = [option for option in value.options if not exclude(option.guard, self.path)] or value.options
+        options = [
+            option for option in value.options if not exclude(option.guard, self.path)
+        ] or value.options
         # Beside something that is known, something else adds nothing but that.
         ways = []
         for option in options:
             guard = option.guard or _choice(value, option)
             ways.append((guard, lambda inner=option.value: ask(inner)))
         return self.alternatives(ways)  # type: ignore[arg-type]
+
+    # -- what parts that stand on this one do
+
+    def evaluate(self, expression: Expression) -> Value:
+        raise NotImplementedError
+
+    def symbol(self, name: str) -> Value:
+        raise NotImplementedError
+
+    def import_(self, file: File, qualified: str) -> Value:
+        raise NotImplementedError
+
+    def starred(self, frame: Frame, name: str) -> Value | None:
+        raise NotImplementedError
+
+    def is_tensor(self, value: Value) -> bool:
+        raise NotImplementedError
+
+    def is_mask(self, value: Value) -> bool:
+        raise NotImplementedError
+
+    def tensor(
+        self,
+        kind: str,
+        name: str,
+        subject: Value | None,
+        arguments: dict[str, Value],
+        call: Call | None = None,
+    ) -> Thing:
+        raise NotImplementedError
+
+    def wait(self, name: str, value: Value, call: Call | None = None) -> None:
+        raise NotImplementedError
+
+    def attribute_of_tensor(self, value: Thing, name: str) -> Value:
+        raise NotImplementedError
+
+    def attribute_of_super(self, value: Thing, name: str) -> Value:
+        raise NotImplementedError
+
+    def element_of_thing(self, value: Thing) -> Value:
+        raise NotImplementedError
+
+    def call_value(
+        self,
+        value: Value,
+        arguments: list[Value],
+        keywords: dict[str, Value],
+        call: Call | None = None,
+    ) -> Value:
+        raise NotImplementedError
+
+    def call_method(
+        self,
+        receiver: Value,
+        name: str,
+        arguments: list[Value],
+        keywords: dict[str, Value],
+        call: Call,
+    ) -> Value:
+        raise NotImplementedError
+
+    def call_spec(
+        self,
+        spec: Spec,
+        name: str,
+        receiver: Thing | None,
+        arguments: list[Value],
+        keywords: dict[str, Value],
+        call: Call,
+    ) -> Value:
+        raise NotImplementedError
+
+    def bound(
+        self, parameters: tuple[str, ...], arguments: list[Value], keywords: dict[str, Value]
+    ) -> dict[str, Value]:
+        raise NotImplementedError
+
+    def run_module(self, file: File) -> None:
+        raise NotImplementedError
 
     # -- small questions
 

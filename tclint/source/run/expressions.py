@@ -111,7 +111,7 @@ class Expressions(Containers):
                 break
             frame = frame.outer
         assert frame is not None
-        found = self._starred(frame, name)
+        found = self.starred(frame, name)
         if found is None:
             if name in _BUILTINS:
                 return Symbol(f"builtins.{name}")
@@ -130,16 +130,16 @@ class Expressions(Containers):
         frame.names[name] = found
         return found
 
-    def _starred(self, frame: Frame, name: str) -> Value | None:
+    def starred(self, frame: Frame, name: str) -> Value | None:
         """What `from module import *` brings."""
         for item in frame.file.imports(frame.file.tables.module).get("*", ()):
             file = self.project.module(frame.file, item.qualified)
             if file is not None:
                 self.run_module(file)
-                assert file.frame is not None
-                if name in file.frame.names or name in file.imports(file.tables.module):
+                inner_frame = self.frames[file]
+                if name in inner_frame.names or name in file.imports(file.tables.module):
                     return self.attribute(ModuleValue(file), name)
-                inner = self._starred(file.frame, name) if file.frame is not frame else None
+                inner = self.starred(inner_frame, name) if inner_frame is not frame else None
                 if inner is not None:
                     return inner
             elif name in self.library.stars.get(item.qualified, ()):
@@ -169,8 +169,9 @@ class Expressions(Containers):
         if program is not None:
             file = self.summary(program)
             last = name.rpartition(".")[2]
-            if file.frame is not None and last in file.frame.names and name not in program.names:
-                return file.frame.names[last]
+            inside = self.frames[file].names
+            if last in inside and name not in program.names:
+                return inside[last]
         return Symbol(name)
 
     # -- operators
@@ -361,7 +362,9 @@ class Expressions(Containers):
             for part in parts:
                 value = self.evaluate(part)
                 self.wait("format", value)
-            return self.operate("text", tuple(self.evaluate(part) for part in parts)) if parts else Constant("")
+            return (
+                self.operate("text", tuple(self.evaluate(part) for part in parts)) if parts else Constant("")
+            )
         if kind == "slice":
             return self.operate("slice", tuple(self.evaluate(part) for part in parts))
         if kind == "yield":
@@ -371,9 +374,6 @@ class Expressions(Containers):
     # -- what other parts of the interpreter do
 
     def _call(self, expression: Call) -> Value:
-        raise NotImplementedError
-
-    def run_module(self, file: File) -> None:
         raise NotImplementedError
 
     def summary(self, program: Any) -> File:

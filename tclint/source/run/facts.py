@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from tclint.source.run.library import Library
-from tclint.source.run.record import Event, Loop, Record
+from tclint.source.run.record import Record
 from tclint.source.run.values import (
     Constant,
+    Event,
+    Loop,
     Symbol,
     Thing,
     Value,

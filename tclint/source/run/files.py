@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import cached_property
 
 from tclint.source.run.blocks import Step, counters_of, steps_of
-from tclint.source.run.values import Frame
 from tclint.source.syntax.positions import Span
 from tclint.source.syntax.tables import Function, Import, Tables
 
@@ -31,8 +30,6 @@ class File:
         self.lines = lines
         self.name = name
         self.is_library = is_library
-        self.frame: Frame | None = None
-        """The module's variables, once its body runs."""
         self._steps: dict[int, list[Step]] = {}
         self._imports: dict[int, dict[str, list[Import]]] = {}
         self._counters: dict[int, frozenset[str]] = {}

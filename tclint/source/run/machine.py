@@ -10,7 +10,6 @@ from tclint.source.run.calls import Calls
 from tclint.source.run.conditions import atoms, exclude, truth
 from tclint.source.run.files import File
 from tclint.source.run.library import Program
-from tclint.source.run.record import Loop, Place, Region, Round
 from tclint.source.run.store import Changes
 from tclint.source.run.values import (
     NONE,
@@ -19,8 +18,11 @@ from tclint.source.run.values import (
     Constant,
     Frame,
     FunctionValue,
+    Loop,
     Option,
     Path,
+    Region,
+    Round,
     Symbol,
     Thing,
     Union,
@@ -30,6 +32,8 @@ from tclint.source.run.values import (
 )
 from tclint.source.syntax.tables import (
     Assignment,
+    Attribute,
+    Call,
     CallEvent,
     Collection,
     Definition,
@@ -41,8 +45,6 @@ from tclint.source.syntax.tables import (
     Other,
     Return,
     Subscript,
-    Attribute,
-    Call,
 )
 
 _FALLS, _LEAVES_ROUND, _RETURNS, _RAISES = range(4)
@@ -73,14 +75,14 @@ class Machine(Calls):
 
     def run_module(self, file: File) -> None:
         """Run the body of a file, once."""
-        if file.frame is not None:
+        if file in self.frames:
             return
-        file.frame = Frame(file, file.tables.module, None)
+        self.frames[file] = Frame(file, file.tables.module, None)
         saved = (self.frame, self.path, self.loops, self.regions, self.stack, self.node_id)
         self.path, self.loops, self.regions, self.stack = (), (), (), ()
-        self.frame = file.frame
+        self.frame = self.frames[file]
         try:
-            self.run_body(file.frame, None)
+            self.run_body(self.frame, None)
         finally:
             self.frame, self.path, self.loops, self.regions, self.stack, self.node_id = saved
 
@@ -194,7 +196,9 @@ class Machine(Calls):
                 return made
             spec = self.library.call(decorator.name)
             if spec is not None and spec.returns in ("context", "autocast", "no_grad", "enable_grad"):
-                decorator = self.call_symbol(decorator.name, [], {}, Call(Name(decorator.name), (), self.node_id))
+                decorator = self.call_symbol(
+                    decorator.name, [], {}, Call(Name(decorator.name), (), self.node_id)
+                )
             elif decorator.name == "contextlib.contextmanager":
                 made = Thing("contextmanager")
                 made.fields["function"] = value
@@ -220,9 +224,13 @@ class Machine(Calls):
         if isinstance(decorator, FunctionValue) and isinstance(value, FunctionValue | ClassValue):
             made_by = self.call_value(decorator, [value], {})
             if isinstance(made_by, FunctionValue):
-                return FunctionValue(
-                    made_by.file, made_by.function, made_by.frame, value.owner, None, made_by.regions
-                ) if isinstance(value, FunctionValue) else value
+                return (
+                    FunctionValue(
+                        made_by.file, made_by.function, made_by.frame, value.owner, None, made_by.regions
+                    )
+                    if isinstance(value, FunctionValue)
+                    else value
+                )
             if isinstance(made_by, ClassValue):
                 return made_by
         return value
@@ -258,7 +266,12 @@ class Machine(Calls):
             self._assign_to(target, value)
             return
         before = self.evaluate(target)
-        if self.is_sequence(before) and isinstance(before, Thing) and before.kind == "list" and event.operator == "+":
+        if (
+            self.is_sequence(before)
+            and isinstance(before, Thing)
+            and before.kind == "list"
+            and event.operator == "+"
+        ):
             exact = self.exact_items(value)
             self.add_items(before, exact if exact is not None else [self.element(value)])
             return
@@ -269,7 +282,12 @@ class Machine(Calls):
             value = made
         else:
             value = self.binary(event.operator, before, value)
-            if isinstance(value, Thing) and value.is_unknown and isinstance(before, Thing) and before.kind == "number":
+            if (
+                isinstance(value, Thing)
+                and value.is_unknown
+                and isinstance(before, Thing)
+                and before.kind == "number"
+            ):
                 # Each round has another one.
                 value = Thing("number")
         self._assign_to(target, value)
@@ -392,7 +410,7 @@ class Machine(Calls):
     def _run_match(self, statement: Statement) -> int:
         subject = self.unknown("match")
         path = self.path
-        ways = []
+        ways: list[tuple[Path, list[Step]]] = []
         for number, branch in enumerate(statement.branches):
             ways.append(((Atom("==", subject, Constant(number), True),), branch.body))
         self.path = path
@@ -445,7 +463,7 @@ class Machine(Calls):
             return self._run_managed(value, branch)
         regions = self.regions
         self.enter_region(value)
-        entered = self._enter(value, item.node_id)
+        entered = self._enter(value)
         if entered is not None and isinstance(value, Thing):
             value.fields["@entered"] = entered
         try:
@@ -457,7 +475,7 @@ class Machine(Calls):
                 if isinstance(left, FunctionValue):
                     self.call_value(left.bound_to(value), [NONE, NONE, NONE], {})
 
-    def _enter(self, value: Value, node_id: int) -> Value | None:
+    def _enter(self, value: Value) -> Value | None:
         if isinstance(value, Thing) and value.cls is not None:
             enter = value.cls.find("__enter__")
             if isinstance(enter, FunctionValue):
@@ -476,7 +494,7 @@ class Machine(Calls):
         self.happen("enter", "", context, {})
 
     def _run_managed(self, value: Thing, branch: Branch) -> int:
-        """`with` of a function under contextlib.contextmanager: what it does around its yield happens here."""
+        """`with` of a function under contextlib.contextmanager: the body runs where that yields."""
         function = value.fields["function"]
         assert isinstance(function, FunctionValue)
         outer = (self.frame, self.stack, self.loops)
@@ -504,9 +522,7 @@ class Machine(Calls):
         function = generator.fields["function"]
         assert isinstance(function, FunctionValue)
         given = self.exact_items(generator.fields["arguments"]) or []
-        keywords = {
-            str(key[1]): item for key, item in generator.fields.items() if isinstance(key, tuple)
-        }
+        keywords = {str(key[1]): item for key, item in generator.fields.items() if isinstance(key, tuple)}
         frame = self.enter_function(function, given, keywords)
         busy = sum(place.function is function.function for place in self.stack)
         if busy <= 1 and not self.exhausted:
@@ -687,7 +703,9 @@ class Machine(Calls):
             self.frame.results[key] = self.container("list", made)
         else:
             held = [*self.values_in(before), *made] if before is not None else made
-            self.frame.results[key] = self.container("list", None, either(*held)) if held else self.container("list")
+            self.frame.results[key] = (
+                self.container("list", None, either(*held)) if held else self.container("list")
+            )
 
     # -- entry points
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
-from tclint.source.questions.gradients import Gradients
 from tclint.source.run.facts import Facts
 from tclint.source.run.files import File
-from tclint.source.run.record import Event, Place, Record
+from tclint.source.run.record import Record
+from tclint.source.run.values import Event, Place
 
 
 @dataclass
@@ -20,12 +19,8 @@ class Program:
     facts: Facts
     files: list[File] = field(default_factory=list)
 
-    @cached_property
-    def gradients(self) -> Gradients:
-        return Gradients(self.facts)
-
     def place_of(self, event: Event) -> Place | None:
-        """Where the file that was run says what an event does: the event itself, or the call that led to it."""
+        """Where the file that was run says what an event does: itself, or by the call that led to it."""
         for place in reversed(event.places):
             if place.file is self.file:
                 return place

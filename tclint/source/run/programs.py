@@ -34,7 +34,6 @@ def _run_rest(machine: Machine, file: File) -> None:
 
     Those go first that nothing in the file names: what they call then runs with what they pass.
     """
-    assert file.frame is not None
     read = _names_read(file)
     for named in (False, True):
         for function in file.tables.functions:
@@ -42,10 +41,12 @@ def _run_rest(machine: Machine, file: File) -> None:
                 continue
             if not named and function.name in read:
                 continue
-            value: Value | None = file.frame.names.get(function.name)
+            value: Value | None = machine.frames[file].names.get(function.name)
             if isinstance(value, FunctionValue) and value.function is function:
                 _run_once(machine, value)
-            elif isinstance(value, Thing) and isinstance(inner := value.fields.get("function"), FunctionValue):
+            elif isinstance(value, Thing) and isinstance(
+                inner := value.fields.get("function"), FunctionValue
+            ):
                 _run_once(machine, inner)
             elif isinstance(value, ClassValue) and value.function is function:
                 _run_class(machine, file, value, read)
@@ -65,7 +66,7 @@ def _run_class(machine: Machine, file: File, value: ClassValue, read: frozenset[
     ]
     if not members:
         return
-    machine.frame = file.frame  # type: ignore[assignment]
+    machine.frame = machine.frames[file]
     machine.node_id = value.function.node_id
     constructor = value.find("__init__")
     if isinstance(constructor, FunctionValue):
@@ -79,7 +80,7 @@ def _run_class(machine: Machine, file: File, value: ClassValue, read: frozenset[
     for named in (False, True):
         for item in members:
             if named or item.function.name not in read:
-                machine.frame = file.frame  # type: ignore[assignment]
+                machine.frame = machine.frames[file]
                 _run_once(machine, item.bound_to(made))
 
 

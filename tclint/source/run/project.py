@@ -40,7 +40,9 @@ class ProjectFiles:
             self._files[path] = (
                 None
                 if parsed is None
-                else File(path, parsed.tables, lambda: parsed.spans, lambda: parsed.lines, name=_name_of(path))
+                else File(
+                    path, parsed.tables, lambda: parsed.spans, lambda: parsed.lines, name=_name_of(path)
+                )
             )
         return self._files[path]
 

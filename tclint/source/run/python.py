@@ -47,9 +47,7 @@ class Python(Tensors):
             return self.unknown()
         value, wanted = arguments[0], arguments[1]
         classes = self.exact_items(wanted) or [wanted]
-        known = {
-            self._is_of(option, item) for option, _ in options_of(value) for item in classes
-        }
+        known = {self._is_of(option, item) for option, _ in options_of(value) for item in classes}
         if known == {False}:
             return FALSE
         if True in known and not isinstance(value, Union):
@@ -131,7 +129,9 @@ class Python(Tensors):
         for argument in arguments[:1]:
             if isinstance(argument, Constant) and name in ("float", "int", "bool", "str"):
                 try:
-                    return Constant({"float": float, "int": int, "bool": bool, "str": str}[name](argument.value))  # type: ignore[operator]
+                    return Constant(
+                        {"float": float, "int": int, "bool": bool, "str": str}[name](argument.value)
+                    )
                 except (TypeError, ValueError):
                     return self.unknown()
             self.wait(name, argument, call)
@@ -161,7 +161,9 @@ class Python(Tensors):
         return NONE
 
     def _builtin_round(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
-        return arguments[0] if arguments and self.is_tensor(arguments[0]) else self._number("round", arguments)
+        return (
+            arguments[0] if arguments and self.is_tensor(arguments[0]) else self._number("round", arguments)
+        )
 
     def _builtin_abs(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         if arguments and self.is_tensor(arguments[0]):
@@ -179,7 +181,7 @@ class Python(Tensors):
             return self.tensor("op", name, None, tensors, call)
         if len(arguments) > 1 and all(isinstance(item, Constant) for item in arguments):
             try:
-                return Constant({"max": max, "min": min}[name](item.value for item in arguments))  # type: ignore[attr-defined,type-var]
+                return Constant({"max": max, "min": min}[name](item.value for item in arguments))  # type: ignore[attr-defined]
             except (KeyError, TypeError):
                 pass
         return self.operate(name, tuple(held))
@@ -327,9 +329,11 @@ class Python(Tensors):
     # -- what summaries of libraries say
 
     def summarised(self, name: str, arguments: list[Value]) -> Value:
-        """`tclint.summary` as summaries of libraries import it: `mark(thing, "@device", value)` sets what has no
-        attribute, `mark("accumulate")` is a context of that name, `outside("accelerate launch")` a value that
-        is chosen there."""
+        """`tclint.summary` as summaries of libraries import it.
+
+        `mark(thing, "@device", value)` sets what has no attribute, `mark("accumulate")` is a context of that
+        name, `outside("accelerate launch")` a value that is chosen there.
+        """
         if name == "outside":
             found = Thing("", "outside")
             found.fields["@chosen by"] = arguments[0]
@@ -351,23 +355,17 @@ class Python(Tensors):
 
     # -- methods of containers
 
-    def _list_append(
-        self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call
-    ) -> Value:
+    def _list_append(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         self.add_items(receiver, arguments)
         return NONE
 
-    def _list_extend(
-        self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call
-    ) -> Value:
+    def _list_extend(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         for argument in arguments:
             exact = self.exact_items(argument)
             self.add_items(receiver, exact if exact is not None else [self.element(argument)])
         return NONE
 
-    def _list_insert(
-        self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call
-    ) -> Value:
+    def _list_insert(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         self.add_items(receiver, arguments[1:])
         return NONE
 
@@ -377,9 +375,7 @@ class Python(Tensors):
     def _list_copy(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         return receiver
 
-    def _dict_get(
-        self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call
-    ) -> Value:
+    def _dict_get(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         default = arguments[1] if len(arguments) > 1 else NONE
         if not arguments:
             return self.unknown()
@@ -410,9 +406,7 @@ class Python(Tensors):
             self.store.write(receiver.fields, ("item", key), item)
         return NONE
 
-    def _dict_items(
-        self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call
-    ) -> Value:
+    def _dict_items(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         exact = self.exact_items(receiver)
         if exact is not None:
             pairs = [self.container("tuple", [key, self.item(receiver, key)]) for key in exact]
@@ -421,20 +415,20 @@ class Python(Tensors):
         pair = self.container("tuple", [self.unknown("key"), either(*held) if held else self.unknown()])
         return self.container("list", None, pair)
 
-    def _dict_values(
-        self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call
-    ) -> Value:
+    def _dict_values(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         exact = self.exact_items(receiver)
         if exact is not None:
             return self.container("list", [self.item(receiver, key) for key in exact])
         held = self.values_in(receiver)
         return self.container("list", None, either(*held) if held else self.unknown())
 
-    def _dict_keys(
-        self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call
-    ) -> Value:
+    def _dict_keys(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         exact = self.exact_items(receiver)
-        return self.container("list", exact) if exact is not None else self.container("list", None, self.unknown())
+        return (
+            self.container("list", exact)
+            if exact is not None
+            else self.container("list", None, self.unknown())
+        )
 
     # -- text
 
@@ -450,8 +444,10 @@ class Python(Tensors):
         for option, guard in options_of(receiver):
             value = option.value if isinstance(option, Constant) else None
             method = getattr(value, name, None) if isinstance(value, str) else None
-            if method is None or name in ("join", "format_map") or not all(
-                isinstance(item, Constant) for item in arguments
+            if (
+                method is None
+                or name in ("join", "format_map")
+                or not all(isinstance(item, Constant) for item in arguments)
             ):
                 return self.operate("()", (receiver, Constant(name), *arguments), name)
             try:

@@ -29,7 +29,7 @@ class Store:
         return len(self._trail)
 
     def undo(self, mark: int) -> Changes:
-        """End the branch that began at a mark: everything is as before it; what it had changed is returned."""
+        """End the branch that began at a mark: all is as before it; what it had changed is returned."""
         changes: Changes = {}
         trail = self._trail
         while len(trail) > mark:

@@ -22,11 +22,24 @@ _COMPARED = frozenset({"==", "!=", "<", "<=", ">", ">=", "not", "&", "|", "~"})
 _LARGEST_NEST = 3
 _DTYPES = frozenset(
     f"torch.{name}"
-    for name in (
-        "float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 bool float8_e4m3fn float8_e5m2"
-    ).split()
+    for name in [
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "bool",
+        "float8_e4m3fn",
+        "float8_e5m2",
+    ]
 )
-_FORMATS = frozenset({"torch.channels_last", "torch.channels_last_3d", "torch.contiguous_format", "torch.preserve_format"})
+_FORMATS = frozenset(
+    {"torch.channels_last", "torch.channels_last_3d", "torch.contiguous_format", "torch.preserve_format"}
+)
 
 
 class Tensors(Expressions):
@@ -152,7 +165,9 @@ class Tensors(Expressions):
                 return "dtype"
             return "memory_format" if value.name in _FORMATS else ""
         if isinstance(value, Constant):
-            return "device" if isinstance(value.value, str | int) and not isinstance(value.value, bool) else ""
+            return (
+                "device" if isinstance(value.value, str | int) and not isinstance(value.value, bool) else ""
+            )
         if isinstance(value, Thing):
             if value.kind == "tensor":
                 return "tensor"
@@ -164,7 +179,7 @@ class Tensors(Expressions):
 
     def device(self, value: Value) -> Value:
         """What `torch.device(...)` gives: the type of device as a string."""
-        found = []
+        found: list[Value] = []
         for option, _ in options_of(value):
             if isinstance(option, Constant) and isinstance(option.value, str):
                 found.append(Constant(option.value.partition(":")[0]))
@@ -188,7 +203,7 @@ class Tensors(Expressions):
         return self.kind_of_class(value) == "module"
 
     def kind_of_class(self, value: ClassValue) -> str:
-        """The kind of thing that a class of the project makes, by the library classes that it derives from."""
+        """The kind of thing that a class of the project makes, by the library classes above it."""
         for base in value.library_bases():
             spec = self.library.call(base.name)
             if spec is not None and spec.returns and not spec.returns.startswith("="):

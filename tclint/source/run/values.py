@@ -1,18 +1,18 @@
-"""Abstract values: what the things of a training program are, as far as its text says.
+"""Abstract values, and the events that make them: what the things of a training program are, as far as its
+text says.
 
 A value is a constant, a name of a library, a function or class of the project, a thing (an object with an
-identity: a module, a scaler, a tensor, a list, or something of which nothing is known), or a union of several.
+identity: a module, a scaler, a tensor, a list, or something of which nothing is known), or a union of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from tclint.source.run.files import File
-    from tclint.source.run.record import Event
-    from tclint.source.syntax.tables import Function
+from tclint.source.run.files import File
+from tclint.source.syntax.tables import Call, Function
 
 MOST_OPTIONS = 8
 """Alternatives of one value; where a program has more, it is unknown."""
@@ -35,7 +35,9 @@ class Constant(Value):
     def __eq__(self, other: object) -> bool:
         # 1 == True, yet they are different values.
         return (
-            isinstance(other, Constant) and type(self.value) is type(other.value) and self.value == other.value
+            isinstance(other, Constant)
+            and type(self.value) is type(other.value)
+            and self.value == other.value
         )
 
     def __hash__(self) -> int:
@@ -146,7 +148,7 @@ class ClassValue(Value):
         self.is_dataclass = False
 
     def lineage(self) -> Iterator[ClassValue]:
-        """The class and its bases that are known as classes, in the order in which attributes are looked up."""
+        """The class and those of its bases that are known, in the order in which attributes are looked up."""
         yield self
         for base in self.bases:
             for option, _ in options_of(base):
@@ -246,6 +248,95 @@ class Frame:
         self.yields: list[Value] = []
         self.receiver: Value | None = None
         self.cls: ClassValue | None = None
+
+
+class Place(NamedTuple):
+    """Where something stands: a file, a function of it, and what a node id stands for."""
+
+    file: File
+    function: Function
+    node_id: int
+
+
+class Loop:
+    """A loop that runs."""
+
+    __slots__ = ("depth", "over", "place")
+
+    def __init__(self, place: Place, over: Value | None, depth: int) -> None:
+        self.place = place
+        self.over = over
+        """What it iterates over; None of a `while` loop."""
+        self.depth = depth
+        """Tests that hold around it: the first so many of an event's path."""
+
+
+class Round(NamedTuple):
+    """One round of a loop; bodies run twice, so that what the first leaves behind is seen by the second."""
+
+    loop: Loop
+    number: int
+
+
+class Region:
+    """A context that is entered: autocast, no_grad, accumulation, or one that is not known."""
+
+    __slots__ = ("context", "path", "place")
+
+    def __init__(self, context: Value, place: Place, path: Path) -> None:
+        self.context = context
+        self.place = place
+        self.path = path
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """Something that a program does: a call, an operation on tensors, a setting of a library's variable."""
+
+    kind: str
+    """As library tables name it ('backward', 'step', 'clip', ...); 'call', 'op', 'set' for the rest."""
+    name: str
+    """Full name of what is called; '.item' of a method, '+' of an operator."""
+    subject: Value | None
+    """What a method is called on."""
+    arguments: dict[str, Value]
+    """By parameter where these are known, else by position: '0', '1', ..."""
+    place: Place
+    stack: tuple[Place, ...]
+    """The calls that led there, outermost first."""
+    path: Path
+    loops: tuple[Round, ...]
+    regions: tuple[Region, ...]
+    index: int
+    call: Call | None = None
+    """As written; None of what is no call."""
+    result: Value | None = None
+    changed: dict[str, Value] = field(default_factory=dict)
+    """What was known of the subject when it happened: '@dtype', '@device', ..."""
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        return (*self.stack, self.place)
+
+    @property
+    def loop(self) -> Loop | None:
+        """The innermost loop around it."""
+        return self.loops[-1].loop if self.loops else None
+
+    @property
+    def first(self) -> Value | None:
+        """Its first argument."""
+        return next(iter(self.arguments.values()), None)
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """What it reads: the subject and the arguments."""
+        if self.subject is None:
+            return tuple(self.arguments.values())
+        return (self.subject, *self.arguments.values())
+
+    def __repr__(self) -> str:
+        return f"<{self.index} {self.kind} {self.name}>"
 
 
 NONE = Constant(None)

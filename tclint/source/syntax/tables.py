@@ -117,8 +117,8 @@ class Block(NamedTuple):
     statement: int
     """Blocks of one if/try/match statement share this number."""
     condition: Expression | None = None
-    """Of an 'if', its 'else', a 'while' loop or a case's guard; of an 'each' what it makes: an element, or the
-    key and the value of a dict in a tuple."""
+    """Of an 'if', its 'else', a 'while' loop or a case's guard; of an 'each' what it makes: an element, or
+    the key and the value of a dict in a tuple."""
     items: tuple[WithItem, ...] = ()
     """Of a 'with'."""
 

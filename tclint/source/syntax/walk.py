@@ -13,7 +13,6 @@ import libcst as cst
 
 from tclint.source.syntax.expressions import OPERATORS, ExpressionReader, base_name, dotted_name
 from tclint.source.syntax.tables import (
-    Attribute,
     Call,
     Definition,
     Discard,
@@ -24,7 +23,6 @@ from tclint.source.syntax.tables import (
     Name,
     Other,
     Return,
-    Subscript,
     Tables,
     WithItem,
 )

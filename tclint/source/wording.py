@@ -1,18 +1,17 @@
-"""How findings on loss scaling speak: of scalers and optimizers by their names, with the evidence."""
+"""How findings speak of what a program does: by the names of its things, with the evidence."""
 
 from __future__ import annotations
 
 import math
 
 from tclint.source.context import SourceContext
-from tclint.source.run.record import Event
-from tclint.source.run.values import Constant, Symbol
+from tclint.source.run.values import Constant, Event, Symbol
 from tclint.source.syntax.tables import method_of, render
 
 _INFINITE = frozenset({"math.inf", "torch.inf", "numpy.inf"})
 
 
-def names_of(context: SourceContext, event: Event) -> tuple[str, str]:
+def names_of(event: Event) -> tuple[str, str]:
     """How an event's call names its receiver and its first argument: `scaler`, `optimizer`."""
     if event.call is None:
         return "", ""
@@ -43,10 +42,10 @@ def scaler_evidence(context: SourceContext, **events: Event | None) -> dict[str,
             evidence.setdefault("function", event.place.function.qualified_name)
             evidence[role] = context.code(event)
             evidence[f"{role}_line"] = context.at(event).line
-            scaler = scaler or next(iter(context.run.facts.kinds(event.subject, "scaler")), None)
+            scaler = scaler or next(iter(context.facts.kinds(event.subject, "scaler")), None)
     if scaler is not None and scaler.made is not None:
         evidence["scaler"] = context.code(scaler.made)
-        on = context.run.facts.is_on(scaler)
+        on = context.facts.is_on(scaler)
         evidence["enabled"] = {True: "always", None: "decided at run time"}.get(on, "never")
     else:
         evidence["scaler"] = "comes from elsewhere"
