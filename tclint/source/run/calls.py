@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tclint.source.run.conditions import exclude
@@ -555,14 +556,6 @@ class Calls(Python, Tensors):
         event = self.happen(spec.event or "call", name, receiver, given, call)
         if receiver is not None:
             event.changed = {key: item for key, item in receiver.fields.items() if str(key)[:1] == "@"}
-        for field, value in (spec.sets or {}).items():
-            target = receiver
-            if target is not None:
-                chosen = (
-                    given.get(value[1:]) if isinstance(value, str) and value[:1] == "=" else Constant(value)
-                )
-                if chosen is not None:
-                    self.store.write(target.fields, field, chosen)
         if spec.runs:
             self._run_given(spec.runs, given, call)
         if spec.region:
@@ -571,7 +564,19 @@ class Calls(Python, Tensors):
             )
         result = self._returned(spec, name, receiver, given, event)
         event.result = result
+        if spec.sets:
+            self._set(spec.sets, receiver or result, given)
         return result
+
+    def _set(self, fields: Mapping[str, object], target: Value, given: dict[str, Value]) -> None:
+        """What a call makes of its object, or of what it returns: a constant, or one of its arguments."""
+        for thing in (option for option, _ in options_of(target) if isinstance(option, Thing)):
+            for key, value in fields.items():
+                chosen: Value | None = Constant(value)
+                if isinstance(value, str) and value[:1] == "=":
+                    chosen = next((given[name] for name in value[1:].split(",") if name in given), None)
+                if chosen is not None:
+                    self.store.write(thing.fields, key, chosen)
 
     def _computes(self, receiver: Thing | None, given: dict[str, Value]) -> bool:
         if receiver is not None and receiver.kind == "tensor":

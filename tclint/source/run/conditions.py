@@ -78,6 +78,8 @@ def truth(value: Value, path: Path) -> bool | None:
                 return known.pop()
     if isinstance(value, Thing) and (value.kind in _TRUE_KINDS or (value.cls and not value.kind)):
         return True
+    if isinstance(value, Thing) and isinstance(length := value.fields.get("[]"), Constant):
+        return bool(length.value) or (None if "[*]" in value.fields else False)
     if isinstance(value, Thing) and value.operation is not None:
         operator, operands = value.operation
         if operator == "not":

@@ -58,6 +58,8 @@ class Core:
         self.stack: tuple[Place, ...] = ()
         self.node_id = 0
         """Of what runs, where an operation has none of its own."""
+        self.run_number = 0
+        """Of the entry point that runs."""
         self.ran: set[tuple[str, int]] = set()
         """Functions that have run: (path, index)."""
         self._operations: dict[tuple[str, tuple[Value, ...]], Thing] = {}
@@ -90,6 +92,7 @@ class Core:
             self.loops,
             self.regions,
             len(self.record.events),
+            self.run_number,
             call,
         )
         self.record.events.append(event)

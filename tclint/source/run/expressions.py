@@ -113,12 +113,10 @@ class Expressions(Containers):
         assert frame is not None
         found = self.starred(frame, name)
         if found is None:
-            if name in _BUILTINS:
-                return Symbol(f"builtins.{name}")
             if name == "__name__":
                 return Constant(frame.file.name)
-            if name == "__file__":
-                return self.unknown(name)
+            if name in _BUILTINS:
+                return Symbol(f"builtins.{name}")
             found = self.unknown(name)
         frame.names[name] = found
         return found

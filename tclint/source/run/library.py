@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
@@ -56,7 +57,8 @@ class Library:
     def __init__(self, tables: list[Mapping[str, Any]]) -> None:
         self.calls: dict[str, Spec] = {}
         self.patterns: list[tuple[str, Spec]] = []
-        """(prefix, what calls of names that begin with it do), the longest first."""
+        """(pattern, what calls of names that match it do), the longest first."""
+        self._matched: dict[str, Spec | None] = {}
         self.methods: dict[str, dict[str, Spec]] = {}
         self.aliases: dict[str, str] = {}
         self.programs: dict[str, Program] = {}
@@ -74,8 +76,8 @@ class Library:
         for row in table.get("call", ()):
             spec = _spec(row)
             for name in spec.names:
-                if name.endswith("*"):
-                    self.patterns.append((name[:-1], spec))
+                if "*" in name:
+                    self.patterns.append((name, spec))
                 else:
                     self.calls[name] = spec
         for row in table.get("method", ()):
@@ -115,7 +117,11 @@ class Library:
         found = self.calls.get(name)
         if found is not None:
             return found
-        return next((spec for prefix, spec in self.patterns if name.startswith(prefix)), None)
+        if name not in self._matched:
+            self._matched[name] = next(
+                (spec for pattern, spec in self.patterns if fnmatchcase(name, pattern)), None
+            )
+        return self._matched[name]
 
     def method(self, kind: str, name: str) -> Spec | None:
         """What a method of a kind of thing does."""

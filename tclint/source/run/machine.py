@@ -711,6 +711,7 @@ class Machine(Calls):
 
     def run_unknown(self, value: FunctionValue) -> None:
         """Run a function of which no caller was seen, with what its parameters declare."""
+        self.run_number += 1
         arguments: list[Value] = []
         keywords: dict[str, Value] = {}
         skip = value.receiver is not None

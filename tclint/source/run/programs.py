@@ -77,6 +77,11 @@ def _run_class(machine: Machine, file: File, value: ClassValue, read: frozenset[
         instance = machine.instantiate(value, [], {}, call)
         assert isinstance(instance, Thing)
         made = instance
+    alone = value.find("__alone__")
+    if isinstance(alone, FunctionValue):
+        # A framework's class: its methods run in the order in which the framework calls them.
+        machine.frame = machine.frames[file]
+        machine.run_unknown(alone.bound_to(made))
     for named in (False, True):
         for item in members:
             if named or item.function.name not in read:

@@ -68,6 +68,8 @@ class Python(Tensors):
                     return wanted.name in ("torch.Tensor",) or None
                 if value.kind in ("list", "tuple", "dict", "set"):
                     return value.kind == last
+                if value.kind and value.kind != "number" and wanted.name.startswith("builtins."):
+                    return False
                 if value.kind == "module":
                     if wanted.name == "torch.nn.Module":
                         return True
@@ -332,12 +334,17 @@ class Python(Tensors):
         """`tclint.summary` as summaries of libraries import it.
 
         `mark(thing, "@device", value)` sets what has no attribute, `mark("accumulate")` is a context of that
-        name, `outside("accelerate launch")` a value that is chosen there.
+        name, `outside("accelerate launch")` a value that is chosen there (or a default, where one is given),
+        `opened(Arguments, "command line")` an object of a class whose fields are chosen there.
         """
         if name == "outside":
             found = Thing("", "outside")
             found.fields["@chosen by"] = arguments[0]
-            return found
+            return either(arguments[1], found) if len(arguments) > 1 else found
+        if name == "opened":
+            given = Thing("", "outside")
+            given.fields["@chosen by"] = arguments[1]
+            return self.call_value(arguments[0], [], {"**": given})
         if len(arguments) == 1:
             return Thing("context", str(self.text_of(arguments[0])))
         for thing in self._marked(arguments[0]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from tclint.source.run.conditions import exclude
@@ -36,14 +37,22 @@ class Record:
 
     def before(self, event: Event, *kinds: str) -> Iterator[Event]:
         """Events that one run can do earlier than this one, the latest first."""
-        for other in reversed(self.of(*kinds)):
-            if other.index < event.index and not exclude(other.path, event.path):
+        events = self.of(*kinds)
+        for position in range(bisect_left(events, event.index, key=_index) - 1, -1, -1):
+            other = events[position]
+            if other.run != event.run:
+                break
+            if not exclude(other.path, event.path):
                 yield other
 
     def after(self, event: Event, *kinds: str) -> Iterator[Event]:
         """Events that one run can do later than this one, the next first."""
-        for other in self.of(*kinds):
-            if other.index > event.index and not exclude(other.path, event.path):
+        events = self.of(*kinds)
+        for position in range(bisect_right(events, event.index, key=_index), len(events)):
+            other = events[position]
+            if other.run != event.run:
+                break
+            if not exclude(other.path, event.path):
                 yield other
 
     def between(self, first: Event, second: Event, *kinds: str) -> list[Event]:
@@ -53,6 +62,10 @@ class Record:
             for other in self.after(first, *kinds)
             if other.index < second.index and not exclude(other.path, second.path)
         ]
+
+
+def _index(event: Event) -> int:
+    return event.index
 
 
 def shares_round(one: Event, other: Event, loop: Loop) -> bool:

@@ -308,6 +308,8 @@ class Event:
     loops: tuple[Round, ...]
     regions: tuple[Region, ...]
     index: int
+    run: int = 0
+    """The entry point that led there: what different ones do has no order among each other."""
     call: Call | None = None
     """As written; None of what is no call."""
     result: Value | None = None
