@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,9 +25,7 @@ from tclint.source.names.resolve import Resolver
 from tclint.source.questions.gradients import Gradients
 from tclint.source.run.facts import Facts
 from tclint.source.run.files import File
-from tclint.source.run.library import library
 from tclint.source.run.program import Program as Program_
-from tclint.source.run.programs import run as run_program
 from tclint.source.run.project import ProjectFiles
 from tclint.source.run.record import Record
 from tclint.source.run.values import Event
@@ -49,6 +48,8 @@ class SourceContext:
     spans: Callable[[], tuple[Span, ...]] = field(repr=False)
     """Positions by node id; computed when first called."""
     lines: Callable[[], list[str]] = field(repr=False)
+    given: Program_ | None = None
+    """The program that this file belongs to, where others have run it."""
     _analyses: dict[Callable[[SourceContext], Any], Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -76,11 +77,12 @@ class SourceContext:
     @cached_property
     def run(self) -> Program_:
         """The program that starts in this file, run with abstract values."""
+        if self.given is not None:
+            return self.given
         files = ProjectFiles(self._parse)
         file = File(self.path, self.tables, self.spans, self.lines)
         files.keep(self.path, file)
-        record = run_program(file, files)
-        return Program_(file, record, Facts(record, library()), files.read)
+        return Program_.of(file, files)
 
     @property
     def record(self) -> Record:
@@ -102,8 +104,24 @@ class SourceContext:
 
     def at(self, event: Event) -> Location:
         """Where this file says what an event does."""
-        place = self.run.place_of(event)
-        return self.location(place.node_id if place is not None else self.tables.module.node_id)
+        place = self.run.place_of(self._settings_of(event))
+        if place is None:
+            place = next(place for place in reversed(event.places) if not place.file.is_library)
+        return Location(place.file.path, *place.file.spans()[place.node_id])
+
+    def _settings_of(self, event: Event) -> Event:
+        """What a framework makes by its arguments is said where these are given."""
+        if event.kind == "make" and event.place.file.is_library:
+            for thing in self.facts.things(event.result):
+                for settings in self.facts.things(thing.fields.get("@settings")):
+                    if settings.made is not None and settings.made.places[0].file is self.run.file:
+                        return settings.made
+        return event
+
+    def where(self, event: Event) -> str:
+        """How a message names the line of an event: 'line 12', 'engine.py:12'."""
+        at = self.at(event)
+        return f"line {at.line}" if at.path == self.path else f"{os.path.basename(at.path)}:{at.line}"
 
     def code(self, event: Event, limit: int = 80) -> str:
         """The code of an event on one line."""

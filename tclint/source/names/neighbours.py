@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 
+from tclint.source.names.queries import is_test_path
 from tclint.source.syntax.discovery import SKIPPED_FOLDERS
 
 _MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml")
@@ -92,6 +93,24 @@ class Neighbours:
             if self.path in used and wanted in _read(path):
                 yield path
 
+    def root(self) -> str:
+        """The file that starts the program which this one belongs to: one that leads to it, and that no file
+        but tests imports; the file itself where there is none such."""
+        project = self._project
+        if project is None:
+            return self.path
+        reached = {
+            path for path in project.importers(self.path) if path == self.path or not is_test_path(path)
+        }
+        roots = [path for path in reached if not (project.imported_by.get(path, set()) & reached) - {path}]
+        if self.path in roots or not roots or _starts(self.path):
+            return self.path
+        folder = os.path.dirname(self.path)
+        # The nearest script that starts something goes first.
+        return min(
+            roots, key=lambda path: (not _starts(path), os.path.dirname(path) != folder, len(path), path)
+        )
+
     def count(self, words: Iterable[str], *, around: bool = False) -> int:
         """How often the words occur in the files that this one imports, or that can run with it."""
         wanted = [word.encode() for word in words]
@@ -114,14 +133,28 @@ class _Project:
                     pending.append(path)
         return found
 
+    @cached_property
+    def imported_by(self) -> dict[str, set[str]]:
+        """File -> the files of the project that import it."""
+        found: dict[str, set[str]] = {}
+        for path, used in self.imports.items():
+            for other in used:
+                found.setdefault(other, set()).add(path)
+        return found
+
     def importers(self, path: str) -> set[str]:
         found = {path}
-        changed = True
-        while changed:
-            more = {file for file, used in self.imports.items() if file not in found and used & found}
-            found |= more
-            changed = bool(more)
+        pending = [path]
+        while pending:
+            for other in self.imported_by.get(pending.pop(), ()):
+                if other not in found:
+                    found.add(other)
+                    pending.append(other)
         return found
+
+
+def _starts(path: str) -> bool:
+    return b"__main__" in _read(path)
 
 
 def _root_of(path: str) -> str:

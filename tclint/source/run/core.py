@@ -60,6 +60,8 @@ class Core:
         """Of what runs, where an operation has none of its own."""
         self.run_number = 0
         """Of the entry point that runs."""
+        self.run_start = 0
+        """How many events there were when it began."""
         self.ran: set[tuple[str, int]] = set()
         """Functions that have run: (path, index)."""
         self._operations: dict[tuple[str, tuple[Value, ...]], Thing] = {}
@@ -100,7 +102,8 @@ class Core:
 
     @property
     def exhausted(self) -> bool:
-        return len(self.record.events) >= MOST_EVENTS
+        """Whether what runs has used up what one entry point may do."""
+        return len(self.record.events) - self.run_start >= MOST_EVENTS
 
     # -- values
 

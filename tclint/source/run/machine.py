@@ -709,9 +709,14 @@ class Machine(Calls):
 
     # -- entry points
 
+    def begin(self) -> None:
+        """What runs from here on has no order with what ran before."""
+        self.run_number += 1
+        self.run_start = len(self.record.events)
+
     def run_unknown(self, value: FunctionValue) -> None:
         """Run a function of which no caller was seen, with what its parameters declare."""
-        self.run_number += 1
+        self.begin()
         arguments: list[Value] = []
         keywords: dict[str, Value] = {}
         skip = value.receiver is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tclint.source.run.files import File
 from tclint.source.run.library import Library, library
 from tclint.source.run.machine import Machine
@@ -21,11 +23,22 @@ from tclint.source.syntax.tables import (
 )
 
 
-def run(file: File, project: ProjectFiles, tables: Library | None = None) -> Record:
-    """Run a file as a program, then all of it that the program does not reach."""
+def run(
+    file: File, project: ProjectFiles, others: Iterable[File] = (), tables: Library | None = None
+) -> Record:
+    """Run a file as a program, then all of it that the program does not reach.
+
+    Args:
+        others: files of the same program of which everything is run as well.
+    """
     machine = Machine(project, tables or library())
     machine.run_file(file)
     _run_rest(machine, file)
+    for other in others:
+        if other is not file:
+            machine.begin()
+            machine.run_module(other)
+            _run_rest(machine, other)
     return machine.record
 
 
