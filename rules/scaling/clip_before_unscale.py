@@ -53,6 +53,7 @@ class ClipBeforeUnscale(SourceRule):
         "PyTorch Automatic Mixed Precision recipe, Inspecting/modifying gradients: unscale first",
     )
     triggers = ("clip_grad", "clamp", "adaptive_clip", ".grad")
+    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         gradients, record = context.gradients, context.record

@@ -56,6 +56,11 @@ class SourceContext:
     def of(cls, path: str, parsed: Parsed, settings: Settings) -> SourceContext:
         return cls(path, parsed.tables, settings, lambda: parsed.spans, lambda: parsed.lines)
 
+    @classmethod
+    def of_program(cls, program: Program_, file: File, settings: Settings) -> SourceContext:
+        """One file of a program that has been run."""
+        return cls(file.path, file.tables, settings, file.spans, file.lines, program)
+
     @cached_property
     def resolver(self) -> Resolver:
         """What names stand for and which values they can have."""

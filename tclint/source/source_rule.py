@@ -27,6 +27,9 @@ class SourceRule(Rule):
     """Codes of other rules that report the same problem of a traced model: their finding, which has a price,
     stands instead where both name a line."""
 
+    asks_record: ClassVar[bool] = False
+    """It asks what the program does, and is asked once for each; others are asked once for each file."""
+
     def applies(self, settings: Settings) -> bool:  # noqa: ARG002
         """Whether it can report anything under these settings; otherwise no file is parsed for it."""
         return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tclint.source.run.files import File
 from tclint.source.syntax.parse import Parsed
@@ -18,10 +18,14 @@ class ProjectFiles:
 
     Args:
         parse: makes the tables of a file's bytes; None where it is no Python.
+        given: by path, bytes that stand for what is on the disk.
     """
 
-    def __init__(self, parse: Callable[[str, bytes], Parsed | None]) -> None:
+    def __init__(
+        self, parse: Callable[[str, bytes], Parsed | None], given: Mapping[str, bytes] | None = None
+    ) -> None:
         self._parse = parse
+        self._given = given or {}
         self._files: dict[str, File | None] = {}
         self._found: dict[tuple[str, str], str | None] = {}
 
@@ -57,6 +61,8 @@ class ProjectFiles:
         return self.file(path) if path is not None else None
 
     def _read(self, path: str) -> Parsed | None:
+        if path in self._given:
+            return self._parse(path, self._given[path])
         try:
             if os.stat(path).st_size > MAX_SOURCE_BYTES:
                 return None
