@@ -65,7 +65,7 @@ class ClipBeforeUnscale(SourceRule):
             step = next((step for step in steps if gradients.together(step, backward.event)), None)
             if step is None or gradients.unscaled_between(backward.event, clip):
                 continue
-            if gradients.may_be_handled_elsewhere(backward.scalers, clip):
+            if gradients.may_be_handled_elsewhere(backward.scalers, backward.event, clip):
                 continue
             yield self._report(context, clip, step, backward.event)
 

@@ -23,6 +23,7 @@ from tclint.source.names.queries import bound, makers
 from tclint.source.names.requirements import may_run
 from tclint.source.names.resolve import Resolver
 from tclint.source.questions.gradients import Gradients
+from tclint.source.questions.scaled_steps import ScaledSteps
 from tclint.source.run.facts import Facts
 from tclint.source.run.files import File
 from tclint.source.run.program import Program as Program_
@@ -103,6 +104,11 @@ class SourceContext:
     def gradients(self) -> Gradients:
         """How gradients are made, scaled and changed."""
         return Gradients(self.run.facts)
+
+    @cached_property
+    def scaled_steps(self) -> ScaledSteps:
+        """Which calls of scalers belong together, and in which order they come."""
+        return ScaledSteps(self.gradients)
 
     def _parse(self, _path: str, data: bytes) -> Parsed | None:
         return parsed_bytes(data, self.settings.cache)

@@ -5,22 +5,45 @@ from __future__ import annotations
 import math
 
 from tclint.source.context import SourceContext
-from tclint.source.run.values import Constant, Event, Symbol
+from tclint.source.questions.gradients import Backward
+from tclint.source.run.values import Constant, Event, Symbol, constant_of
 from tclint.source.syntax.tables import method_of, render
 
 _INFINITE = frozenset({"math.inf", "torch.inf", "numpy.inf"})
 
 
+def receiver_of(event: Event) -> str:
+    """How an event's call names what it is called on: `optimizer` of `optimizer.step()`."""
+    receiver = method_of(event.call)[0] if event.call is not None else None
+    return render(receiver) if receiver is not None else ""
+
+
+def argument_of(event: Event) -> str:
+    """How an event's call names its first argument."""
+    arguments = event.call.arguments if event.call is not None else ()
+    return render(arguments[0].value) if arguments else ""
+
+
 def names_of(event: Event) -> tuple[str, str]:
-    """How an event's call names its receiver and its first argument: `scaler`, `optimizer`."""
-    if event.call is None:
-        return "", ""
-    receiver = method_of(event.call)[0]
-    arguments = event.call.arguments
-    return (
-        render(receiver) if receiver is not None else "scaler",
-        render(arguments[0].value) if arguments else "optimizer",
+    """How a scaler's call names the scaler and the optimizer: `scaler`, `optimizer`."""
+    if "@scaler" in event.changed:
+        # A framework's optimizer, which steps through a scaler that the program does not name.
+        return "scaler", receiver_of(event) or "optimizer"
+    return receiver_of(event) or "scaler", argument_of(event) or "optimizer"
+
+
+def scaler_name(context: SourceContext, backward: Backward) -> tuple[str, str]:
+    """How the program names the scaler that multiplied a loss, and the framework that it belongs to or ''."""
+    framework = next(
+        (str(constant_of(item.fields["@managed"])) for item in backward.scalers if "@managed" in item.fields),
+        "",
     )
+    for event in context.facts.made_by(backward.loss):
+        if event.kind == "scale" and not set(backward.scalers).isdisjoint(
+            context.facts.things(event.subject)
+        ):
+            return receiver_of(event) or "scaler", framework
+    return "scaler", framework
 
 
 def gives_infinite_limit(event: Event) -> bool:
@@ -52,4 +75,4 @@ def scaler_evidence(context: SourceContext, **events: Event | None) -> dict[str,
     return evidence
 
 
-__all__ = ["gives_infinite_limit", "names_of", "scaler_evidence"]
+__all__ = ["argument_of", "gives_infinite_limit", "names_of", "receiver_of", "scaler_evidence", "scaler_name"]

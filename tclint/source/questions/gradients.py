@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -46,56 +46,90 @@ class Gradients:
     def _by_event(self) -> dict[Event, Backward]:
         return {item.event: item for item in self.backwards}
 
-    def last_backwards(self, event: Event) -> list[Backward]:
+    def last_backwards(self, event: Event, optimizers: Iterable[Thing] = ()) -> list[Backward]:
         """The backward passes whose gradients something may deal with: the latest before it, one for each way
-        that a run can take."""
+        that a run can take.
+
+        Args:
+            optimizers: only passes that may make gradients of theirs.
+        """
         found: list[Backward] = []
         for other in self.record.before(event, "backward"):
+            if optimizers and self.reaches(other, optimizers) is False:
+                continue
             if all(exclude(other.path, later.event.path) for later in found):
                 found.append(self._by_event[other])
         return found
 
-    def last_scaled(self, event: Event) -> Backward | None:
-        """A backward pass of a scaled loss whose gradients something may deal with; its scaler may be on."""
-        for backward in self.last_backwards(event):
-            if backward.scalers and not self.is_off(backward.scalers):
+    def last_scaled(self, event: Event, optimizers: Iterable[Thing] = ()) -> Backward | None:
+        """A backward pass of a scaled loss whose gradients something may deal with; its scaler may be on.
+
+        Args:
+            optimizers: only passes that may make gradients of theirs.
+        """
+        for backward in self.last_backwards(event, optimizers):
+            if backward.scalers and not self.is_off(backward.scalers, event):
                 return backward
         return None
+
+    def reaches(self, backward: Event, optimizers: Iterable[Thing]) -> bool | None:
+        """Whether a backward pass makes gradients of one of some optimizers; None where that is not known."""
+        owners = {self.facts.root(owner) for item in optimizers for owner in self.facts.parameters_of(item)}
+        used = {self.facts.root(item) for item in self.facts.modules_of(self.facts.loss_of(backward))}
+        if not owners or not used:
+            return None
+        if owners & used or any(self.facts.contains(one, other) for one in owners for other in used):
+            return True
+        # Something that is not seen may hold the other.
+        return None if any(item.kind != "module" for item in owners | used) else False
 
     def is_gradient(self, value: Value | None) -> bool:
         """Whether a value is the gradient of something, or a view of one."""
         for thing in self.facts.things(value):
-            seen = 0
             current: Thing | None = thing
-            while current is not None and current.made is not None and seen < 8:
-                if current.made.kind == "grad":
+            while current is not None:
+                made, operation = current.made, current.operation
+                if made is not None and made.kind == "grad":
                     return True
-                if current.made.name not in _VIEWS:
-                    break
-                current = next(self.facts.things(current.made.subject), None)
-                seen += 1
+                following: Value | None = None
+                if made is not None and made.name in _VIEWS:
+                    following = made.subject
+                elif operation is not None and operation[0] == ".":
+                    if operation[1][1] == Constant("grad"):
+                        return True
+                    if operation[1][1] == Constant("data"):
+                        following = operation[1][0]
+                current = next(self.facts.things(following), None)
         return False
 
     @cached_property
     def edits(self) -> list[Event]:
         """Operations that change gradients by their size, or by an amount of its own."""
-        return [event for event in self.record.of("op") if self._edits(event)]
+        return [event for event in self.record.of("op", "call") if self._edits(event)]
 
     def _edits(self, event: Event) -> bool:
         if event.name in _CUTS and event.name != ".zero_":
             return self.is_gradient(event.subject)
         if event.name in _ADDS and self.is_gradient(event.subject):
-            # Other gradients may carry the same scale; noise and weights do not.
-            added = event.arguments.get("other") or event.first
-            return not any(other.kind == "grad" for other in self.facts.made_by(added))
+            return self._has_own_size(event.arguments.get("other") or event.first)
         return False
+
+    def _has_own_size(self, value: Value | None) -> bool:
+        """Whether a value is made from weights or random numbers alone, which no loss scale multiplies."""
+        made = self.facts.made_by(value)
+        weights = any(
+            "@parameter of" in thing.fields for event in made for thing in self.facts.read_by(event)
+        )
+        return (weights or any(event.kind == "factory" for event in made)) and not any(
+            event.kind == "grad" for event in made
+        )
 
     @cached_property
     def rescales(self) -> list[Event]:
         """Operations that multiply or divide gradients, which may undo a scale by hand."""
         return [
             event
-            for event in self.record.of("op")
+            for event in self.record.of("op", "call")
             if event.name in _RESCALES and self.is_gradient(event.subject)
         ]
 
@@ -107,9 +141,11 @@ class Gradients:
                 yield event
 
     def unscaled_between(self, first: Event, second: Event) -> bool:
-        """Whether something takes the scale away between two events, or may: who gets the scaler can."""
-        if self.record.between(first, second, "unscale"):
-            return True
+        """Whether something takes the scale away between two events."""
+        return bool(self.record.between(first, second, "unscale")) or self.rescaled_between(first, second)
+
+    def rescaled_between(self, first: Event, second: Event) -> bool:
+        """Whether gradients are multiplied or divided by hand between two events."""
         return any(first.index < event.index < second.index for event in self.rescales)
 
     def together(self, *events: Event) -> bool:
@@ -128,19 +164,32 @@ class Gradients:
             for made in self.facts.made_by(value)
         )
 
-    def may_be_handled_elsewhere(self, scalers: tuple[Thing, ...], event: Event) -> bool:
-        """Whether code that is not seen got a scaler before an event, and may have used it."""
-        wanted = set(scalers)
-        for other in self.record.before(event, "call", "escape"):
+    def may_be_handled_elsewhere(self, scalers: tuple[Thing, ...], first: Event, second: Event) -> bool:
+        """Whether code that is not seen may use a scaler between two events: it gets it there, or has it."""
+        wanted = set(scalers) | self._holders(scalers)
+        for other in self.record.between(first, second, "call", "escape"):
             if other.subject is None and other.name.startswith("builtins."):
                 continue
-            if any(thing in wanted for value in other.arguments.values() for thing in self.facts.held(value)):
+            if any(thing in wanted for value in other.inputs for thing in self.facts.held(value)):
                 return True
         return False
 
-    def is_off(self, scalers: tuple[Thing, ...]) -> bool:
-        """Whether every one of some scalers is known to be disabled."""
-        return bool(scalers) and all(self.facts.is_on(item) is False for item in scalers)
+    def _holders(self, scalers: tuple[Thing, ...]) -> set[Thing]:
+        """What may keep some scalers: what they are part of, and what code that is not seen made from them or
+        gave them to."""
+        found = {self.facts.root(item) for item in scalers}
+        for event in self.record.of("call", "escape"):
+            if event.subject is None and event.name.startswith("builtins."):
+                continue
+            given = {thing for value in event.arguments.values() for thing in self.facts.held(value)}
+            if not given.isdisjoint(scalers):
+                found.update(self.facts.things(event.subject))
+                found.update(self.facts.things(event.result))
+        return found
+
+    def is_off(self, scalers: tuple[Thing, ...], event: Event) -> bool:
+        """Whether every one of some scalers is known to be disabled where something happens."""
+        return bool(scalers) and all(self.facts.is_on(item, event.path) is False for item in scalers)
 
     def same(self, one: Value | None, other: Value | None) -> bool:
         """Whether two values may be one thing."""

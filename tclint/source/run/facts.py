@@ -4,33 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from typing import Any, TypeVar
 
+from tclint.source.run.conditions import truth
 from tclint.source.run.library import Library
+from tclint.source.run.protocols import Protocols
 from tclint.source.run.record import Record
 from tclint.source.run.values import (
     Constant,
     Event,
     Loop,
+    Path,
     Symbol,
     Thing,
     Value,
     options_of,
 )
 
+_Found = TypeVar("_Found", Event, tuple[Event, Any], tuple[Event, Any, Any], tuple[Event, Any, Any, Any])
 _SAME_SCALE = frozenset({"op", "scale"})
 _HELD = frozenset({"list", "tuple", "dict", "set", "parameters", "iterator", "enumerate", "zip", "progress"})
-_PROTOCOLS: tuple[tuple[str, frozenset[str]], ...] = (
-    ("scaler", frozenset({"scale", "step"})),
-    ("scaler", frozenset({"scale", "update"})),
-    ("scaler", frozenset({"unscale_"})),
-    ("optimizer", frozenset({"step", "zero_grad"})),
-    ("module", frozenset({"()", "parameters"})),
-    ("module", frozenset({"()", "train"})),
-    ("module", frozenset({"()", "eval"})),
-    ("module", frozenset({"()", "zero_grad"})),
-    ("module", frozenset({"()", "cuda"})),
-)
-"""(kind, methods that are called on it): what is done with a thing says what it is. '()' is a call of it."""
+_PARTS = frozenset({"module", "list", "tuple", "dict"})
 
 
 class Facts:
@@ -41,64 +35,7 @@ class Facts:
         self.library = library
         self._scaled: dict[Value, tuple[Thing, ...]] = {}
         self._made: dict[Value, tuple[Event, ...]] = {}
-        self._settle()
-
-    # -- what unknown things are
-
-    def _settle(self) -> None:
-        """Give unknown things the kind that the program's use of them shows, and their events their names."""
-        uses: dict[Thing, set[str]] = {}
-        for event in self.record.events:
-            for subject in self.things(event.subject):
-                if subject.is_unknown:
-                    uses.setdefault(subject, set()).add(event.name[1:] if event.name[:1] == "." else "()")
-            if event.kind in ("scaler_step", "unscale"):
-                for optimizer in self.things(event.arguments.get("optimizer")):
-                    if optimizer.is_unknown:
-                        uses.setdefault(optimizer, set()).update(("step", "zero_grad"))
-        for thing, used in uses.items():
-            for kind, needed in _PROTOCOLS:
-                if needed <= used:
-                    thing.kind = kind
-                    thing.fields["@inferred"] = Constant(True)
-                    break
-        changed = False
-        for event in self.record.events:
-            if event.kind == "call" and event.subject is not None:
-                for subject in self.things(event.subject):
-                    changed |= self._rename(event, subject)
-            self._step_through_scaler(event)
-        self.record.reindex()
-        if changed:
-            # What is stepped through a scaler that has just been recognised is an optimizer.
-            for event in self.record.of("scaler_step", "unscale"):
-                for optimizer in self.things(event.arguments.get("optimizer")):
-                    if optimizer.is_unknown:
-                        optimizer.kind = "optimizer"
-                        optimizer.fields["@inferred"] = Constant(True)
-
-    def _step_through_scaler(self, event: Event) -> None:
-        """`optimizer.step()` of an optimizer that a framework has wrapped steps through its scaler."""
-        scaler = event.changed.get("@scaler")
-        if event.kind == "step" and scaler is not None and event.subject is not None:
-            event.kind = "scaler_step"
-            event.arguments = {"optimizer": event.subject}
-            event.subject = scaler
-
-    def _rename(self, event: Event, subject: Thing) -> bool:
-        if "@inferred" not in subject.fields:
-            return False
-        name = event.name[1:] if event.name[:1] == "." else "()"
-        spec = self.library.method(subject.kind, name)
-        if spec is None:
-            return False
-        event.kind = spec.event or event.kind
-        renamed = {}
-        for key, value in event.arguments.items():
-            position = int(key) if key.isdigit() else -1
-            renamed[spec.parameters[position] if 0 <= position < len(spec.parameters) else key] = value
-        event.arguments = renamed
-        return True
+        Protocols(record, library).settle()
 
     # -- values
 
@@ -145,7 +82,8 @@ class Facts:
                 if thing.made is not None:
                     event = thing.made
                     yield event
-                    pending.extend(event.inputs)
+                    # What a factory is given are sizes, and tensors of the same size.
+                    pending.extend(event.inputs if event.kind != "factory" else ())
 
     def scalers_of(self, value: Value | None) -> tuple[Thing, ...]:
         """The scalers by which a loss may be multiplied."""
@@ -175,6 +113,11 @@ class Facts:
                     yield from self.things(event.subject)
                 elif event.kind in _SAME_SCALE:
                     pending.extend(event.inputs)
+
+    def read_by(self, event: Event) -> Iterator[Thing]:
+        """The things that an event reads."""
+        for value in event.inputs:
+            yield from self.held(value)
 
     # -- gradients
 
@@ -207,6 +150,26 @@ class Facts:
             for event in self.made_by(value)
             if event.kind in ("forward", "call") and event.subject is not None and event.name[:1] != "."
             for thing in self.things(event.subject)
+        )
+
+    def root(self, thing: Thing) -> Thing:
+        """What a part of something unknown belongs to: `model` of `model.encoder`."""
+        while thing.operation is not None and thing.operation[0] in (".", "[]"):
+            owner = thing.operation[1][0]
+            if not isinstance(owner, Thing):
+                break
+            thing = owner
+        return thing
+
+    def contains(self, module: Thing, part: Thing, depth: int = 6) -> bool:
+        """Whether a module has another one among its parts."""
+        if module is part:
+            return True
+        return depth > 0 and any(
+            self.contains(item, part, depth - 1)
+            for value in module.fields.values()
+            for item in self.things(value)
+            if item.kind in _PARTS
         )
 
     # -- autocast
@@ -245,15 +208,11 @@ class Facts:
             return frozenset({"cpu"})
         return self.texts(context.fields.get("device_type"))
 
-    def is_on(self, thing: Thing) -> bool | None:
-        """Whether an autocast context or a scaler is enabled; None where that is decided at run time."""
+    def is_on(self, thing: Thing, path: Path = ()) -> bool | None:
+        """Whether an autocast context or a scaler is enabled where some tests hold; None: that is decided at
+        run time."""
         enabled = thing.fields.get("enabled")
-        if enabled is None:
-            return True
-        known = {
-            bool(option.value) if isinstance(option, Constant) else None for option, _ in options_of(enabled)
-        }
-        return known.pop() if len(known) == 1 else None
+        return True if enabled is None else truth(enabled, path)
 
     def texts(self, value: Value | None) -> frozenset[str]:
         """The strings that a value can be."""
@@ -275,11 +234,13 @@ class Facts:
         return found
 
 
-def distinct(events: Iterable[Event]) -> Iterator[Event]:
-    """Events at different places: the second round of a loop repeats those of the first."""
+def distinct(found: Iterable[_Found]) -> Iterator[_Found]:
+    """Events at different places, or tuples that begin with one: the second round of a loop repeats those of
+    the first."""
     seen: set[tuple[str, int]] = set()
-    for event in events:
+    for item in found:
+        event = item if isinstance(item, Event) else item[0]
         at = (event.place.file.path, event.place.node_id)
         if at not in seen:
             seen.add(at)
-            yield event
+            yield item

@@ -71,11 +71,17 @@ def _run_once(machine: Machine, value: FunctionValue) -> None:
 
 
 def _run_class(machine: Machine, file: File, value: ClassValue, read: frozenset[str]) -> None:
+    attributes = {
+        name: item
+        for owner in reversed(list(value.lineage()))
+        if not owner.file.is_library
+        for name, item in owner.namespace.items()
+    }
     members = [
         inner
-        for item in value.namespace.values()
+        for item in attributes.values()
         for inner in [item.fields.get("function") if isinstance(item, Thing) else item]
-        if isinstance(inner, FunctionValue) and (file.path, inner.function.index) not in machine.ran
+        if isinstance(inner, FunctionValue) and (inner.file.path, inner.function.index) not in machine.ran
     ]
     if not members:
         return
