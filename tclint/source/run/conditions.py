@@ -79,6 +79,8 @@ def truth(value: Value, path: Path) -> bool | None:
     if isinstance(value, Thing) and (value.kind in _TRUE_KINDS or (value.cls and not value.kind)):
         return True
     if isinstance(value, Thing) and isinstance(length := value.fields.get("[]"), Constant):
+        if "[~]" in value.fields:
+            return None
         return bool(length.value) or (None if "[*]" in value.fields else False)
     if isinstance(value, Thing) and value.operation is not None:
         operator, operands = value.operation

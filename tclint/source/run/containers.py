@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from tclint.source.run.core import Core
+from tclint.source.run.files import File
 from tclint.source.run.values import (
+    NONE,
+    TRUE,
     ClassValue,
     Constant,
     FunctionValue,
@@ -14,6 +18,8 @@ from tclint.source.run.values import (
     Thing,
     Union,
     Value,
+    constant_of,
+    constants_of,
     either,
     options_of,
 )
@@ -26,41 +32,73 @@ _MOST_ITEMS = 24
 class Containers(Core):
     """What things hold."""
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._importing: set[tuple[File, str]] = set()
+        """Names of modules that are being imported: one may come from itself, through others."""
+
     # -- containers
 
-    def container(self, kind: str, items: Iterable[Value] | None = (), rest: Value | None = None) -> Thing:
+    def container(
+        self,
+        kind: str,
+        items: Iterable[Value] | None = (),
+        rest: Value | None = None,
+        *,
+        is_exact: bool = True,
+    ) -> Thing:
         """A list, tuple, set or dict.
 
         Args:
             items: what it holds, in order; None where only `rest` is known: one of them.
+            is_exact: whether it holds just these; otherwise there may be more or fewer alike.
         """
         made = Thing(kind, kind)
+        if kind == "list" and self.loops:
+            made.fields["@loops"] = Constant(self.loops)
         if items is not None:
-            kept = list(items)
-            if len(kept) > _MOST_ITEMS:
-                rest = either(*kept)
-            else:
-                for position, item in enumerate(kept):
-                    made.fields["item", position] = item
-                made.fields["[]"] = Constant(len(kept))
+            self.fill(made, items, is_exact=is_exact)
         if rest is not None:
             made.fields["[*]"] = rest
         return made
+
+    def fill(self, value: Thing, items: Iterable[Value], *, is_exact: bool = True) -> None:
+        """Give a container its items."""
+        kept = list(items)
+        if len(kept) > _MOST_ITEMS:
+            self.store.write(value.fields, "[*]", either(*kept))
+            return
+        for position, item in enumerate(kept):
+            self.store.write(value.fields, ("item", position), item)
+        self.store.write(value.fields, "[]", Constant(len(kept)))
+        if not is_exact:
+            self.store.write(value.fields, "[~]", TRUE)
 
     def is_sequence(self, value: Value) -> bool:
         return isinstance(value, Thing) and value.kind in SEQUENCES
 
     def exact_items(self, value: Value) -> list[Value] | None:
         """The items of a list or tuple whose length is known, or the keys of such a dict; None for others."""
-        if isinstance(value, Thing) and value.kind in SEQUENCES:
-            length = value.fields.get("[]")
-            if isinstance(length, Constant) and "[*]" not in value.fields:
+        if isinstance(value, Thing) and "[]" in value.fields:
+            length = value.fields["[]"]
+            if isinstance(length, Constant) and "[*]" not in value.fields and "[~]" not in value.fields:
                 return [value.fields["item", position] for position in range(length.value)]  # type: ignore[call-overload]
         if isinstance(value, Thing) and value.kind == "dict" and "[*]" not in value.fields:
             return [Constant(key[1]) for key in value.fields if isinstance(key, tuple)]
         if isinstance(value, Constant) and isinstance(value.value, str) and len(value.value) <= 1:
             return [Constant(letter) for letter in value.value]
         return None
+
+    def ordered(self, value: Value) -> list[Value] | None:
+        """The items of a container in their order, as far as that is known: of a list that a loop fills what
+        two rounds put there. An item that may be missing can also be None."""
+        length = value.fields.get("[]") if isinstance(value, Thing) else None
+        counts = constants_of(length) if length is not None else None
+        if not isinstance(value, Thing) or "[*]" in value.fields or not counts:
+            return self.exact_items(value)
+        sure, most = min(counts), max(counts)  # type: ignore[type-var]
+        items = [value.fields.get(("item", position), NONE) for position in range(most)]  # type: ignore[call-overload]
+        return [*items[:sure], *(either(item, NONE) for item in items[sure:])]  # type: ignore[misc]
 
     def values_in(self, value: Value) -> list[Value]:
         """All that a container is known to hold."""
@@ -69,31 +107,65 @@ class Containers(Core):
         return [item for key, item in value.fields.items() if key == "[*]" or isinstance(key, tuple)]
 
     def concatenated(self, left: Value, right: Value) -> Value:
-        one, other = self.exact_items(left), self.exact_items(right)
+        one, other = self.ordered(left), self.ordered(right)
         if one is not None and other is not None:
-            return self.container("list", [*one, *other])
+            is_exact = self.exact_items(left) is not None and self.exact_items(right) is not None
+            return self.container("list", [*one, *other], is_exact=is_exact)
         return self.container(
             "list", None, either(*self.values_in(left), *self.values_in(right), self.unknown())
         )
 
-    def add_items(self, value: Thing, items: Iterable[Value]) -> None:
-        """`list.append`, `list.extend`: in a loop, one more of what is there already."""
-        length = value.fields.get("[]")
+    def repeated(self, value: Value, times: Value) -> Value:
+        """`[value] * times`."""
+        items, number = self.exact_items(value), constant_of(times)
+        if items is not None and isinstance(number, int) and len(items) * number <= _MOST_ITEMS:
+            return self.container("list", items * number)
+        return self.container("list", self.ordered(value), is_exact=False)
+
+    def add_items(self, value: Thing, items: Iterable[Value], *, is_exact: bool = True) -> None:
+        """`list.append`, `list.extend`: what a loop adds stands there as often as its rounds are run."""
+        fields = value.fields
+        made = fields.get("@loops")
+        inner = self.loops[len(made.value) if isinstance(made, Constant) else 0 :]  # type: ignore[arg-type]
+        if not is_exact or not all(round_.loop.rounds for round_ in inner):
+            self.store.write(fields, "[~]", TRUE)
         for item in items:
-            known = isinstance(length, Constant) and "[*]" not in value.fields and not self.loops
-            if known and length.value < _MOST_ITEMS:  # type: ignore[union-attr]
-                self.store.write(value.fields, ("item", length.value), item)  # type: ignore[union-attr]
-                length = Constant(length.value + 1)  # type: ignore[union-attr]
-                self.store.write(value.fields, "[]", length)
+            counts = constants_of(fields["[]"]) if "[]" in fields and "[*]" not in fields else None
+            most: int = max(counts) if counts else _MOST_ITEMS  # type: ignore[type-var,assignment]
+            if counts and most < _MOST_ITEMS:
+                for position in range(min(counts), most):  # type: ignore[type-var,call-overload]
+                    missing = either(fields.get(("item", position), NONE), NONE)
+                    self.store.write(fields, ("item", position), missing)
+                    self.store.write(fields, "[~]", TRUE)
+                self.store.write(fields, ("item", most), item)
+                self.store.write(fields, "[]", Constant(most + 1))
             else:
-                before = value.fields.get("[*]")
-                self.store.write(value.fields, "[*]", item if before is None else either(before, item))
+                before = fields.get("[*]")
+                self.store.write(fields, "[*]", item if before is None else either(before, item))
+
+    def extend(self, value: Thing, other: Value) -> None:
+        """`list.extend`, `list += other`."""
+        items = self.ordered(other)
+        if items is not None:
+            self.add_items(value, items, is_exact=self.exact_items(other) is not None)
+        else:
+            self.add_items(value, [either(self.element(other), NONE)], is_exact=False)
+
+    def disorder(self, value: Thing, *more: Value) -> None:
+        """Nothing is known of the order of the items any more."""
+        held = [*self.values_in(value), *more]
+        if held:
+            self.store.write(value.fields, "[*]", either(*held))
 
     def update(self, value: Thing, other: Value) -> None:
         """`dict.update`."""
+        pairs = [self.exact_items(pair) for pair in self.exact_items(other) or ()]
         if isinstance(other, Thing) and other.kind == "dict":
             for key, item in list(other.fields.items()):
                 self.store.write(value.fields, key, item)
+        elif pairs and all(pair is not None and len(pair) == 2 for pair in pairs):
+            for pair in pairs:
+                self.set_item(value, pair[0], pair[1])  # type: ignore[index]
         else:
             before = value.fields.get("[*]")
             rest = self.unknown()
@@ -111,7 +183,7 @@ class Containers(Core):
     def item(self, value: Value, key: Value) -> Value:
         """`value[key]`."""
         if isinstance(value, Thing):
-            if value.kind in SEQUENCES or value.kind == "dict":
+            if value.kind in SEQUENCES or value.kind == "dict" or "[]" in value.fields:
                 return self._item_of_container(value, key)
             if value.kind == "tensor":
                 if self.is_mask(key):
@@ -147,20 +219,34 @@ class Containers(Core):
                 wanted = option.value
                 length = value.fields.get("[]")
                 if isinstance(wanted, int) and wanted < 0 and isinstance(length, Constant):
-                    wanted += length.value  # type: ignore[operator]
+                    wanted = wanted + length.value if "[~]" not in value.fields else None  # type: ignore[operator]
                 exact = value.fields.get(("item", wanted))
                 if exact is not None:
                     found.append(exact)
                     continue
                 rest = value.fields.get("[*]")
+                if rest is None and "[~]" in value.fields and (held := self.values_in(value)):
+                    rest = either(*held)
                 found.append(rest if rest is not None else self.operate("[]", (value, option)))
             elif isinstance(option, Thing) and option.operation and option.operation[0] == "slice":
-                held = self.values_in(value)
-                found.append(self.container("list", None, either(*held)) if held else self.container("list"))
+                found.append(self._part(value, option.operation[1]))
             else:
                 held = self.values_in(value)
                 found.append(either(*held) if held else self.operate("[]", (value, option)))
         return self.refine(either(*found))
+
+    def _part(self, value: Thing, bounds: tuple[Value, ...]) -> Value:
+        """`value[start:stop:step]`."""
+        made = Thing(value.kind if value.kind == "tuple" else "list", value.kind)
+        if value.kind == "module":
+            made = Thing("module", value.name, value.made)
+        items, numbers = self.ordered(value), [constant_of(bound) for bound in bounds]
+        if items is not None and all(isinstance(bound, Constant) for bound in bounds):
+            is_exact = self.exact_items(value) is not None
+            self.fill(made, items[slice(*numbers)], is_exact=is_exact)
+        elif held := self.values_in(value):
+            made.fields["[*]"] = either(*held)
+        return made
 
     def set_item(self, value: Value, key: Value, item: Value) -> None:
         """`value[key] = item`."""
@@ -169,8 +255,12 @@ class Containers(Core):
                 if option.kind == "tensor":
                     self.tensor("op", "[]=", option, {"0": key, "value": item})
                     continue
+                count = constant_of(option.fields.get("[]"))
                 if isinstance(key, Constant) and not isinstance(value, Union):
-                    self.store.write(option.fields, ("item", key.value), item)
+                    at = key.value
+                    if isinstance(at, int) and at < 0 and isinstance(count, int):
+                        at += count
+                    self.store.write(option.fields, ("item", at), item)
                 else:
                     before = option.fields.get("[*]")
                     self.store.write(option.fields, "[*]", item if before is None else either(before, item))
@@ -256,6 +346,8 @@ class Containers(Core):
 
     def _attribute_of_thing(self, value: Thing, name: str) -> Value:
         found = value.fields.get(name)
+        if found is None and value.kind == "module":
+            found = value.fields.get(("item", name))
         if found is not None:
             return self.refine(found)
         if value.cls is not None:
@@ -297,9 +389,13 @@ class Containers(Core):
         found = frame.names.get(name)
         if found is not None:
             return self.refine(found)
-        if name in module.file.imports(module.file.tables.module):
-            items = module.file.imports(module.file.tables.module)[name]
-            return either(*dict.fromkeys(self.import_(module.file, item.qualified) for item in items))
+        items = module.file.imports(module.file.tables.module).get(name)
+        if items is not None and (module.file, name) not in self._importing:
+            self._importing.add((module.file, name))
+            try:
+                return either(*dict.fromkeys(self.import_(module.file, item.qualified) for item in items))
+            finally:
+                self._importing.discard((module.file, name))
         inner = self.project.module(
             module.file, f".{name}" if module.file.path.endswith("__init__.py") else ""
         )

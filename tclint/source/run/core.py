@@ -56,6 +56,8 @@ class Core:
         self.loops: tuple[Round, ...] = ()
         self.regions: tuple[Region, ...] = ()
         self.stack: tuple[Place, ...] = ()
+        self.inside: Event | None = None
+        """The forward that runs."""
         self.node_id = 0
         """Of what runs, where an operation has none of its own."""
         self.run_number = 0
@@ -96,6 +98,7 @@ class Core:
             len(self.record.events),
             self.run_number,
             call,
+            self.inside,
         )
         self.record.events.append(event)
         return event

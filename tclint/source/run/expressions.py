@@ -232,6 +232,8 @@ class Expressions(Containers):
             return self._compute(symbol, left.value, right.value)
         if symbol == "+" and self.is_sequence(left) and self.is_sequence(right):
             return self.concatenated(left, right)
+        if symbol == "*" and (self.is_sequence(left) or self.is_sequence(right)):
+            return self.repeated(left, right) if self.is_sequence(left) else self.repeated(right, left)
         if symbol == "%" and isinstance(left, Constant) and isinstance(left.value, str):
             self.wait("format", right)
             return self.unknown("text")
@@ -329,19 +331,21 @@ class Expressions(Containers):
             return made
         items: list[Value] = []
         rest: list[Value] = []
+        is_exact = True
         for item in expression.items:
             if isinstance(item, Other) and item.kind == "star":
                 inner = self.evaluate(item.parts[0])
-                exact = self.exact_items(inner)
-                if exact is None:
+                known = self.ordered(inner)
+                if known is None:
                     rest.append(self.element(inner))
                 else:
-                    items.extend(exact)
+                    items.extend(known)
+                    is_exact &= self.exact_items(inner) is not None
             else:
                 items.append(self.evaluate(item))
         if rest:
             return self.container(expression.kind, None, either(*items, *rest))
-        return self.container(expression.kind, items)
+        return self.container(expression.kind, items, is_exact=is_exact)
 
     def _closure(self, expression: Closure) -> Value:
         function = self.frame.file.tables.functions[expression.function]

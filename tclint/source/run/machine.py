@@ -27,6 +27,7 @@ from tclint.source.run.values import (
     Thing,
     Union,
     Value,
+    constant_of,
     either,
     options_of,
 )
@@ -49,8 +50,11 @@ from tclint.source.syntax.tables import (
 
 _FALLS, _LEAVES_ROUND, _RETURNS, _RAISES = range(4)
 """How a run of statements ends: it falls through, ends the round of its loop, the function, or raises."""
+_MOST_ITEMS = 24
+"""Rounds that are run one by one, loops within each other together; of one loop ..."""
+_GOES_THROUGH = frozenset({"iterator", "progress"})
 _MOST_ROUNDS = 4
-"""Of a loop over items that are known one by one."""
+"""... always so many."""
 _NUMBERED = ("+", "-", "*", "/", "//", "%", "**", "@", "&", "|", "^", "<<", ">>")
 
 
@@ -272,8 +276,7 @@ class Machine(Calls):
             and before.kind == "list"
             and event.operator == "+"
         ):
-            exact = self.exact_items(value)
-            self.add_items(before, exact if exact is not None else [self.element(value)])
+            self.extend(before, value)
             return
         if self.is_tensor(before) and isinstance(before, Thing):
             made = self.tensor("op", f"{event.operator}=", before, {"other": value})
@@ -560,31 +563,75 @@ class Machine(Calls):
                 status = self._run_steps(other.body)
         return status if status == _RETURNS else _FALLS
 
-    def _rounds_of(self, over: Value | None) -> Iterator[Value | None]:
-        """What the rounds get: each known item, or what any round gets, twice."""
-        exact = self.exact_items(over) if over is not None else None
-        if exact is not None and 0 < len(exact) <= _MOST_ROUNDS:
-            yield from exact
-            return
-        if exact == []:
-            return
-        number = 1 if self._once or self._runs_once(over) else 2
-        for _ in range(number):
-            yield self.element(over) if over is not None else None
+    def _known_rounds(self, over: Value | None) -> list[Value] | None:
+        """What the rounds of a loop get, in order, where that is known one by one: of a list that a loop has
+        filled what two rounds put there."""
+        if not isinstance(over, Thing):
+            return self.exact_items(over) if isinstance(over, Constant) else None
+        inner = over.fields.get("over")
+        if over.kind in _GOES_THROUGH:
+            return self._known_rounds(inner)
+        if over.kind == "enumerate":
+            items = self._known_rounds(inner)
+            is_exact = self._is_exact(over)
+            return items and [
+                self.container("tuple", [Constant(number) if is_exact else Thing("number"), item])
+                for number, item in enumerate(items)
+            ]
+        if over.kind == "zip":
+            several = [self._known_rounds(item) for item in self.exact_items(inner or NONE) or ()]
+            if not several or None in several:
+                return None
+            return [self.container("tuple", items) for items in zip(*several, strict=False)]  # type: ignore[arg-type]
+        if over.kind == "range":
+            bounds = [constant_of(over.fields[name]) for name in ("start", "stop", "step")]
+            if all(type(bound) is int for bound in bounds) and bounds[2]:
+                return [Constant(number) for number in range(*bounds)[: _MOST_ITEMS + 1]]  # type: ignore[arg-type]
+            return None
+        return self.ordered(over)
 
-    def _runs_once(self, over: Value | None) -> bool:
-        return isinstance(over, Thing) and over.kind == "range" and over.fields["stop"] == Constant(1)
+    def _is_exact(self, over: Value | None) -> bool:
+        """Whether a loop over something has just the rounds that are known."""
+        if not isinstance(over, Thing):
+            return True
+        inner = over.fields.get("over")
+        if over.kind in ("enumerate", "progress"):
+            return self._is_exact(inner)
+        if over.kind == "zip":
+            return all(self._is_exact(item) for item in self.exact_items(inner or NONE) or ())
+        return over.kind == "range" or self.exact_items(over) is not None
+
+    def _room(self) -> int:
+        """How many rounds of a loop may be run one by one within the loops around it."""
+        room = _MOST_ITEMS
+        for round_ in self.loops:
+            room //= max(round_.loop.rounds, 1)
+        return max(room, _MOST_ROUNDS)
+
+    def _rounds_of(self, over: Value | None) -> tuple[int, Iterator[Value | None]]:
+        """How many rounds there are if all are known, else 0, and what they get: each known item, or what
+        any round gets, twice."""
+        is_range = isinstance(over, Thing) and over.kind == "range"
+        known = self._known_rounds(over) if over is not None else None
+        if known is not None and len(known) <= (1 if is_range else self._room()) and None not in known:
+            if self._is_exact(over):
+                return len(known), iter(known)
+            if known:
+                return 0, iter(known)
+        return 0, (
+            self.element(over) if over is not None else None for _ in range(1 if self._once else 2)
+        )
 
     def _run_rounds(self, branch: Branch, over: Value | None, key: Any) -> int:
-        loop = Loop(self.here, over, len(self.path))
+        count, rounds = self._rounds_of(over)
+        loop = Loop(self.here, over, len(self.path), count)
         loops, path = self.loops, self.path
-        exact = over is not None and self.exact_items(over) is not None
+        is_empty = self._is_exact(over) and self._known_rounds(over) == []
         status = _FALLS
         number = 0
-        rounds = self._rounds_of(over)
-        while True:
+        while not is_empty:
             self.loops = (*loops, Round(loop, number))
-            second = number > 0 and not exact
+            second = number > 0 and not count
             self._once += second
             try:
                 # What a round gets is made in the round.
@@ -675,37 +722,35 @@ class Machine(Calls):
         assert isinstance(first.value, Other)
         over = self.evaluate(first.value.parts[0])
         self.node_id = branch.block.node_id
-        exact = self.exact_items(over)
-        items = exact if exact is not None and len(exact) <= _MOST_ITEMS else None
-        loop = Loop(self.here, over, len(self.path))
+        known = self._known_rounds(over)
+        is_exact = self._is_exact(over)
+        if known is None or len(known) > self._room():
+            known, is_exact = [None] * (1 if self._once else 2), False  # type: ignore[list-item]
+        loop = Loop(self.here, over, len(self.path), len(known) if is_exact else 0)
         loops = self.loops
         key = ("each", branch.index)
         made: list[Value] = []
-        keys: list[Value] = []
-        for number, item in enumerate(items if items is not None else [None]):
+        for number, item in enumerate(known):
             self.loops = (*loops, Round(loop, number))
-            value = item if item is not None else self.element(over)
-            self.frame.results["iterate", first.block] = value
+            second = number > 0 and not is_exact
+            self._once += second
+            self.frame.results["iterate", first.block] = item if item is not None else self.element(over)
             self._run_steps(branch.body)
-            element = branch.block.condition
-            if element is not None:
-                found = self.evaluate(element)
-                if isinstance(element, Collection) and element.kind == "tuple" and len(element.items) == 2:
-                    keys.append(self.evaluate(element.items[0]))
-                made.append(found)
-            # Calls of the next item are made anew.
+            if branch.block.condition is not None:
+                made.append(self.evaluate(branch.block.condition))
+            self._once -= second
         self.loops = loops
         if branch.block.condition is None:
             return
         before = self.frame.results.get(key)
-        filtered = any(isinstance(step, Statement) and step.kind == "if" for step in branch.body)
-        if before is None and items is not None and not filtered:
-            self.frame.results[key] = self.container("list", made)
+        if any(isinstance(step, Statement) and step.kind == "if" for step in branch.body):
+            held = [*(self.values_in(before) if before is not None else ()), *made]
+            found = self.container("list", None, either(*held)) if held else self.container("list")
         else:
-            held = [*self.values_in(before), *made] if before is not None else made
-            self.frame.results[key] = (
-                self.container("list", None, either(*held)) if held else self.container("list")
-            )
+            held = [*((self.ordered(before) if before is not None else ()) or ()), *made]
+            is_exact &= before is None or self.exact_items(before) is not None
+            found = self.container("list", held, is_exact=is_exact)
+        self.frame.results[key] = found
 
     # -- entry points
 
@@ -742,9 +787,6 @@ class Machine(Calls):
             self.run_frame(frame, value, None)
         self.frame = before
         del call
-
-
-_MOST_ITEMS = 24
 
 
 def _blocks_of_elements(branch: Branch) -> Iterator[int]:

@@ -19,6 +19,7 @@ from tclint.source.run.values import (
     Thing,
     Union,
     Value,
+    constant_of,
     either,
     join,
     options_of,
@@ -210,7 +211,10 @@ class Python(Tensors):
 
     def _builtin_range(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         made = Thing("range", "range")
-        made.fields["stop"] = arguments[0 if len(arguments) == 1 else 1] if arguments else self.unknown()
+        given = [Constant(0), *arguments] if len(arguments) == 1 else arguments
+        for name, value in zip(("start", "stop", "step"), [*given, Constant(1)], strict=False):
+            made.fields[name] = value
+        made.fields.setdefault("stop", self.unknown())
         return made
 
     def _over(self, kind: str, value: Value) -> Thing:
@@ -228,9 +232,10 @@ class Python(Tensors):
     def _builtin_map(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         if len(arguments) < 2:
             return self.unknown()
-        exact = self.exact_items(arguments[1]) if len(arguments) == 2 else None
-        if exact is not None:
-            return self.container("list", [self.call_value(arguments[0], [item], {}, call) for item in exact])
+        known = self.ordered(arguments[1]) if len(arguments) == 2 else None
+        if known is not None:
+            made = [self.call_value(arguments[0], [item], {}, call) for item in known]
+            return self.container("list", made, is_exact=self.exact_items(arguments[1]) is not None)
         given = [self.element(item) for item in arguments[1:]]
         return self.container("list", None, self.call_value(arguments[0], given, {}, call))
 
@@ -245,9 +250,9 @@ class Python(Tensors):
         if not arguments:
             return self.container(kind)
         value = arguments[0]
-        exact = self.exact_items(value)
-        if exact is not None:
-            return self.container(kind, exact)
+        known = self.ordered(value)
+        if known is not None:
+            return self.container(kind, known, is_exact=self.exact_items(value) is not None)
         if isinstance(value, Thing) and value.kind in ("parameters", "loader"):
             return value
         return self.container(kind, None, self.element(value))
@@ -265,9 +270,11 @@ class Python(Tensors):
         return self.container("list", None, self.element(arguments[0])) if arguments else self.unknown()
 
     def _builtin_reversed(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
-        exact = self.exact_items(arguments[0]) if arguments else None
-        if exact is not None:
-            return self.container("list", exact[::-1])
+        known = self.ordered(arguments[0]) if arguments else None
+        if known is not None:
+            return self.container(
+                "list", known[::-1], is_exact=self.exact_items(arguments[0]) is not None
+            )
         return self._over("iterator", arguments[0]) if arguments else self.unknown()
 
     def _builtin_dict(self, arguments: list[Value], keywords: dict[str, Value], call: Call) -> Value:
@@ -368,16 +375,31 @@ class Python(Tensors):
 
     def _list_extend(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         for argument in arguments:
-            exact = self.exact_items(argument)
-            self.add_items(receiver, exact if exact is not None else [self.element(argument)])
+            self.extend(receiver, argument)
         return NONE
 
     def _list_insert(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
-        self.add_items(receiver, arguments[1:])
+        items, at = self.exact_items(receiver), constant_of(arguments[0]) if arguments else None
+        if items is not None and isinstance(at, int):
+            self.fill(receiver, [*items[:at], *arguments[1:], *items[at:]])
+        else:
+            self.disorder(receiver, *arguments[1:])
         return NONE
 
     def _list_pop(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        items, at = self.exact_items(receiver), constant_of(arguments[0]) if arguments else -1
+        if items and isinstance(at, int) and -len(items) <= at < len(items) and not self.loops:
+            popped = items.pop(at)
+            self.fill(receiver, items)
+            return popped
+        self.disorder(receiver)
         return self.element(receiver)
+
+    def _list_reverse(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        self.disorder(receiver)
+        return NONE
+
+    _list_sort = _list_remove = _list_clear = _list_reverse
 
     def _list_copy(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         return receiver

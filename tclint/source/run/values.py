@@ -261,10 +261,12 @@ class Place(NamedTuple):
 class Loop:
     """A loop that runs."""
 
-    __slots__ = ("depth", "over", "place")
+    __slots__ = ("depth", "over", "place", "rounds")
 
-    def __init__(self, place: Place, over: Value | None, depth: int) -> None:
+    def __init__(self, place: Place, over: Value | None, depth: int, rounds: int = 0) -> None:
         self.place = place
+        self.rounds = rounds
+        """How many rounds there are, where all of them are run one by one; 0: not known."""
         self.over = over
         """What it iterates over; None of a `while` loop."""
         self.depth = depth
@@ -312,6 +314,8 @@ class Event:
     """The entry point that led there: what different ones do has no order among each other."""
     call: Call | None = None
     """As written; None of what is no call."""
+    inside: Event | None = None
+    """The forward of a module that it is part of, the innermost."""
     result: Value | None = None
     changed: dict[str, Value] = field(default_factory=dict)
     """What was known of the subject when it happened: '@dtype', '@device', ..."""

@@ -292,7 +292,9 @@ class ExpressionReader(Builder):
 
     def _slice(self, node: cst.Slice) -> Expression:
         bounds = (node.lower, node.upper, node.step)
-        return Other("slice", tuple(self._read(bound) for bound in bounds if bound is not None))
+        return Other(
+            "slice", tuple(self._read(bound) if bound is not None else Literal(None) for bound in bounds)
+        )
 
     def _collection(self, kind: Any, node: cst.Tuple | cst.List | cst.Set) -> Expression:
         return Collection(

@@ -359,5 +359,7 @@ def render(expression: Expression) -> str:
             return f"{kind}({', '.join(render(item) for item in items)})"
         case Closure(_):
             return "lambda"
+        case Other("slice", parts):
+            return f"<slice {', '.join(render(part) for part in parts if part != Literal(None))}>"
         case Other(kind, parts):
             return f"<{kind} {', '.join(render(part) for part in parts)}>"
