@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tclint.source.run.conditions import exclude
 from tclint.source.run.files import File
 from tclint.source.run.library import Program, Spec
-from tclint.source.run.python import Python
-from tclint.source.run.tensors import Tensors
+from tclint.source.run.modules import Modules
 from tclint.source.run.values import (
     NONE,
     ClassValue,
     Constant,
+    Event,
     Frame,
     FunctionValue,
     ModuleValue,
@@ -40,7 +40,7 @@ _DEEPEST = 24
 _STOP = object()
 
 
-class Calls(Python, Tensors):
+class Calls(Modules):
     """Runs calls."""
 
     # -- a call as written
@@ -59,11 +59,15 @@ class Calls(Python, Tensors):
         for argument in call.arguments:
             value = self.evaluate(argument.value)
             if argument.star == "*":
-                exact = self.exact_items(value)
-                if exact is None:
-                    keywords["*"] = value
+                known = self.ordered(value)
+                if known is None:
+                    star = Thing("star")
+                    star.fields["over"] = value
+                    arguments.append(star)
                 else:
-                    arguments.extend(exact)
+                    arguments.extend(known)
+                    if self.exact_items(value) is None:
+                        keywords["*"] = value
             elif argument.star == "**":
                 self._spread(value, keywords)
             elif argument.keyword:
@@ -157,6 +161,10 @@ class Calls(Python, Tensors):
                 return self.call_constant(receiver, name, arguments, keywords, call)
             if len(known) == 1:
                 return self.call_method(known[0].value, name, arguments, keywords, call)
+            if self.library.method("tensor", name) is None and all(
+                isinstance(option.value, Thing) and option.value.kind == "tensor" for option in known
+            ):
+                return self.tensor("op", f".{name}", receiver, self.bound((), arguments, keywords), call)
             return self.each(
                 Union(tuple(known)),
                 lambda inner: self.call_method(inner, name, arguments, keywords, call),
@@ -179,7 +187,7 @@ class Calls(Python, Tensors):
         native = self.native_method(receiver, name)
         if native is not None:
             return native(receiver, arguments, keywords, call)
-        spec = self.library.method(receiver.kind or "unknown", name)
+        spec = self.spec_of(receiver, name)
         if spec is not None:
             return self.call_spec(spec, f".{name}", receiver, arguments, keywords, call)
         if receiver.kind == "tensor":
@@ -241,7 +249,11 @@ class Calls(Python, Tensors):
     def _call_plain(
         self, thing: Thing, arguments: list[Value], keywords: dict[str, Value], call: Call
     ) -> Value:
-        spec = self.library.method(thing.kind, "()") if thing.kind else None
+        spec = self.spec_of(thing, "()") if thing.kind else None
+        if spec is not None and spec.runs == "items":
+            return self._run_forward(
+                thing, lambda: self.run_items(thing, arguments[0] if arguments else NONE), arguments, keywords, call
+            )
         if spec is not None:
             return self.call_spec(spec, thing.name or thing.kind, thing, arguments, keywords, call)
         given = self.bound((), arguments, keywords)
@@ -265,21 +277,43 @@ class Calls(Python, Tensors):
         if around is not None:
             self.enter_region(around)
         try:
-            return self._run_forward(thing, bound, arguments, keywords, call)
+            return self._run_forward(
+                thing, lambda: self._follow(bound, arguments, keywords, call), arguments, keywords, call
+            )
         finally:
             self.regions = regions
 
     def _run_forward(
-        self, thing: Thing, bound: Value, arguments: list[Value], keywords: dict[str, Value], call: Call
+        self,
+        thing: Thing,
+        run: Callable[[], Value],
+        arguments: list[Value],
+        keywords: dict[str, Value],
+        call: Call,
     ) -> Value:
         event = self.happen("forward", thing.name, thing, self.bound((), arguments, keywords), call)
         event.changed = {key: item for key, item in thing.fields.items() if str(key).startswith("@")}
-        result = self.call_value(bound, arguments, keywords, call)
+        outer, self.inside = self.inside, event
+        try:
+            result = run()
+        finally:
+            self.inside = outer
         event.result = result
         if isinstance(result, Thing) and result.is_unknown and result.made is None:
             # A forward that was not followed, or gives what is not known to be a tensor.
             event.result = result = Thing("tensor", "", event)
         return result
+
+    def _follow(
+        self, method: Value, arguments: list[Value], keywords: dict[str, Value], call: Call
+    ) -> Value:
+        """A module's own forward: modules of one class stand in each other, and do not run themselves."""
+        if not isinstance(method, FunctionValue):
+            return self.call_value(method, arguments, keywords, call)
+        outer = self.inside.inside if self.inside is not None else None
+        while outer is not None and outer.subject is not method.receiver:
+            outer = outer.inside
+        return self.run_function(method, arguments, keywords, call, is_new=outer is None)
 
     # -- functions of the project
 
@@ -289,8 +323,14 @@ class Calls(Python, Tensors):
         arguments: list[Value],
         keywords: dict[str, Value],
         call: Call,
+        *,
+        is_new: bool = False,
     ) -> Value:
-        """Follow a call of a function of the project."""
+        """Follow a call of a function of the project.
+
+        Args:
+            is_new: whether it is no call of a function within itself, though the function runs already.
+        """
         function = value.function
         if value.file.generates(function):
             generator = Thing("generator", function.name)
@@ -302,7 +342,7 @@ class Calls(Python, Tensors):
         busy = sum(place.function is function and place.file is value.file for place in self.stack) + (
             self.frame.function is function
         )
-        if busy > 1 or len(self.stack) >= _DEEPEST or self.exhausted:
+        if (busy > 1 and not is_new) or len(self.stack) >= _DEEPEST or self.exhausted:
             if self.exhausted:
                 self.record.cut.add(f"{value.file.path}:{function.qualified_name}")
             event = self.happen(
@@ -324,17 +364,20 @@ class Calls(Python, Tensors):
             positional.insert(0, value.receiver)
             frame.receiver = value.receiver
         rest = dict(keywords)
+        for item in arguments:
+            if isinstance(item, Thing) and item.kind == "star":
+                rest["*"] = item.fields["over"]
+                positional.remove(item)
         names = frame.names
         counters = value.file.counters(function)
         for parameter in function.parameters:
             name = parameter.name
             if parameter.star == "*":
-                inner = [self.element(rest.pop("*"))] if "*" in rest else []
-                names[name] = (
-                    self.container("tuple", None, either(*positional, *inner))
-                    if inner
-                    else self.container("tuple", positional)
-                )
+                more = rest.pop("*", None)
+                if more is None or self.ordered(more) is not None:
+                    names[name] = self.container("tuple", positional, is_exact=more is None)
+                else:
+                    names[name] = self.container("tuple", None, either(*positional, self.element(more)))
                 positional = []
             elif parameter.star == "**":
                 made = self.container("dict")
@@ -451,11 +494,20 @@ class Calls(Python, Tensors):
         elif any(item.is_dataclass for item in value.lineage()):
             self.fill_dataclass(made, value, arguments, keywords)
         else:
-            for base in value.library_bases():
-                spec = self.library.call(base.name)
-                if spec is not None:
-                    made.fields.update(self.bound(spec.parameters, arguments, keywords))
+            self.construct(made, arguments, keywords)
         return made
+
+    def construct(self, made: Thing, arguments: list[Value], keywords: dict[str, Value]) -> None:
+        """What the constructors of libraries' classes do with an object of a class that derives from them."""
+        for base in made.cls.library_bases() if made.cls is not None else ():
+            spec = self.library.call(base.name)
+            if spec is not None:
+                given = self.bound(spec.parameters, arguments, keywords)
+                if spec.holds:
+                    self.hold(made, given)
+                else:
+                    for key, item in given.items():
+                        made.fields.setdefault(key, item)
 
     def fill_dataclass(
         self,
@@ -570,13 +622,15 @@ class Calls(Python, Tensors):
 
     def _set(self, fields: Mapping[str, object], target: Value, given: dict[str, Value]) -> None:
         """What a call makes of its object, or of what it returns: a constant, or one of its arguments."""
-        for thing in (option for option, _ in options_of(target) if isinstance(option, Thing)):
-            for key, value in fields.items():
-                chosen: Value | None = Constant(value)
-                if isinstance(value, str) and value[:1] == "=":
-                    chosen = next((given[name] for name in value[1:].split(",") if name in given), None)
-                if chosen is not None:
-                    self.store.write(thing.fields, key, chosen)
+        for key, value in fields.items():
+            chosen: Value | None = Constant(value)
+            if isinstance(value, str) and value[:1] == "=":
+                chosen = next((given[name] for name in value[1:].split(",") if name in given), None)
+            if chosen is None:
+                continue
+            for thing in (option for option, _ in options_of(target) if isinstance(option, Thing)):
+                for part in self.parts_of(thing) if thing.kind == "module" and key[0] == "@" else (thing,):
+                    self.store.write(part.fields, key, chosen)
 
     def _computes(self, receiver: Thing | None, given: dict[str, Value]) -> bool:
         if receiver is not None and receiver.kind == "tensor":
@@ -608,14 +662,31 @@ class Calls(Python, Tensors):
         if returns.startswith("each "):
             source = given.get(returns[5:])
             return self.element(source) if source is not None else self.unknown(name, event)
+        if returns.startswith("("):
+            return self._several(returns, event)
         kind, _, over = returns.partition(" of ")
         made = Thing(kind, name, event)
+        if spec.holds:
+            self.hold(made, given)
+            return made
         made.fields.update(given)
         if over == "self" and receiver is not None:
             made.fields["over"] = receiver
         elif over and over in given:
             made.fields["over"] = given[over]
         return made
+
+    def _several(self, returns: str, event: Event) -> Value:
+        """`(tensor, (tensor, tensor))`."""
+        open_: list[list[Value]] = [[]]
+        for word in returns.replace("(", " ( ").replace(")", " ) ").replace(",", " ").split():
+            if word == "(":
+                open_.append([])
+            elif word == ")":
+                open_[-2].append(self.container("tuple", open_.pop()))
+            else:
+                open_[-1].append(Thing(word, "", event))
+        return open_[0][0]
 
     def _placed(
         self,

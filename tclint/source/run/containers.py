@@ -25,7 +25,7 @@ from tclint.source.run.values import (
 )
 
 SEQUENCES = frozenset({"list", "tuple", "set"})
-_MOST_ITEMS = 24
+_MOST_ITEMS = 128
 """Of a list whose items are told apart."""
 
 
@@ -345,9 +345,7 @@ class Containers(Core):
         return found
 
     def _attribute_of_thing(self, value: Thing, name: str) -> Value:
-        found = value.fields.get(name)
-        if found is None and value.kind == "module":
-            found = value.fields.get(("item", name))
+        found = self.attribute_of_module(value, name) if value.kind == "module" else value.fields.get(name)
         if found is not None:
             return self.refine(found)
         if value.cls is not None:
@@ -367,7 +365,7 @@ class Containers(Core):
         several = isinstance(value, Union)
         for option, _ in options_of(value):
             if isinstance(option, Thing):
-                if option.kind == "tensor":
+                if option.kind == "tensor" or (option.kind == "module" and option.cls is None):
                     self.happen("set", f".{name}", option, {"value": item})
                 before = option.fields.get(name)
                 written = either(before, item) if several and before is not None else item

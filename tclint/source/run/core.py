@@ -204,6 +204,9 @@ class Core:
     def attribute_of_tensor(self, value: Thing, name: str) -> Value:
         raise NotImplementedError
 
+    def attribute_of_module(self, module: Thing, name: str) -> Value | None:
+        raise NotImplementedError
+
     def attribute_of_super(self, value: Thing, name: str) -> Value:
         raise NotImplementedError
 

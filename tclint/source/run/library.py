@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
@@ -38,7 +38,10 @@ class Spec:
     cast: str = ""
     region: str = ""
     sets: Mapping[str, Any] | None = None
-    keeps: bool = False
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Of parameters of layers."""
+    holds: bool = False
+    """Whether it makes a container of the modules that it gets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ from tclint.source.syntax.tables import (
 
 _FALLS, _LEAVES_ROUND, _RETURNS, _RAISES = range(4)
 """How a run of statements ends: it falls through, ends the round of its loop, the function, or raises."""
-_MOST_ITEMS = 24
+_MOST_ITEMS = 32
 """Rounds that are run one by one, loops within each other together; of one loop ..."""
 _GOES_THROUGH = frozenset({"iterator", "progress"})
 _MOST_ROUNDS = 4
@@ -570,7 +570,8 @@ class Machine(Calls):
             return self.exact_items(over) if isinstance(over, Constant) else None
         inner = over.fields.get("over")
         if over.kind in _GOES_THROUGH:
-            return self._known_rounds(inner)
+            is_whole = over.kind == "progress" or over.name in ("iterator", ".children")
+            return self._known_rounds(inner) if is_whole else None
         if over.kind == "enumerate":
             items = self._known_rounds(inner)
             is_exact = self._is_exact(over)
@@ -762,31 +763,39 @@ class Machine(Calls):
     def run_unknown(self, value: FunctionValue) -> None:
         """Run a function of which no caller was seen, with what its parameters declare."""
         self.begin()
-        arguments: list[Value] = []
-        keywords: dict[str, Value] = {}
-        skip = value.receiver is not None
-        for parameter in value.function.parameters:
-            if skip:
-                skip = False
-                continue
-            if parameter.star:
-                continue
-            given = self.parameter(value, parameter.name, parameter.annotation)
-            default = self.default_of(value, parameter.default)
-            keywords[parameter.name] = given if default is None else either(default, given)
-        call = Call(Name(value.function.name), (), value.function.node_id)
+        before, self.frame, self.stack = self.frame, value.frame, ()
         self.node_id = value.function.node_id
-        before = self.frame
-        frame = self.enter_function(value, arguments, keywords)
-        if value.file.generates(value.function):
-            self.frame = value.frame
-            self.stack = ()
-            self.run_frame(frame, value, None, None)
-        else:
-            self.frame = value.frame
-            self.run_frame(frame, value, None)
+        frame = self.enter_function(value, [], self._undeclared(value))
+        result = self.run_frame(frame, value, None)
+        # Who calls it may read what it gives.
+        self.happen("return", value.function.qualified_name, None, {"0": result})
         self.frame = before
-        del call
+
+    def _undeclared(self, value: FunctionValue) -> dict[str, Value]:
+        """Arguments of a function that nobody calls."""
+        found: dict[str, Value] = {}
+        parameters = value.function.parameters[value.receiver is not None :]
+        for parameter in parameters:
+            if not parameter.star:
+                given = self.parameter(value, parameter.name, parameter.annotation)
+                default = self.default_of(value, parameter.default)
+                found[parameter.name] = given if default is None else either(default, given)
+        return found
+
+    def run_alone(self, module: Thing, frame: Frame) -> None:
+        """Call a module that the program makes and does not call."""
+        self.begin()
+        before, self.frame, self.stack = self.frame, frame, ()
+        method = module.cls.find("forward") if module.cls is not None else None
+        arguments: list[Value] = [self.unknown("input")]
+        keywords: dict[str, Value] = {}
+        if isinstance(method, FunctionValue):
+            arguments, keywords = [], self._undeclared(method.bound_to(module))
+        node_id = module.made.place.node_id if module.made is not None else frame.function.node_id
+        self.node_id = node_id
+        result = self.call_thing(module, arguments, keywords, Call(Name(""), (), node_id))
+        self.happen("return", "", None, {"0": result})
+        self.frame = before
 
 
 def _blocks_of_elements(branch: Branch) -> Iterator[int]:

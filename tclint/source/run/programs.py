@@ -62,12 +62,29 @@ def _run_rest(machine: Machine, file: File) -> None:
             ):
                 _run_once(machine, inner)
             elif isinstance(value, ClassValue) and value.function is function:
+                _run_modules(machine, file)
                 _run_class(machine, file, value, read)
+    _run_modules(machine, file)
 
 
 def _run_once(machine: Machine, value: FunctionValue) -> None:
     if (value.file.path, value.function.index) not in machine.ran:
         machine.run_unknown(value)
+
+
+def _run_modules(machine: Machine, file: File) -> None:
+    """Call modules that a file makes and nothing calls, those that are part of another one left out."""
+    made = [
+        (event, thing)
+        for event in machine.record.of("make")
+        for thing in [event.result]
+        if isinstance(thing, Thing) and thing.kind == "module" and machine.runs_parts(thing)
+    ]
+    called = {event.subject for event in machine.record.of("forward")}
+    held = {part for _, thing in made for part in machine.parts_of(thing) if part is not thing}
+    for event, thing in made:
+        if thing not in called and thing not in held and event.place.file is file:
+            machine.run_alone(thing, machine.frames[file])
 
 
 def _run_class(machine: Machine, file: File, value: ClassValue, read: frozenset[str]) -> None:

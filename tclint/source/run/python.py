@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tclint.source.run.conditions import truth
+from tclint.source.run.library import Spec
 from tclint.source.run.tensors import Tensors
 from tclint.source.run.values import (
     FALSE,
@@ -498,8 +499,9 @@ class Python(Tensors):
             return self.container("tuple", [Thing("number"), self.element(over)])
         if kind == "zip" and over is not None:
             return self.container("tuple", [self.element(item) for item in self.values_in(over)])
-        if kind == "iterator" and over is not None:
-            return self.element(over)
+        if kind in ("iterator", "progress") and over is not None:
+            is_module = isinstance(over, Thing) and over.kind == "module" and value.name[:1] == "."
+            return self.part(value, over) if is_module else self.element(over)
         if kind == "range":
             return Thing("number")
         if kind == "parameters":
@@ -551,6 +553,18 @@ class Python(Tensors):
 
     # -- provided elsewhere
 
+    def construct(self, made: Thing, arguments: list[Value], keywords: dict[str, Value]) -> None:
+        raise NotImplementedError
+
+    def spec_of(self, thing: Thing, name: str) -> Spec | None:
+        raise NotImplementedError
+
+    def run_items(self, module: Thing, value: Value) -> Value:
+        raise NotImplementedError
+
+    def part(self, iterator: Thing, module: Thing) -> Value:
+        raise NotImplementedError
+
     def yielded(self, generator: Thing) -> Value:
         raise NotImplementedError
 
@@ -582,14 +596,15 @@ class Python(Tensors):
         if found is not None and receiver is not None:
             return self.call_value(self.bind(found, receiver), arguments, keywords, call)
         if not isinstance(receiver, Thing) or name == "__init__":
-            if isinstance(receiver, Thing) and receiver.cls is not None:
-                for base in receiver.cls.library_bases():
-                    spec = self.library.call(base.name)
-                    if spec is not None:
-                        for key, item in self.bound(spec.parameters, arguments, keywords).items():
-                            receiver.fields.setdefault(key, item)
+            if isinstance(receiver, Thing):
+                self.construct(receiver, arguments, keywords)
             return NONE
-        spec = self.library.method(receiver.kind, name) if receiver.kind else None
+        native = self.native_method(receiver, name)
+        if native is not None:
+            return native(receiver, arguments, keywords, call)
+        spec = self.spec_of(receiver, name)
+        if spec is not None and spec.runs == "items":
+            return self.run_items(receiver, arguments[0] if arguments else NONE)
         if spec is not None:
             return self.call_spec(spec, f".{name}", receiver, arguments, keywords, call)
         event = self.happen("call", f"super.{name}", receiver, self.bound((), arguments, keywords), call)

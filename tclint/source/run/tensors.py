@@ -82,6 +82,8 @@ class Tensors(Expressions):
             elif depth and option.kind in ("list", "tuple", "dict", "set"):
                 for item in self.values_in(option):
                     yield from self.tensors_in(item, depth - 1)
+            elif option.kind == "star":
+                yield from self.tensors_in(option.fields["over"], depth)
 
     def wait(self, name: str, value: Value, call: Call | None = None) -> None:
         """Something reads a value on the CPU; what is known not to be a tensor is read at once."""
@@ -132,9 +134,11 @@ class Tensors(Expressions):
                     cells[key] = item
         else:
             result, cells = subject, subject.fields
-        for key, argument in (("@device", "device"), ("@dtype", "dtype"), ("@layout", "memory_format")):
-            if argument in given:
-                self.store.write(cells, key, given[argument])
+        parts = self.parts_of(subject) if result is subject and subject.kind == "module" else (result,)
+        for part in parts:
+            for key, argument in (("@device", "device"), ("@dtype", "dtype"), ("@layout", "memory_format")):
+                if argument in given:
+                    self.store.write(part.fields, key, given[argument])
         event.result = result
         return result
 
@@ -212,3 +216,6 @@ class Tensors(Expressions):
 
     def is_callable_thing(self, value: Value) -> bool:
         return isinstance(value, FunctionValue | ClassValue | Symbol)
+
+    def parts_of(self, module: Thing) -> Iterator[Thing]:
+        raise NotImplementedError
