@@ -19,9 +19,10 @@ from tclint.source.facts.values import Values
 from tclint.source.names.frameworks import Names, names
 from tclint.source.names.neighbours import Neighbours
 from tclint.source.names.project import Project, parsed_bytes
-from tclint.source.names.queries import bound, makers
+from tclint.source.names.queries import bound, is_test_path, makers
 from tclint.source.names.requirements import may_run
 from tclint.source.names.resolve import Resolver
+from tclint.source.questions.flow import Flow
 from tclint.source.questions.gradients import Gradients
 from tclint.source.questions.scaled_steps import ScaledSteps
 from tclint.source.run.facts import Facts
@@ -109,6 +110,16 @@ class SourceContext:
     def scaled_steps(self) -> ScaledSteps:
         """Which calls of scalers belong together, and in which order they come."""
         return ScaledSteps(self.gradients)
+
+    @cached_property
+    def flow(self) -> Flow:
+        """Which operations read what which operations give."""
+        return Flow(self.run.facts)
+
+    def concerns(self, event: Event) -> bool:
+        """Whether an event stands in a file that is linted, which is no test."""
+        path = event.place.file.path
+        return path in self.run.within and not is_test_path(path)
 
     def _parse(self, _path: str, data: bytes) -> Parsed | None:
         return parsed_bytes(data, self.settings.cache)

@@ -11,6 +11,7 @@ from tclint.source.run.library import Program, Spec
 from tclint.source.run.modules import Modules
 from tclint.source.run.values import (
     NONE,
+    TRUE,
     ClassValue,
     Constant,
     Event,
@@ -25,6 +26,7 @@ from tclint.source.run.values import (
     Value,
     either,
     join,
+    modules_in,
     options_of,
 )
 from tclint.source.syntax.tables import (
@@ -122,12 +124,15 @@ class Calls(Modules):
                 return self.call_symbol(value.name, arguments, keywords, call)
             case Union():
                 known = self._callable_options(value)
-                if len(known) == 1:
-                    return self.call_value(known[0].value, arguments, keywords, call)
-                return self.each(
-                    Union(tuple(known)) if known else value,
+                result = self.each(
+                    join(known) if known else value,
                     lambda inner: self.call_value(inner, arguments, keywords, call),
                 )
+                if any(isinstance(option.value, Thing) and option not in known for option in value.options):
+                    for made, _ in options_of(result):
+                        if isinstance(made, Thing):
+                            made.fields["@guessed"] = TRUE
+                return result
             case Thing():
                 return self.call_thing(value, arguments, keywords, call)
         return self.unknown()
@@ -252,7 +257,11 @@ class Calls(Modules):
         spec = self.spec_of(thing, "()") if thing.kind else None
         if spec is not None and spec.runs == "items":
             return self._run_forward(
-                thing, lambda: self.run_items(thing, arguments[0] if arguments else NONE), arguments, keywords, call
+                thing,
+                lambda: self.run_items(thing, arguments[0] if arguments else NONE),
+                arguments,
+                keywords,
+                call,
             )
         if spec is not None:
             return self.call_spec(spec, thing.name or thing.kind, thing, arguments, keywords, call)
@@ -304,9 +313,7 @@ class Calls(Modules):
             event.result = result = Thing("tensor", "", event)
         return result
 
-    def _follow(
-        self, method: Value, arguments: list[Value], keywords: dict[str, Value], call: Call
-    ) -> Value:
+    def _follow(self, method: Value, arguments: list[Value], keywords: dict[str, Value], call: Call) -> Value:
         """A module's own forward: modules of one class stand in each other, and do not run themselves."""
         if not isinstance(method, FunctionValue):
             return self.call_value(method, arguments, keywords, call)
@@ -629,7 +636,7 @@ class Calls(Modules):
             if chosen is None:
                 continue
             for thing in (option for option, _ in options_of(target) if isinstance(option, Thing)):
-                for part in self.parts_of(thing) if thing.kind == "module" and key[0] == "@" else (thing,):
+                for part in modules_in(thing) if thing.kind == "module" and key[0] == "@" else (thing,):
                     self.store.write(part.fields, key, chosen)
 
     def _computes(self, receiver: Thing | None, given: dict[str, Value]) -> bool:

@@ -19,8 +19,8 @@ from tclint.source.run.values import (
     Union,
     Value,
     constant_of,
-    constants_of,
     either,
+    integers_of,
     options_of,
 )
 
@@ -56,7 +56,7 @@ class Containers(Core):
         made = Thing(kind, kind)
         if kind == "list" and self.loops:
             made.fields["@loops"] = Constant(self.loops)
-        if items is not None:
+        if items is not None and kind != "dict":
             self.fill(made, items, is_exact=is_exact)
         if rest is not None:
             made.fields["[*]"] = rest
@@ -92,13 +92,11 @@ class Containers(Core):
     def ordered(self, value: Value) -> list[Value] | None:
         """The items of a container in their order, as far as that is known: of a list that a loop fills what
         two rounds put there. An item that may be missing can also be None."""
-        length = value.fields.get("[]") if isinstance(value, Thing) else None
-        counts = constants_of(length) if length is not None else None
+        counts = integers_of(value.fields.get("[]")) if isinstance(value, Thing) else ()
         if not isinstance(value, Thing) or "[*]" in value.fields or not counts:
             return self.exact_items(value)
-        sure, most = min(counts), max(counts)  # type: ignore[type-var]
-        items = [value.fields.get(("item", position), NONE) for position in range(most)]  # type: ignore[call-overload]
-        return [*items[:sure], *(either(item, NONE) for item in items[sure:])]  # type: ignore[misc]
+        items = [value.fields.get(("item", position), NONE) for position in range(max(counts))]
+        return [*items[: min(counts)], *(either(item, NONE) for item in items[min(counts) :])]
 
     def values_in(self, value: Value) -> list[Value]:
         """All that a container is known to hold."""
@@ -130,10 +128,10 @@ class Containers(Core):
         if not is_exact or not all(round_.loop.rounds for round_ in inner):
             self.store.write(fields, "[~]", TRUE)
         for item in items:
-            counts = constants_of(fields["[]"]) if "[]" in fields and "[*]" not in fields else None
-            most: int = max(counts) if counts else _MOST_ITEMS  # type: ignore[type-var,assignment]
-            if counts and most < _MOST_ITEMS:
-                for position in range(min(counts), most):  # type: ignore[type-var,call-overload]
+            counts = integers_of(fields.get("[]")) if "[*]" not in fields else ()
+            most = max(counts, default=_MOST_ITEMS)
+            if most < _MOST_ITEMS:
+                for position in range(min(counts), most):
                     missing = either(fields.get(("item", position), NONE), NONE)
                     self.store.write(fields, ("item", position), missing)
                     self.store.write(fields, "[~]", TRUE)
@@ -242,8 +240,8 @@ class Containers(Core):
             made = Thing("module", value.name, value.made)
         items, numbers = self.ordered(value), [constant_of(bound) for bound in bounds]
         if items is not None and all(isinstance(bound, Constant) for bound in bounds):
-            is_exact = self.exact_items(value) is not None
-            self.fill(made, items[slice(*numbers)], is_exact=is_exact)
+            at = slice(*(number if isinstance(number, int) else None for number in numbers))
+            self.fill(made, items[at], is_exact=self.exact_items(value) is not None)
         elif held := self.values_in(value):
             made.fields["[*]"] = either(*held)
         return made

@@ -27,8 +27,8 @@ from tclint.source.run.values import (
     Thing,
     Union,
     Value,
-    constant_of,
     either,
+    integers_of,
     options_of,
 )
 from tclint.source.syntax.tables import (
@@ -581,13 +581,15 @@ class Machine(Calls):
             ]
         if over.kind == "zip":
             several = [self._known_rounds(item) for item in self.exact_items(inner or NONE) or ()]
-            if not several or None in several:
+            known = [items for items in several if items is not None]
+            if not several or len(known) < len(several):
                 return None
-            return [self.container("tuple", items) for items in zip(*several, strict=False)]  # type: ignore[arg-type]
+            return [self.container("tuple", items) for items in zip(*known, strict=False)]
         if over.kind == "range":
-            bounds = [constant_of(over.fields[name]) for name in ("start", "stop", "step")]
-            if all(type(bound) is int for bound in bounds) and bounds[2]:
-                return [Constant(number) for number in range(*bounds)[: _MOST_ITEMS + 1]]  # type: ignore[arg-type]
+            bounds = [integers_of(over.fields[name]) for name in ("start", "stop", "step")]
+            if all(len(bound) == 1 for bound in bounds) and bounds[2][0]:
+                start, stop, step = (bound[0] for bound in bounds)
+                return [Constant(number) for number in range(start, stop, step)[: _MOST_ITEMS + 1]]
             return None
         return self.ordered(over)
 
@@ -619,9 +621,7 @@ class Machine(Calls):
                 return len(known), iter(known)
             if known:
                 return 0, iter(known)
-        return 0, (
-            self.element(over) if over is not None else None for _ in range(1 if self._once else 2)
-        )
+        return 0, (self.element(over) if over is not None else None for _ in range(1 if self._once else 2))
 
     def _run_rounds(self, branch: Branch, over: Value | None, key: Any) -> int:
         count, rounds = self._rounds_of(over)
@@ -776,7 +776,9 @@ class Machine(Calls):
         found: dict[str, Value] = {}
         parameters = value.function.parameters[value.receiver is not None :]
         for parameter in parameters:
-            if not parameter.star:
+            if parameter.star:
+                found[parameter.star] = self.unknown(parameter.name)
+            else:
                 given = self.parameter(value, parameter.name, parameter.annotation)
                 default = self.default_of(value, parameter.default)
                 found[parameter.name] = given if default is None else either(default, given)

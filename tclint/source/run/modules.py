@@ -1,15 +1,12 @@
-"""Modules: what they hold, in which order containers run it, and what a call on one does to all of its parts."""
+"""Modules: what they hold, and in which order containers run it."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 from tclint.source.run.library import Spec
 from tclint.source.run.python import Python
 from tclint.source.run.values import FALSE, NONE, Constant, Option, Thing, Value, either, options_of
 from tclint.source.syntax.tables import Call
 
-_HOLDERS = frozenset({"list", "tuple", "dict", "module"})
 _PARAMETERS = frozenset({"weight", "bias"})
 
 
@@ -19,7 +16,9 @@ class Modules(Python):
     def spec_of(self, thing: Thing, name: str) -> Spec | None:
         """What a method of a thing does: by its library class, or by its kind."""
         if thing.kind == "module":
-            bases = (base.name for base in thing.cls.library_bases()) if thing.cls is not None else (thing.name,)
+            bases = (
+                (base.name for base in thing.cls.library_bases()) if thing.cls is not None else (thing.name,)
+            )
             for base in bases:
                 found = self.library.methods.get(base, {}).get(name)
                 if found is not None:
@@ -27,23 +26,11 @@ class Modules(Python):
         return self.library.method(thing.kind or "unknown", name)
 
     def runs_parts(self, module: Thing) -> bool:
-        """Whether a call of a module runs others: a class of the project's, or a container that is not empty."""
+        """Whether a call of a module runs others: one of a class of the project, or a container."""
         if module.cls is not None and module.cls.find("forward") is not None:
             return True
         spec = self.spec_of(module, "()")
         return spec is not None and spec.runs == "items" and module.fields.get("[]") != Constant(0)
-
-    def parts_of(self, module: Thing) -> Iterator[Thing]:
-        """A module and the modules in it."""
-        seen: set[Value] = set()
-        pending: list[Value] = [module]
-        while pending:
-            for item, _ in options_of(pending.pop()):
-                if isinstance(item, Thing) and item.kind in _HOLDERS and item not in seen:
-                    seen.add(item)
-                    pending.extend(item.fields.values())
-                    if item.kind == "module":
-                        yield item
 
     def hold(self, module: Thing, given: dict[str, Value]) -> None:
         """Give a container of modules what it is made with: modules, or a list or dict of them."""
@@ -137,7 +124,9 @@ class Modules(Python):
     def _module_items(
         self, receiver: Thing, arguments: list[Value], keywords: dict[str, Value], call: Call
     ) -> Value:
-        pairs = [self.container("tuple", [self.unknown("name"), item]) for item in self.ordered(receiver) or ()]
+        pairs = [
+            self.container("tuple", [self.unknown("name"), item]) for item in self.ordered(receiver) or ()
+        ]
         return self.container("list", pairs, is_exact=False)
 
     def _module_values(
@@ -149,8 +138,12 @@ class Modules(Python):
 
     def layer(self, module: Thing) -> Spec | None:
         """The library's layer that a module is, or is derived from."""
-        names = [module.name] if module.cls is None else [base.name for base in module.cls.library_bases()]
-        return next((spec for name in names if (spec := self.library.call(name)) is not None), None)
+        found = (self.library.call(name) for name in self._classes(module))
+        return next((spec for spec in found if spec is not None), None)
+
+    def _classes(self, module: Thing) -> list[str]:
+        """The library's class that a module is of, or those that its class derives from."""
+        return [module.name] if module.cls is None else [base.name for base in module.cls.library_bases()]
 
     def attribute_of_module(self, module: Thing, name: str) -> Value | None:
         """An attribute of a module: what was assigned or is in a dict of modules; of a library's layer a

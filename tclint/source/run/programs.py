@@ -9,7 +9,7 @@ from tclint.source.run.library import Library, library
 from tclint.source.run.machine import Machine
 from tclint.source.run.project import ProjectFiles
 from tclint.source.run.record import Record
-from tclint.source.run.values import ClassValue, FunctionValue, Thing, Value
+from tclint.source.run.values import ClassValue, FunctionValue, Thing, Value, modules_in
 from tclint.source.syntax.tables import (
     Assignment,
     Attribute,
@@ -81,7 +81,7 @@ def _run_modules(machine: Machine, file: File) -> None:
         if isinstance(thing, Thing) and thing.kind == "module" and machine.runs_parts(thing)
     ]
     called = {event.subject for event in machine.record.of("forward")}
-    held = {part for _, thing in made for part in machine.parts_of(thing) if part is not thing}
+    held = {part for _, thing in made for part in modules_in(thing) if part is not thing}
     for event, thing in made:
         if thing not in called and thing not in held and event.place.file is file:
             machine.run_alone(thing, machine.frames[file])
@@ -113,6 +113,8 @@ def _run_class(machine: Machine, file: File, value: ClassValue, read: frozenset[
         instance = machine.instantiate(value, [], {}, call)
         assert isinstance(instance, Thing)
         made = instance
+    if made.kind == "module" and machine.runs_parts(made):
+        machine.run_alone(made, machine.frames[file])
     alone = value.find("__alone__")
     if isinstance(alone, FunctionValue):
         # A framework's class: its methods run in the order in which the framework calls them.

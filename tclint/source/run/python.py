@@ -73,6 +73,8 @@ class Python(Tensors):
                 if value.kind and value.kind != "number" and wanted.name.startswith("builtins."):
                     return False
                 if value.kind == "module":
+                    if "@part of" in value.fields:
+                        return None
                     if wanted.name == "torch.nn.Module":
                         return True
                     return value.name == wanted.name if value.cls is None else None
@@ -273,9 +275,7 @@ class Python(Tensors):
     def _builtin_reversed(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         known = self.ordered(arguments[0]) if arguments else None
         if known is not None:
-            return self.container(
-                "list", known[::-1], is_exact=self.exact_items(arguments[0]) is not None
-            )
+            return self.container("list", known[::-1], is_exact=self.exact_items(arguments[0]) is not None)
         return self._over("iterator", arguments[0]) if arguments else self.unknown()
 
     def _builtin_dict(self, arguments: list[Value], keywords: dict[str, Value], call: Call) -> Value:
@@ -396,7 +396,9 @@ class Python(Tensors):
         self.disorder(receiver)
         return self.element(receiver)
 
-    def _list_reverse(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+    def _list_reverse(
+        self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call
+    ) -> Value:
         self.disorder(receiver)
         return NONE
 
@@ -500,8 +502,9 @@ class Python(Tensors):
         if kind == "zip" and over is not None:
             return self.container("tuple", [self.element(item) for item in self.values_in(over)])
         if kind in ("iterator", "progress") and over is not None:
-            is_module = isinstance(over, Thing) and over.kind == "module" and value.name[:1] == "."
-            return self.part(value, over) if is_module else self.element(over)
+            if isinstance(over, Thing) and over.kind == "module" and value.name[:1] == ".":
+                return self.part(value, over)
+            return self.element(over)
         if kind == "range":
             return Thing("number")
         if kind == "parameters":

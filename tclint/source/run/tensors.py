@@ -14,6 +14,7 @@ from tclint.source.run.values import (
     Union,
     Value,
     either,
+    modules_in,
     options_of,
 )
 from tclint.source.syntax.tables import Call
@@ -134,7 +135,7 @@ class Tensors(Expressions):
                     cells[key] = item
         else:
             result, cells = subject, subject.fields
-        parts = self.parts_of(subject) if result is subject and subject.kind == "module" else (result,)
+        parts = modules_in(subject) if result is subject and subject.kind == "module" else (result,)
         for part in parts:
             for key, argument in (("@device", "device"), ("@dtype", "dtype"), ("@layout", "memory_format")):
                 if argument in given:
@@ -216,6 +217,3 @@ class Tensors(Expressions):
 
     def is_callable_thing(self, value: Value) -> bool:
         return isinstance(value, FunctionValue | ClassValue | Symbol)
-
-    def parts_of(self, module: Thing) -> Iterator[Thing]:
-        raise NotImplementedError

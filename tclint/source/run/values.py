@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from tclint.source.run.files import File
 from tclint.source.syntax.tables import Call, Function
 
+_HOLDERS = frozenset({"list", "tuple", "dict", "module"})
 MOST_OPTIONS = 8
 """Alternatives of one value; where a program has more, it is unknown."""
 
@@ -394,6 +395,19 @@ def _is_plain(value: Value) -> bool:
     return isinstance(value, Constant) or (isinstance(value, Thing) and value.is_unknown)
 
 
+def modules_in(module: Thing) -> Iterator[Thing]:
+    """A module and the modules in it."""
+    seen: set[Value] = set()
+    pending: list[Value] = [module]
+    while pending:
+        for item, _ in options_of(pending.pop()):
+            if isinstance(item, Thing) and item.kind in _HOLDERS and item not in seen:
+                seen.add(item)
+                pending.extend(item.fields.values())
+                if item.kind == "module":
+                    yield item
+
+
 def constants_of(value: Value) -> tuple[object, ...] | None:
     """The constants that a value can be; None where it may be anything else."""
     found = []
@@ -402,6 +416,13 @@ def constants_of(value: Value) -> tuple[object, ...] | None:
             return None
         found.append(option.value)
     return tuple(found)
+
+
+def integers_of(value: Value | None) -> tuple[int, ...]:
+    """The integers that a value can be; none where it may be anything else."""
+    found = constants_of(value) if value is not None else None
+    numbers = tuple(item for item in found or () if type(item) is int)
+    return numbers if found is not None and len(numbers) == len(found) else ()
 
 
 def constant_of(value: Value | None) -> object:

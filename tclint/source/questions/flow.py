@@ -1,0 +1,186 @@
+"""The data flow of a program: which operations read what which operations give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from tclint.source.run.conditions import exclude
+from tclint.source.run.facts import Facts
+from tclint.source.run.values import Constant, Event, Place, Symbol, Thing, Value, modules_in, options_of
+
+_DESCRIBES = frozenset(
+    {
+        "shape",
+        "ndim",
+        "dtype",
+        "device",
+        "requires_grad",
+        "is_cuda",
+        "layout",
+        "names",
+        "itemsize",
+        "training",
+    }
+)
+_ASKS = frozenset(
+    {".size", ".dim", ".numel", ".nelement", ".element_size", ".stride", ".get_device", ".is_contiguous"}
+    | {".new_zeros", ".new_ones", ".new_empty", ".new_full", ".new_tensor", ".new", ".data_ptr"}
+    | {"torch.zeros_like", "torch.ones_like", "torch.rand_like", "torch.randn_like", "torch.empty_like"}
+    | {"torch.full_like", "torch.is_tensor"}
+)
+"""What reads how a tensor is made, not what is in it."""
+_HOLDS = frozenset({"list", "tuple", "dict", "set"})
+
+
+class Flow:
+    """Answers about one program."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.record = facts.record
+
+    # -- layers
+
+    def layer(self, module: Value | None) -> str:
+        """The library's layer that a module is, 'torch.nn.Conv2d'; '' for everything else."""
+        if not isinstance(module, Thing) or module.kind != "module":
+            return ""
+        if module.cls is None:
+            return module.name
+        names = [base.name for base in module.cls.library_bases()]
+        return next((name for name in names if name != "torch.nn.Module"), "")
+
+    def kind(self, module: Value | None) -> str:
+        """The class of a layer of torch.nn, 'Conv2d'; '' for everything else."""
+        name = self.layer(module)
+        return name.rpartition(".")[2] if name.startswith("torch.nn.") else ""
+
+    def argument(self, module: Thing, name: str) -> Value | None:
+        """What a layer was made with, or its default."""
+        given = module.fields.get(name)
+        if given is None:
+            spec = self.facts.library.call(self.layer(module))
+            if spec is not None and name in spec.defaults:
+                return Constant(spec.defaults[name])
+        return given
+
+    @cached_property
+    def forwards(self) -> dict[Thing, list[Event]]:
+        """The calls of each module."""
+        found: dict[Thing, list[Event]] = {}
+        for event in self.record.of("forward"):
+            for module in self.facts.things(event.subject):
+                found.setdefault(module, []).append(event)
+        return found
+
+    @cached_property
+    def made(self) -> dict[Place, list[Thing]]:
+        """The modules that are made at each place of the program."""
+        found: dict[Place, list[Thing]] = {}
+        for event in self.record.of("make"):
+            for module in self.facts.kinds(event.result, "module"):
+                found.setdefault(event.place, []).append(module)
+        return found
+
+    @cached_property
+    def followed(self) -> frozenset[Event]:
+        """Forwards whose operations are seen, so that these are what reads their inputs."""
+        return frozenset(event.inside for event in self.record.events if event.inside is not None)
+
+    def within(self, event: Event, forward: Event) -> bool:
+        """Whether something is part of a forward."""
+        inside = event.inside
+        while inside is not None and inside is not forward:
+            inside = inside.inside
+        return inside is forward
+
+    # -- values
+
+    def parts(self, value: Value | None) -> Iterator[Thing]:
+        """The things that a value can be, hold, or be computed from without an event."""
+        seen: set[Value] = set()
+        pending: list[Value] = [value] if value is not None else []
+        while pending:
+            for item, _ in options_of(pending.pop()):
+                if not isinstance(item, Thing) or item in seen:
+                    continue
+                seen.add(item)
+                yield item
+                if item.kind in _HOLDS:
+                    pending.extend(
+                        inner for key, inner in item.fields.items() if isinstance(key, tuple) or key == "[*]"
+                    )
+                elif item.kind == "star":
+                    pending.append(item.fields["over"])
+                elif item.operation is not None and not self._describes(item):
+                    pending.extend(item.operation[1])
+
+    def _describes(self, item: Thing) -> bool:
+        operator, operands = item.operation or ("", ())
+        return operator in (".", "getattr") and any(
+            isinstance(operand, Constant) and operand.value in _DESCRIBES for operand in operands
+        )
+
+    @cached_property
+    def _readers(self) -> dict[Thing, list[Event]]:
+        found: dict[Thing, list[Event]] = {}
+        for event in self.record.events:
+            if event.kind == "enter" or event.name in _ASKS or event in self.followed:
+                continue
+            for item in dict.fromkeys(part for value in event.inputs for part in self.parts(value)):
+                found.setdefault(item, []).append(event)
+        return found
+
+    def readers(self, value: Value | None) -> list[Event]:
+        """The events that read a value; who calls an entry point reads what it returns."""
+        return [event for thing in self.facts.things(value) for event in self._readers.get(thing, ())]
+
+    def together(self, *events: Event) -> bool:
+        """Whether one run can do all of some events."""
+        return not any(
+            exclude(one.path, other.path)
+            for position, one in enumerate(events)
+            for other in events[:position]
+        )
+
+    def only_readers(self, module: Thing) -> list[Thing] | None:
+        """The modules that read what a module gives, in every call of it; None where something else may
+        read it, or run the module, or use its parameters."""
+        forwards = self.forwards.get(module, ())
+        readers = [self.readers(event.result) for event in forwards]
+        if not all(readers) or self._is_handed_on(module):
+            return None
+        found: dict[Thing, None] = {}
+        for event in dict.fromkeys(event for events in readers for event in events):
+            if event.kind != "forward":
+                return None
+            found.update(dict.fromkeys(self.facts.things(event.subject)))
+        return list(found)
+
+    def _is_handed_on(self, module: Thing) -> bool:
+        """Whether something gets a module that may run it, or a forward reads its parameters."""
+        used = {"make", "forward", "duplicate", "initialise", "set", "return"}
+        for event in self._readers.get(module, ()):
+            if event.kind not in used and event.subject is not module:
+                return True
+        if module in self._given_away:
+            return True
+        parameters = [module.fields[key] for key in ("@weight", "@bias") if key in module.fields]
+        return any(event.inside is not None for item in parameters for event in self.readers(item))
+
+    @cached_property
+    def _given_away(self) -> frozenset[Thing]:
+        """Modules in lists that a forward hands to code that is not seen."""
+        return frozenset(
+            module
+            for event in self.record.of("call", "escape", "checkpoint")
+            if event.inside is not None
+            for value in event.arguments.values()
+            for holder in self.facts.kinds(value, "module")
+            for module in modules_in(holder)
+        )
+
+    def symbol(self, value: Value | None) -> str:
+        """The library's name that a value is."""
+        return value.name if isinstance(value, Symbol) else ""
