@@ -39,13 +39,20 @@ from tclint.source.syntax.tables import (
 
 _DEEPEST = 24
 """Calls within each other that are followed."""
-_STOP = object()
+_PLAIN = frozenset({"call", "escape", "random", "clock"})
+_MOST_PLAIN_RUNS = 12
+"""Of a function that does nothing with tensors; what it returns after that many is unknown."""
 
 
 class Calls(Modules):
     """Runs calls."""
 
     # -- a call as written
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._plain_runs: dict[tuple[str, int], int] = {}
+        """Function -> runs in which it did nothing that rules ask about."""
 
     def _call(self, expression: Call) -> Value:
         found = self.frame.results.get(expression.node_id)
@@ -356,8 +363,15 @@ class Calls(Modules):
                 "escape", function.qualified_name, None, self.bound((), arguments, keywords), call
             )
             return self.unknown(function.name, event)
+        key = (value.file.path, function.index)
+        if self._plain_runs.get(key, 0) >= _MOST_PLAIN_RUNS:
+            return self.unknown(function.name)
         frame = self.enter_function(value, arguments, keywords)
-        return self.run_frame(frame, value, call)
+        start = len(self.record.events)
+        result = self.run_frame(frame, value, call)
+        if all(event.kind in _PLAIN for event in self.record.events[start:]):
+            self._plain_runs[key] = self._plain_runs.get(key, 0) + 1
+        return result
 
     def enter_function(
         self, value: FunctionValue, arguments: list[Value], keywords: dict[str, Value]
