@@ -48,6 +48,7 @@ class StepBypassesScaler(SourceRule):
         "scaler.step(optimizer)",
     )
     triggers = (".step(", "_step(")
+    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for step, backward in distinct(self._bypasses(context)):
@@ -84,10 +85,10 @@ class StepBypassesScaler(SourceRule):
         optimizer, stepped = receiver_of(step), context.code(step)
         method = step.name.removeprefix(".")
         where, related = backward.event, "the loss is scaled here"
-        who, line = framework or f"`{scaler}`", context.at(where).line
+        who = framework or f"`{scaler}`"
         message = (
-            f"`{stepped}` applies gradients that {who} multiplied by the loss scale on line {line}, without "
-            "unscaling them and without skipping steps that overflowed."
+            f"`{stepped}` applies gradients that {who} multiplied by the loss scale on "
+            f"{context.where(where)}, without unscaling them and without skipping steps that overflowed."
         )
         advice = f"Replace it by `{scaler}.step({optimizer})` and `{scaler}.update()`."
         if method != "step":
@@ -99,7 +100,7 @@ class StepBypassesScaler(SourceRule):
         unscale = self._between(context, backward, step, "unscale")
         if repeated is not None:
             message = (
-                f"`{stepped}` repeats `{context.code(repeated)}` of line {context.at(repeated).line}: the "
+                f"`{stepped}` repeats `{context.code(repeated)}` of {context.where(repeated)}: the "
                 "gradients are applied twice, and also where they overflowed and the scaler skipped the "
                 "step."
             )
@@ -107,9 +108,9 @@ class StepBypassesScaler(SourceRule):
         elif unscale is not None:
             where, related = unscale, "the gradients are unscaled here"
             message = (
-                f"`{stepped}` applies the gradients unscaled by `{context.code(unscale)}` on line "
-                f"{context.at(unscale).line} even if they overflowed: only `{scaler}.step({optimizer})` "
-                "skips such steps."
+                f"`{stepped}` applies the gradients unscaled by `{context.code(unscale)}` on "
+                f"{context.where(unscale)} even if they overflowed: only `{scaler}.step({optimizer})` skips "
+                "such steps."
             )
             advice = f"Replace it by `{scaler}.step({optimizer})`, which does not unscale twice."
         if framework:

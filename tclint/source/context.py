@@ -30,7 +30,7 @@ from tclint.source.run.files import File
 from tclint.source.run.program import Program as Program_
 from tclint.source.run.project import ProjectFiles
 from tclint.source.run.record import Record
-from tclint.source.run.values import Event
+from tclint.source.run.values import Event, Place
 from tclint.source.syntax.parse import Parsed
 from tclint.source.syntax.positions import Span
 from tclint.source.syntax.tables import CallEvent, Expression, Function, Name, Tables, dotted, method_of
@@ -150,10 +150,11 @@ class SourceContext:
         span = event.place.file.spans()[event.place.node_id]
         return excerpt_of(event.place.file.lines(), span, limit)
 
-    def also(self, event: Event, message: str) -> Related:
-        """An event that a finding rests on; where it stands in another file that is shown."""
-        place = event.place
+    def also(self, event: Event | Place, message: str) -> Related:
+        """An event, or a call that led to one, that a finding rests on; shown in whichever file it stands."""
+        place = event.place if isinstance(event, Event) else event
         if place.file.is_library:
+            assert isinstance(event, Event)
             return Related(self.at(event), message)
         span = place.file.spans()[place.node_id]
         return Related(Location(place.file.path, *span), message)

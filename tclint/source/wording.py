@@ -46,6 +46,13 @@ def scaler_name(context: SourceContext, backward: Backward) -> tuple[str, str]:
     return "scaler", framework
 
 
+def loss_name(context: SourceContext, backward: Event) -> str:
+    """How a backward pass names its loss."""
+    if backward.name == ".backward" and backward.first is not context.facts.loss_of(backward):
+        return receiver_of(backward) or "loss"
+    return argument_of(backward) or "loss"
+
+
 def gives_infinite_limit(event: Event) -> bool:
     """Clipping to infinity only measures the norm."""
     for value in event.arguments.values():
@@ -75,4 +82,12 @@ def scaler_evidence(context: SourceContext, **events: Event | None) -> dict[str,
     return evidence
 
 
-__all__ = ["argument_of", "gives_infinite_limit", "names_of", "receiver_of", "scaler_evidence", "scaler_name"]
+__all__ = [
+    "argument_of",
+    "gives_infinite_limit",
+    "loss_name",
+    "names_of",
+    "receiver_of",
+    "scaler_evidence",
+    "scaler_name",
+]

@@ -10,8 +10,21 @@ from tclint.source.run.conditions import exclude
 from tclint.source.run.facts import Facts
 from tclint.source.run.values import Constant, Event, Thing, Value
 
-_CUTS = frozenset({".clamp_", ".clip_", ".clamp_min_", ".clamp_max_", ".masked_fill_", ".sign_", ".zero_"})
-_RESCALES = frozenset({".mul_", ".div_", "*=", "/=", "torch._foreach_mul_", "torch._foreach_div_"})
+_CUTS = frozenset(
+    {
+        ".clamp_",
+        ".clip_",
+        ".clamp_min_",
+        ".clamp_max_",
+        ".masked_fill_",
+        ".sign_",
+        "torch.clamp_",
+        "torch.clip_",
+    }
+)
+_RESCALES = frozenset(
+    {".mul_", ".div_", "*=", "/=", "*_", "/_", "torch._foreach_mul_", "torch._foreach_div_"}
+)
 _ADDS = frozenset({".add_", ".sub_", "+=", "-="})
 _VIEWS = frozenset({".data", ".detach", "[]", ".view", ".flatten", ".reshape"})
 
@@ -43,7 +56,8 @@ class Gradients:
         return found
 
     @cached_property
-    def _by_event(self) -> dict[Event, Backward]:
+    def by_event(self) -> dict[Event, Backward]:
+        """The backward pass that an event is."""
         return {item.event: item for item in self.backwards}
 
     def last_backwards(self, event: Event, optimizers: Iterable[Thing] = ()) -> list[Backward]:
@@ -58,7 +72,7 @@ class Gradients:
             if optimizers and self.reaches(other, optimizers) is False:
                 continue
             if all(exclude(other.path, later.event.path) for later in found):
-                found.append(self._by_event[other])
+                found.append(self.by_event[other])
         return found
 
     def last_scaled(self, event: Event, optimizers: Iterable[Thing] = ()) -> Backward | None:
@@ -104,33 +118,46 @@ class Gradients:
 
     @cached_property
     def edits(self) -> list[Event]:
-        """Operations that change gradients by their size, or by an amount of its own."""
-        return [event for event in self.record.of("op", "call") if self._edits(event)]
+        """What changes gradients by their size, or by an amount of its own."""
+        return [event for event in self.record.of("op", "call", "set") if self._edits(event)]
 
     def _edits(self, event: Event) -> bool:
-        if event.name in _CUTS and event.name != ".zero_":
+        if event.kind == "set":
+            return self._made_of_gradient(event, _CUTS)
+        if event.name in _CUTS:
             return self.is_gradient(event.subject)
         if event.name in _ADDS and self.is_gradient(event.subject):
             return self._has_own_size(event.arguments.get("other") or event.first)
         return False
 
+    def _made_of_gradient(self, event: Event, names: frozenset[str]) -> bool:
+        """`p.grad = p.grad.clamp(...)`: whether a gradient is set to what some operations make of it."""
+        if event.name != ".grad":
+            return False
+        return any(
+            thing.made is not None
+            and f"{thing.made.name}_" in names
+            and any(self.is_gradient(value) for value in thing.made.inputs)
+            for thing in self.facts.things(event.arguments["value"])
+        )
+
     def _has_own_size(self, value: Value | None) -> bool:
         """Whether a value is made from weights or random numbers alone, which no loss scale multiplies."""
         made = self.facts.made_by(value)
-        weights = any(
-            "@parameter of" in thing.fields for event in made for thing in self.facts.read_by(event)
-        )
+        read = (thing for event in made for thing in self.facts.read_by(event))
+        weights = any("@parameter of" in thing.fields for thing in read)
         return (weights or any(event.kind == "factory" for event in made)) and not any(
             event.kind == "grad" for event in made
         )
 
     @cached_property
     def rescales(self) -> list[Event]:
-        """Operations that multiply or divide gradients, which may undo a scale by hand."""
+        """What multiplies or divides gradients, which may undo a scale by hand."""
         return [
             event
-            for event in self.record.of("op", "call")
-            if event.name in _RESCALES and self.is_gradient(event.subject)
+            for event in self.record.of("op", "call", "set")
+            if (event.name in _RESCALES and self.is_gradient(event.subject))
+            or (event.kind == "set" and self._made_of_gradient(event, _RESCALES))
         ]
 
     def clips(self) -> Iterator[Event]:
@@ -174,6 +201,21 @@ class Gradients:
                 return True
         return False
 
+    def may_be_scaled_elsewhere(self, backward: Backward, scalers: tuple[Thing, ...]) -> bool:
+        """Whether a loss may be scaled by code that is not seen, or by hand."""
+        holders = set(scalers) | self._holders(scalers)
+        event, made = backward.event, self.facts.made_by(backward.loss)
+        if event.name == ".backward" and "gradient" in event.arguments:
+            # A method of something else than a tensor.
+            return True
+        if not made and not any(thing.kind == "tensor" for thing in self.facts.things(backward.loss)):
+            return True
+        return any(
+            other.kind == "get_scale" or thing in holders or self.facts.root(thing) in scalers
+            for other in made
+            for thing in self.facts.read_by(other)
+        )
+
     def _holders(self, scalers: tuple[Thing, ...]) -> set[Thing]:
         """What may keep some scalers: what they are part of, and what code that is not seen made from them or
         gave them to."""
@@ -185,6 +227,12 @@ class Gradients:
             if not given.isdisjoint(scalers):
                 found.update(self.facts.things(event.subject))
                 found.update(self.facts.things(event.result))
+            for owner in self.facts.things(event.subject):
+                # A method that is not seen, of an object that has the scaler.
+                if any(
+                    not set(self.facts.things(value)).isdisjoint(scalers) for value in owner.fields.values()
+                ):
+                    found.add(owner)
         return found
 
     def is_off(self, scalers: tuple[Thing, ...], event: Event) -> bool:

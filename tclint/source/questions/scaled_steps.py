@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.source.questions.gradients import Gradients
+from tclint.source.questions.gradients import Backward, Gradients
 from tclint.source.questions.rounds import shares_rounds, varies
 from tclint.source.run.conditions import exclude
 from tclint.source.run.record import conditions_in
@@ -85,11 +85,19 @@ class ScaledSteps:
             if self.same_scaler(event, other) and (several or self.same_optimizer(event, other)):
                 yield other
 
+    def clash(self, first: Event, second: Event) -> bool:
+        """Whether a run does both of two calls without an update of the scaler between them."""
+        return self.one_always_with_other(first, second) and not self.is_updated_between(first, second)
+
     def updates_between(self, first: Event, second: Event) -> list[Event]:
         """Updates of their scaler that a run which does both can do between them."""
         return [
             event for event in self.record.between(first, second, "update") if self.same_scaler(event, first)
         ]
+
+    def updates_after(self, event: Event) -> list[Event]:
+        """Updates of a call's scaler that a run can do after it."""
+        return [item for item in self.record.after(event, "update") if self.same_scaler(item, event)]
 
     def is_updated_between(self, first: Event, second: Event) -> bool:
         """Whether a run that does both updates the scaler between them, as far as is seen."""
@@ -108,15 +116,47 @@ class ScaledSteps:
         return tuple(atom for atom in event.path if atom not in known and varies(atom.subject))
 
     def one_always_with_other(self, one: Event, other: Event) -> bool:
-        """Whether a run that does one of two calls does the other as well: under no tests of its own."""
-        return one.place == other.place or self.includes(one, other) or self.includes(other, one)
+        """Whether a run that does one of two calls does the other as well: under no tests of its own. In
+        another round, tests of the round come out anew."""
+        first, second = set(one.path), set(other.path)
+        if not shares_rounds(one, other):
+            first = {atom for atom in first if not varies(atom.subject)}
+            second = {atom for atom in second if not varies(atom.subject)}
+        return first <= second or second <= first
 
     def includes(self, one: Event, other: Event) -> bool:
         """Whether one is done wherever the other is: under no tests of its own."""
         return set(one.path) <= set(other.path)
 
-    def in_one_round(self, one: Event, other: Event) -> bool:
-        return shares_rounds(one, other)
+    def scales_for(self, call: Event, backward: Event) -> bool:
+        """Whether a backward pass is one of a call's scaler, and makes gradients of the call's optimizer."""
+        if set(self.facts.kinds(call.subject, "scaler")).isdisjoint(
+            self.facts.scalers_of(self.facts.loss_of(backward))
+        ):
+            return False
+        return self.is_for(call, backward)
+
+    def is_for(self, call: Event, backward: Event) -> bool:
+        """Whether a backward pass makes gradients of a call's optimizer: of its weights, or of the one there
+        is."""
+        optimizers = self.optimizers_of(call)
+        reached = self.gradients.reaches(backward, optimizers)
+        if reached is None:
+            steps = (step for step in self.record.of("scaler_step", "step") if step.run == call.run)
+            return all(self.optimizers_of(step) == optimizers for step in steps)
+        return reached
+
+    def backwards_for(self, step: Event) -> list[Backward]:
+        """The backward passes that may make the gradients of a step, the latest first: those since the step
+        before it."""
+        optimizers = self.optimizers_of(step)
+        before = (item for item in self.record.before(step, "scaler_step") if self.same_optimizer(item, step))
+        start = next((item.index for item in before if not self.missable(item, step)), -1)
+        return [
+            self.gradients.by_event[item]
+            for item in self.record.before(step, "backward")
+            if item.index > start and self.gradients.reaches(item, optimizers) is not False
+        ]
 
     def backwards_of(self, event: Event) -> Iterator[Event]:
         """Backward passes by the scaler of a call before it, the latest first."""

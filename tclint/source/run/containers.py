@@ -365,6 +365,9 @@ class Containers(Core):
             if isinstance(option, Thing):
                 if option.kind == "tensor" or (option.kind == "module" and option.cls is None):
                     self.happen("set", f".{name}", option, {"value": item})
+                if option.kind == "tensor" and name == "grad":
+                    # It is read anew each time: whatever it is set to is the gradient.
+                    continue
                 before = option.fields.get(name)
                 written = either(before, item) if several and before is not None else item
                 self.store.write(option.fields, name, written)

@@ -86,7 +86,8 @@ class Machine(Calls):
         self.path, self.loops, self.regions, self.stack = (), (), (), ()
         self.frame = self.frames[file]
         try:
-            self.run_body(self.frame, None)
+            with self.store.lasting():
+                self.run_body(self.frame, None)
         finally:
             self.frame, self.path, self.loops, self.regions, self.stack, self.node_id = saved
 

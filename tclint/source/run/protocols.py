@@ -36,6 +36,7 @@ class Protocols:
         self._infer()
         for event in self.record.events:
             self._rename(event)
+            self._computes(event)
         # What is stepped through a scaler that has just been recognised is an optimizer.
         for event in self.record.events:
             if event.kind in ("scaler_step", "unscale"):
@@ -44,6 +45,7 @@ class Protocols:
         self._only_stepped()
         for event in self.record.events:
             self._rename(event)
+            self._computes(event)
             _step_through_scaler(event)
         self.record.reindex()
 
@@ -98,7 +100,41 @@ class Protocols:
                 known = 0 <= position < len(spec.parameters)
                 renamed[spec.parameters[position] if known else key] = value
             event.arguments = renamed
+            if spec.returns in ("op", "tensor"):
+                _becomes_tensor(event)
             return
+
+    def _computes(self, event: Event) -> None:
+        """What is computed from a tensor that has just been recognised is one as well."""
+        if event.kind not in ("op", "call") or not any(_is_inferred(value) for value in event.inputs):
+            return
+        if event.name[:1] == "." and event.subject is not None and _is_inferred(event.subject):
+            spec = self.library.method("tensor", event.name[1:])
+            if spec is None:
+                event.kind = "op"
+            elif spec.returns not in ("", "op", "tensor"):
+                return
+        elif event.name[:1] == ".":
+            return
+        _becomes_tensor(event)
+
+
+def _is_inferred(value: Value, depth: int = 2) -> bool:
+    """Whether a value is, or holds, a tensor that was recognised by its use."""
+    for option, _ in options_of(value):
+        if not isinstance(option, Thing):
+            continue
+        if option.kind == "tensor" and "@inferred" in option.fields:
+            return True
+        held = option.fields.values() if depth and option.kind in ("list", "tuple", "dict") else ()
+        if any(_is_inferred(item, depth - 1) for item in held):
+            return True
+    return False
+
+
+def _becomes_tensor(event: Event) -> None:
+    for thing in _unknown(event.result):
+        _become(thing, "tensor")
 
 
 def _unknown(value: Value | None) -> Iterator[Thing]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tclint.source.run.values import Option, Path, Value, join
@@ -27,6 +29,16 @@ class Store:
         """Begin a branch."""
         self._depth += 1
         return len(self._trail)
+
+    @contextmanager
+    def lasting(self) -> Iterator[None]:
+        """What is written within stays, whatever becomes of the branches that run: a module runs once."""
+        trail, depth = self._trail, self._depth
+        self._trail, self._depth = [], 0
+        try:
+            yield
+        finally:
+            self._trail, self._depth = trail, depth
 
     def undo(self, mark: int) -> Changes:
         """End the branch that began at a mark: all is as before it; what it had changed is returned."""
