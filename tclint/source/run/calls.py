@@ -205,7 +205,6 @@ class Calls(Modules):
         if receiver.kind == "tensor":
             return self.tensor("op", f".{name}", receiver, self.bound((), arguments, keywords), call)
         event = self.happen("call", f".{name}", receiver, self.bound((), arguments, keywords), call)
-        event.changed = {key: item for key, item in receiver.fields.items() if str(key)[:1] == "@"}
         return self._result_of_unknown(receiver, name, arguments, keywords, event)
 
     def _result_of_unknown(
@@ -308,7 +307,6 @@ class Calls(Modules):
         call: Call,
     ) -> Value:
         event = self.happen("forward", thing.name, thing, self.bound((), arguments, keywords), call)
-        event.changed = {key: item for key, item in thing.fields.items() if str(key).startswith("@")}
         outer, self.inside = self.inside, event
         try:
             result = run()
@@ -363,14 +361,14 @@ class Calls(Modules):
                 "escape", function.qualified_name, None, self.bound((), arguments, keywords), call
             )
             return self.unknown(function.name, event)
-        key = (value.file.path, function.index)
-        if self._plain_runs.get(key, 0) >= _MOST_PLAIN_RUNS:
+        at = (value.file.path, function.index)
+        if self._plain_runs.get(at, 0) >= _MOST_PLAIN_RUNS:
             return self.unknown(function.name)
         frame = self.enter_function(value, arguments, keywords)
         start = len(self.record.events)
         result = self.run_frame(frame, value, call)
-        if all(event.kind in _PLAIN for event in self.record.events[start:]):
-            self._plain_runs[key] = self._plain_runs.get(key, 0) + 1
+        if not value.file.is_library and all(event.kind in _PLAIN for event in self.record.events[start:]):
+            self._plain_runs[at] = self._plain_runs.get(at, 0) + 1
         return result
 
     def enter_function(
@@ -415,7 +413,7 @@ class Calls(Modules):
                 names[name] = rest.pop(name)
             elif "**" in rest or "*" in rest:
                 known = self.default_of(value, parameter.default)
-                given = self.item(rest["**"], Constant(name)) if "**" in rest else self.unknown(name)
+                given = self._option_of(rest["**"], name) if "**" in rest else self.unknown(name)
                 names[name] = given if known is None else either(known, given)
             elif parameter.default is not None:
                 names[name] = self.default_of(value, parameter.default) or NONE
@@ -424,6 +422,14 @@ class Calls(Modules):
             if name in counters and isinstance(names[name], Constant):
                 names[name] = self.counter(names[name])
         return frame
+
+    def _option_of(self, options: Value, name: str) -> Value:
+        """What `**options` gives for a parameter; named after it where nothing is known of them."""
+        if isinstance(options, Thing) and options.is_unknown:
+            made = Thing("", name)
+            made.fields.update({key: item for key, item in options.fields.items() if str(key)[:1] == "@"})
+            return made
+        return self.item(options, Constant(name))
 
     def counter(self, value: Value) -> Value:
         """A number to which the program adds something: in a loop it is not the one that it starts with."""
@@ -559,7 +565,7 @@ class Calls(Modules):
                 elif name in keywords:
                     made.fields[name] = keywords[name]
                 elif "**" in keywords:
-                    given = self.item(keywords["**"], Constant(name))
+                    given = self._option_of(keywords["**"], name)
                     made.fields[name] = either(default, given) if default is not None else given
                 else:
                     made.fields[name] = default if default is not None else self.unknown(name)
@@ -627,8 +633,6 @@ class Calls(Modules):
                     made.fields[f"@{key}"] = given[key]
             return made
         event = self.happen(spec.event or "call", name, receiver, given, call)
-        if receiver is not None:
-            event.changed = {key: item for key, item in receiver.fields.items() if str(key)[:1] == "@"}
         if spec.runs:
             self._run_given(spec.runs, given, call)
         if spec.region:

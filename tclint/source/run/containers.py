@@ -14,6 +14,7 @@ from tclint.source.run.values import (
     Constant,
     FunctionValue,
     ModuleValue,
+    Option,
     Symbol,
     Thing,
     Union,
@@ -21,6 +22,7 @@ from tclint.source.run.values import (
     constant_of,
     either,
     integers_of,
+    join,
     options_of,
 )
 
@@ -211,8 +213,8 @@ class Containers(Core):
         return self.operate("[]", (value, key))
 
     def _item_of_container(self, value: Thing, key: Value) -> Value:
-        found: list[Value] = []
-        for option, _ in options_of(key):
+        found: list[Option] = []
+        for option, guard in options_of(key):
             if isinstance(option, Constant):
                 wanted = option.value
                 length = value.fields.get("[]")
@@ -220,18 +222,30 @@ class Containers(Core):
                     wanted = wanted + length.value if "[~]" not in value.fields else None  # type: ignore[operator]
                 exact = value.fields.get(("item", wanted))
                 if exact is not None:
-                    found.append(exact)
+                    found.append(Option(exact, guard))
                     continue
                 rest = value.fields.get("[*]")
                 if rest is None and "[~]" in value.fields and (held := self.values_in(value)):
                     rest = either(*held)
-                found.append(rest if rest is not None else self.operate("[]", (value, option)))
+                found.append(Option(rest if rest is not None else self.operate("[]", (value, option)), guard))
             elif isinstance(option, Thing) and option.operation and option.operation[0] == "slice":
-                found.append(self._part(value, option.operation[1]))
+                found.append(Option(self._part(value, option.operation[1]), guard))
+            elif (
+                isinstance(key, Union)
+                and isinstance(option, Thing)
+                and any(isinstance(other, Constant) for other, _ in key.options)
+            ):
+                # Something else beside keys that are known gives something else, and is named as it is.
+                found.append(Option(self._other_item(value, option), guard))
             else:
                 held = self.values_in(value)
-                found.append(either(*held) if held else self.operate("[]", (value, option)))
-        return self.refine(either(*found))
+                found.append(Option(either(*held) if held else self.operate("[]", (value, option)), guard))
+        return self.refine(join(found))
+
+    def _other_item(self, value: Thing, key: Thing) -> Value:
+        made = Thing("", key.name)
+        made.fields.update({name: item for name, item in key.fields.items() if str(name).startswith("@")})
+        return made if value.kind == "dict" else self.operate("[]", (value, key))
 
     def _part(self, value: Thing, bounds: tuple[Value, ...]) -> Value:
         """`value[start:stop:step]`."""

@@ -100,6 +100,8 @@ class Core:
             call,
             self.inside,
         )
+        if isinstance(subject, Thing) and subject.fields:
+            event.changed = {key: item for key, item in subject.fields.items() if str(key)[:1] == "@"}
         self.record.events.append(event)
         return event
 

@@ -761,8 +761,8 @@ class Machine(Calls):
         self.run_number += 1
         self.run_start = len(self.record.events)
 
-    def run_unknown(self, value: FunctionValue) -> None:
-        """Run a function of which no caller was seen, with what its parameters declare."""
+    def run_unknown(self, value: FunctionValue) -> Value:
+        """What a function of which no caller was seen gives, run with what its parameters declare."""
         self.begin()
         before, self.frame, self.stack = self.frame, value.frame, ()
         self.node_id = value.function.node_id
@@ -771,6 +771,7 @@ class Machine(Calls):
         # Who calls it may read what it gives.
         self.happen("return", value.function.qualified_name, None, {"0": result})
         self.frame = before
+        return result
 
     def _undeclared(self, value: FunctionValue) -> dict[str, Value]:
         """Arguments of a function that nobody calls."""

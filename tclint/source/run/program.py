@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tclint.source.run.facts import Facts
 from tclint.source.run.files import File
 from tclint.source.run.library import library
-from tclint.source.run.programs import run
+from tclint.source.run.programs import functions_of, run
 from tclint.source.run.project import ProjectFiles
 from tclint.source.run.record import Record
 from tclint.source.run.values import Event, Place
@@ -24,14 +24,18 @@ class Program:
     files: list[File]
     within: frozenset[str]
     """Paths of the files that are linted; findings are about these."""
+    ran: frozenset[tuple[str, str]] = frozenset()
+    """Functions that were run: (path, name)."""
 
     @classmethod
     def of(cls, file: File, project: ProjectFiles, others: Iterable[File] = ()) -> Program:
         """Run a file, and what of other files of its program it does not reach."""
         linted = tuple(others)
-        record = run(file, project, linted)
+        machine = run(file, project, linted)
+        record = machine.record
         within = frozenset(item.path for item in linted) or frozenset({file.path})
-        return cls(file, record, Facts(record, library()), project.read, within)
+        facts = Facts(record, library())
+        return cls(file, record, facts, project.read, within, functions_of(machine, project))
 
     def place_of(self, event: Event) -> Place | None:
         """Where the linted files say what an event does: itself, or by the call that led to it."""

@@ -8,8 +8,7 @@ from tclint.source.run.files import File
 from tclint.source.run.library import Library, library
 from tclint.source.run.machine import Machine
 from tclint.source.run.project import ProjectFiles
-from tclint.source.run.record import Record
-from tclint.source.run.values import ClassValue, FunctionValue, Thing, Value, modules_in
+from tclint.source.run.values import NONE, ClassValue, FunctionValue, Thing, Value, modules_in
 from tclint.source.syntax.tables import (
     Assignment,
     Attribute,
@@ -25,7 +24,7 @@ from tclint.source.syntax.tables import (
 
 def run(
     file: File, project: ProjectFiles, others: Iterable[File] = (), tables: Library | None = None
-) -> Record:
+) -> Machine:
     """Run a file as a program, then all of it that the program does not reach.
 
     Args:
@@ -39,7 +38,34 @@ def run(
             machine.begin()
             machine.run_module(other)
             _run_rest(machine, other)
-    return machine.record
+    return machine
+
+
+def functions_of(machine: Machine, project: ProjectFiles) -> frozenset[tuple[str, str]]:
+    """The functions that a machine has run: (path, name)."""
+    files = {file.path: file for file in project.read}
+    return frozenset(
+        (path, files[path].tables.functions[index].qualified_name)
+        for path, index in machine.ran
+        if path in files
+    )
+
+
+def result_of(file: File, project: ProjectFiles, name: str) -> tuple[Value, frozenset[tuple[str, str]]]:
+    """What a function of a file returns, called with nothing, and the functions that this runs; what anything
+    else is."""
+    machine = Machine(project, library())
+    machine.run_file(file, "")
+    machine.frame = machine.frames[file]
+    value: Value = machine.frames[file].names.get(name) or NONE
+    for part in name.split(".")[1:] if "." in name else ():
+        value = machine.attribute(value, part)
+    machine.ran.clear()
+    if isinstance(value, FunctionValue):
+        value = machine.run_unknown(value)
+    elif isinstance(value, ClassValue):
+        value = machine.instantiate(value, [], {}, Call(Name(name), (), value.function.node_id))
+    return value, functions_of(machine, project)
 
 
 def _run_rest(machine: Machine, file: File) -> None:

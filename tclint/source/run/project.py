@@ -60,6 +60,11 @@ class ProjectFiles:
         path = self._found[key]
         return self.file(path) if path is not None else None
 
+    def module_from(self, path: str, name: str) -> File | None:
+        """The file that a module name means in a file of that path, which need not exist."""
+        found = _file_of(path, name)
+        return self.file(found) if found is not None else None
+
     def _read(self, path: str) -> Parsed | None:
         if path in self._given:
             return self._parse(path, self._given[path])

@@ -63,6 +63,8 @@ class Python(Tensors):
             return False if isinstance(value, Constant | Symbol | FunctionValue) else None
         if isinstance(wanted, Symbol):
             last = wanted.name.rpartition(".")[2]
+            if isinstance(value, FunctionValue | ClassValue | ModuleValue):
+                return False if wanted.name.startswith("builtins.") else None
             if isinstance(value, Constant):
                 return type(value.value).__name__ == last
             if isinstance(value, Thing):
@@ -319,9 +321,14 @@ class Python(Tensors):
         while frame.outer is not None:
             frame = frame.outer
         for name, value in list(frame.names.items()):
-            if isinstance(value, Constant):
-                self.store.write(frame.names, name, either(value, self.unknown(name)))
+            if name in frame.file.imports(frame.function):
+                continue
+            if all(isinstance(option, Constant | Symbol) for option, _ in options_of(value)):
+                self.store.write(frame.names, name, self._or_else(value, name))
         return NONE
+
+    def _or_else(self, value: Value, name: str) -> Value:
+        return join([*options_of(value), Option(self.unknown(name), ())])
 
     def _builtin_globals(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         made = Thing("globals", "globals")
@@ -342,12 +349,15 @@ class Python(Tensors):
         """`tclint.summary` as summaries of libraries import it.
 
         `mark(thing, "@device", value)` sets what has no attribute, `mark("accumulate")` is a context of that
-        name, `outside("accelerate launch")` a value that is chosen there (or a default, where one is given),
-        `opened(Arguments, "command line")` an object of a class whose fields are chosen there.
+        name, `outside("command line", False, "--amp")` a value that is chosen there (with a default and the
+        option's name, where there are), `opened(Arguments, "command line")` an object of a class whose fields
+        are chosen there.
         """
         if name == "outside":
             found = Thing("", "outside")
             found.fields["@chosen by"] = arguments[0]
+            if len(arguments) > 2:
+                found.fields["@option"] = arguments[2]
             return either(arguments[1], found) if len(arguments) > 1 else found
         if name == "opened":
             given = Thing("", "outside")

@@ -123,9 +123,6 @@ class Tensors(Expressions):
             given: what is asked for: 'device', 'dtype', 'memory_format', 'non_blocking'.
         """
         event = self.happen("to", name, subject, given, call)
-        for key in ("@device", "@dtype", "@layout"):
-            if key in subject.fields:
-                event.changed[key] = subject.fields[key]
         is_item = subject.operation is not None or (subject.made is not None and subject.is_unknown)
         if subject.kind == "tensor" or (subject.is_unknown and is_item):
             result = Thing("tensor" if subject.kind == "tensor" or "device" in given else "", "", event)
