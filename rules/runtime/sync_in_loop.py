@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Effect, Finding, Fix, Location, Related, SourceContext, SourceRule
+from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path
-from tclint.source.training.step_waits import Wait, waits_of
-from tclint.source.training.steps import Step, steps_of
+from tclint.source.questions.steps import Step
+from tclint.source.run.values import Event
+from tclint.source.wording import places_of
 
 
 class SyncInLoop(SourceRule):
@@ -50,49 +51,35 @@ class SyncInLoop(SourceRule):
     sources = (
         "PyTorch Performance Tuning Guide, Avoid unnecessary CPU-GPU synchronization: which calls wait",
     )
-    triggers = ("backward(", "training_step", "scaler(", "on_before_optimizer_step")
+    triggers = ("backward(", "training_step", "scaler(", "on_before_optimizer_step", "compute_loss")
+    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if is_test_path(context.path) or not (context.on_gpu or _moves_to_device(context)):
+        if is_test_path(context.path):
             return
-        for step in steps_of(context):
-            waits = waits_of(context, step)
+        for step in context.steps.all:
+            waits = context.waits.of(step)
             if waits:
                 yield self._found(context, step, waits)
 
-    def _found(self, context: SourceContext, step: Step, waits: list[Wait]) -> Finding:
-        first = waits[0]
-        shown = context.excerpt(first.node_id)
-        lines = sorted({context.location(wait.node_id).line for wait in waits})
-        others = [str(line) for line in lines if line != context.location(first.node_id).line]
-        more = f", and so do lines {', '.join(others)}" if others else ""
-        if len(others) == 1:
-            more = f", and so does line {others[0]}"
-        backward = tuple(
-            context.related(event.call.node_id, "in the step of this backward")
-            for event in step.backwards[:1]
-        )
+    def _found(self, context: SourceContext, step: Step, waits: list[Event]) -> Finding:
+        first, shown = waits[0], context.shown(waits[0])
+        others = places_of(context, waits[1:], besides=first)
+        more = f", and so {'do' if 'lines' in others or ',' in others else 'does'} {others}" if others else ""
+        function = step.place.function.qualified_name
         return self.finding(
-            context.location(first.node_id),
+            context.at(first),
             f"`{shown}` waits for the GPU in every step{more}.",
             related=(
-                *backward,
-                *(Related(Location(wait.path, wait.line), "it waits here") for wait in waits if wait.path),
-                *(context.related(wait.node_id, "this waits as well") for wait in waits[1:]),
+                context.also(step.backwards[0], "in the step of this backward"),
+                *(context.also(wait, "this waits as well") for wait in waits[1:]),
             ),
-            evidence={"waits": len(waits), "lines": lines, "function": step.function.qualified_name},
+            evidence={
+                "waits": len(waits),
+                "lines": sorted({context.at(wait).line for wait in waits}),
+                "function": function,
+            },
             effect=Effect(unknown="how far the CPU runs ahead of the GPU is not known from the source"),
             fix=Fix("Keep detached tensors and read them at an interval, outside the step."),
-            identity=f"{step.function.qualified_name}:{shown}",
+            identity=f"{function}:{shown}",
         )
-
-
-def _moves_to_device(context: SourceContext) -> bool:
-    """`batch.to(device)` where the caller or an option gives the device."""
-    for function, event, _ in context.program.methods("to"):
-        for argument in event.call.arguments[:1]:
-            possible = context.resolver.evaluate(function, argument.value)
-            text = getattr(argument.value, "dotted", "")
-            if text.rpartition(".")[2] == "device" and "cpu" not in possible.values:
-                return True
-    return False

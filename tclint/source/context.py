@@ -22,15 +22,19 @@ from tclint.source.names.project import Project, parsed_bytes
 from tclint.source.names.queries import bound, is_test_path, makers
 from tclint.source.names.requirements import may_run
 from tclint.source.names.resolve import Resolver
+from tclint.source.questions.devices import Devices
 from tclint.source.questions.flow import Flow
 from tclint.source.questions.gradients import Gradients
 from tclint.source.questions.scaled_steps import ScaledSteps
+from tclint.source.questions.steps import Steps
+from tclint.source.questions.waits import Waits
 from tclint.source.run.facts import Facts
 from tclint.source.run.files import File
 from tclint.source.run.program import Program as Program_
 from tclint.source.run.project import ProjectFiles
 from tclint.source.run.record import Record
 from tclint.source.run.values import Event, Place
+from tclint.source.syntax.notebooks import cell_of, is_notebook
 from tclint.source.syntax.parse import Parsed
 from tclint.source.syntax.positions import Span
 from tclint.source.syntax.tables import CallEvent, Expression, Function, Name, Tables, dotted, method_of
@@ -121,15 +125,34 @@ class SourceContext:
         path = event.place.file.path
         return path in self.run.within and not is_test_path(path)
 
+    @cached_property
+    def devices(self) -> Devices:
+        """What is on a GPU."""
+        return Devices(self.run.facts)
+
+    @cached_property
+    def steps(self) -> Steps:
+        """What runs in every training step."""
+        return Steps(self.run.facts)
+
+    @cached_property
+    def waits(self) -> Waits:
+        """Where the CPU waits for the GPU."""
+        return Waits(self.run.facts, self.devices, self.steps)
+
     def _parse(self, _path: str, data: bytes) -> Parsed | None:
         return parsed_bytes(data, self.settings.cache)
 
     def at(self, event: Event) -> Location:
         """Where this file says what an event does."""
+        place = self._place(event)
+        return Location(place.file.path, *place.file.spans()[place.node_id])
+
+    def _place(self, event: Event) -> Place:
         place = self.run.place_of(self._settings_of(event))
         if place is None:
             place = next(place for place in reversed(event.places) if not place.file.is_library)
-        return Location(place.file.path, *place.file.spans()[place.node_id])
+        return place
 
     def _settings_of(self, event: Event) -> Event:
         """What a framework makes by its arguments is said where these are given."""
@@ -140,15 +163,25 @@ class SourceContext:
                         return settings.made
         return event
 
-    def where(self, event: Event) -> str:
-        """How a message names the line of an event: 'line 12', 'engine.py:12'."""
+    def where(self, event: Event, beside: Event | None = None) -> str:
+        """How a message names the line of an event: 'line 12', 'engine.py:12', 'line 3 of cell 7'.
+
+        Args:
+            beside: the event that the message is about; without it the file is this one.
+        """
         at = self.at(event)
-        return f"line {at.line}" if at.path == self.path else f"{os.path.basename(at.path)}:{at.line}"
+        if is_notebook(at.path):
+            return "line {1} of cell {0}".format(*cell_of(self._place(event).file.lines(), at.line))
+        file = self.path if beside is None else self.at(beside).path
+        return f"line {at.line}" if at.path == file else f"{os.path.basename(at.path)}:{at.line}"
 
     def code(self, event: Event, limit: int = 80) -> str:
         """The code of an event on one line."""
-        span = event.place.file.spans()[event.place.node_id]
-        return excerpt_of(event.place.file.lines(), span, limit)
+        return _code_of(event.place, limit)
+
+    def shown(self, event: Event, limit: int = 80) -> str:
+        """The code on one line by which the linted files say what an event does."""
+        return _code_of(self._place(event), limit)
 
     def also(self, event: Event | Place, message: str) -> Related:
         """An event, or a call that led to one, that a finding rests on; shown in whichever file it stands."""
@@ -336,6 +369,10 @@ class SourceContext:
     def excerpt(self, node_id: int, limit: int = 80) -> str:
         """The code of a node id on one line, shortened to `limit` characters."""
         return excerpt_of(self.lines(), self.spans()[node_id], limit)
+
+
+def _code_of(place: Place, limit: int) -> str:
+    return excerpt_of(place.file.lines(), place.file.spans()[place.node_id], limit)
 
 
 def excerpt_of(all_lines: list[str], span: Span, limit: int = 80) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from tclint.source.context import SourceContext
 from tclint.source.questions.gradients import Backward
@@ -51,6 +52,19 @@ def loss_name(context: SourceContext, backward: Event) -> str:
     if backward.name == ".backward" and backward.first is not context.facts.loss_of(backward):
         return receiver_of(backward) or "loss"
     return argument_of(backward) or "loss"
+
+
+def places_of(context: SourceContext, events: Iterable[Event], besides: Event) -> str:
+    """How a message lists where events are, but for the line of one: 'line 4', 'lines 4, 7, engine.py:12'."""
+    at = {context.where(event, besides): context.at(event) for event in events}
+    at.pop(context.where(besides, besides), None)
+    named = sorted(at, key=lambda where: (at[where].path, at[where].line))
+    here = [
+        where.removeprefix("line ") for where in named if where.startswith("line ") and " of " not in where
+    ]
+    elsewhere = [where for where in named if where.removeprefix("line ") not in here]
+    lines = [f"{'lines' if len(here) > 1 else 'line'} {', '.join(here)}"] if here else []
+    return ", ".join((*lines, *elsewhere))
 
 
 def gives_infinite_limit(event: Event) -> bool:

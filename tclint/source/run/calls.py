@@ -10,6 +10,7 @@ from tclint.source.run.files import File
 from tclint.source.run.library import Program, Spec
 from tclint.source.run.modules import Modules
 from tclint.source.run.values import (
+    NEVER,
     NONE,
     TRUE,
     ClassValue,
@@ -204,6 +205,9 @@ class Calls(Modules):
             return self.call_spec(spec, f".{name}", receiver, arguments, keywords, call)
         if receiver.kind == "tensor":
             return self.tensor("op", f".{name}", receiver, self.bound((), arguments, keywords), call)
+        if receiver.cls is not None and not receiver.cls.is_derived:
+            # No method of the class: something that the object holds is called.
+            return self.call_value(self.attribute(receiver, name), arguments, keywords, call)
         event = self.happen("call", f".{name}", receiver, self.bound((), arguments, keywords), call)
         return self._result_of_unknown(receiver, name, arguments, keywords, event)
 
@@ -354,8 +358,10 @@ class Calls(Modules):
         busy = sum(place.function is function and place.file is value.file for place in self.stack) + (
             self.frame.function is function
         )
-        if (busy > 1 and not is_new) or len(self.stack) >= _DEEPEST or self.exhausted:
-            if self.exhausted:
+        # Summaries of libraries are short, and say what matters.
+        is_cut = self.exhausted and not value.file.is_library
+        if (busy > 1 and not is_new) or len(self.stack) >= _DEEPEST or is_cut:
+            if is_cut:
                 self.record.cut.add(f"{value.file.path}:{function.qualified_name}")
             event = self.happen(
                 "escape", function.qualified_name, None, self.bound((), arguments, keywords), call
@@ -484,13 +490,16 @@ class Calls(Modules):
             self.stack = (*before, Place(outer.file, outer.function, call.node_id))
         self.frame = frame
         for context in value.regions:
+            self.node_id = value.function.node_id
             self.enter_region(context)
         depth = len(self.path)
-        path = self.path
+        path, most_events = self.path, self.most_events
+        self.most_events = self.share()
         self.ran.add((value.file.path, value.function.index))
         try:
             ended = self.run_body(frame, on_yield)
         finally:
+            self.most_events = most_events
             self.frame, self.stack, self.node_id = outer, before, node_id
             self.loops, self.regions, self.path = loops, regions, path
         returns = [Option(option.value, option.guard[depth:]) for option in frame.returns]
@@ -621,10 +630,7 @@ class Calls(Modules):
         if spec.place or spec.cast:
             return self._placed(spec, name, receiver, arguments, keywords, call)
         given = self.bound(spec.parameters, arguments, keywords)
-        if spec.waits:
-            waited = receiver if spec.waits == "self" else given.get(spec.waits)
-            if waited is not None:
-                self.wait(name, waited, call)
+        read = self._waited(spec.waits, name, receiver, given, call) if spec.waits else None
         returns = spec.returns
         if returns == "tensor" or (returns == "op" and self._computes(receiver, given)):
             made = self.tensor(spec.event or "op", name, receiver, given, call)
@@ -632,7 +638,8 @@ class Calls(Modules):
                 if key in given:
                     made.fields[f"@{key}"] = given[key]
             return made
-        event = self.happen(spec.event or "call", name, receiver, given, call)
+        event = read if read is not None and not spec.event else None
+        event = event or self.happen(spec.event or "call", name, receiver, given, call)
         if spec.runs:
             self._run_given(spec.runs, given, call)
         if spec.region:
@@ -644,6 +651,19 @@ class Calls(Modules):
         if spec.sets:
             self._set(spec.sets, receiver or result, given)
         return result
+
+    def _waited(
+        self, waits: str, name: str, receiver: Thing | None, given: dict[str, Value], call: Call
+    ) -> Event | None:
+        """The wait for what a call reads: its object, one of its arguments, or ('*') all of them."""
+        if waits == "*":
+            values = list(given.values())
+        else:
+            values = [
+                item for item in [receiver if waits == "self" else given.get(waits)] if item is not None
+            ]
+        waited = [event for item in values for event in self.wait(name, item, call)]
+        return waited[0] if waited else None
 
     def _set(self, fields: Mapping[str, object], target: Value, given: dict[str, Value]) -> None:
         """What a call makes of its object, or of what it returns: a constant, or one of its arguments."""
@@ -669,10 +689,12 @@ class Calls(Modules):
         if not returns or returns == "op":
             is_tensor = returns == "op" and self._computes(receiver, given)
             return Thing("tensor" if is_tensor else "", name, event)
-        if returns == "none":
-            return NONE
+        if returns in ("none", "never"):
+            return NONE if returns == "none" else NEVER
         if returns == "self":
             return receiver or NONE
+        if returns.startswith("outside "):
+            return self.chosen_outside(Constant(returns[8:]))
         if returns == "device":
             return self.device(next(iter(given.values()), self.unknown()))
         if returns.startswith("="):
@@ -737,7 +759,7 @@ class Calls(Modules):
                 given["non_blocking"] = keywords["non_blocking"]
         if spec.cast and spec.cast != "argument":
             given["dtype"] = Symbol(spec.cast)
-        if spec.waits:
+        if receiver.kind in ("tensor", "") and given.get("device") == Constant("cpu"):
             self.wait(name, receiver, call)
         return self.place(receiver, name, given, call)
 
@@ -752,7 +774,7 @@ class Calls(Modules):
             if item.startswith("*"):
                 passed.extend(self.exact_items(given[item[1:]]) or [] if item[1:] in given else [])
             elif item:
-                passed.append(given.get(item, self.unknown(item)))
+                passed.append(given.get(item) or self.chosen_outside(Constant(item)))
         for option, _ in options_of(function):
             if isinstance(option, FunctionValue):
                 self.run_function(option, passed, {}, call)

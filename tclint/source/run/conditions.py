@@ -65,6 +65,19 @@ def exclude(first: Path, second: Path) -> bool:
     return False
 
 
+def covers(paths: list[Path]) -> bool:
+    """Whether one of several paths is taken whatever comes out of the tests."""
+    if any(not path for path in paths):
+        return True
+    if not paths:
+        return False
+    atom = paths[0][0]
+    return all(
+        covers([tuple(item for item in path if item != side) for path in paths if side.opposite not in path])
+        for side in (atom, atom.opposite)
+    )
+
+
 def truth(value: Value, path: Path) -> bool | None:
     """Whether a value is true where some tests hold; None where that is not known."""
     match value:

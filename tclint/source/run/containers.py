@@ -162,7 +162,8 @@ class Containers(Core):
         pairs = [self.exact_items(pair) for pair in self.exact_items(other) or ()]
         if isinstance(other, Thing) and other.kind == "dict":
             for key, item in list(other.fields.items()):
-                self.store.write(value.fields, key, item)
+                known = value.fields.get(key) if key == "[*]" else None
+                self.store.write(value.fields, key, item if known is None else either(known, item))
         elif pairs and all(pair is not None and len(pair) == 2 for pair in pairs):
             for pair in pairs:
                 self.set_item(value, pair[0], pair[1])  # type: ignore[index]
@@ -240,6 +241,8 @@ class Containers(Core):
             else:
                 held = self.values_in(value)
                 found.append(Option(either(*held) if held else self.operate("[]", (value, option)), guard))
+                if isinstance(option, Thing) and option.made is not None and option.made.kind == "wait":
+                    self.happen("lookup", "[]", value, {"0": option})
         return self.refine(join(found))
 
     def _other_item(self, value: Thing, key: Thing) -> Value:

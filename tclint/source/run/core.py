@@ -30,6 +30,9 @@ from tclint.source.run.values import (
 from tclint.source.syntax.tables import Call, Expression
 
 MOST_EVENTS = 30_000
+"""Of one entry point."""
+_SMALL_CALL = 3_000
+"""Events of a call that need not be shared out."""
 DEEPEST = 40
 
 
@@ -62,8 +65,8 @@ class Core:
         """Of what runs, where an operation has none of its own."""
         self.run_number = 0
         """Of the entry point that runs."""
-        self.run_start = 0
-        """How many events there were when it began."""
+        self.most_events = MOST_EVENTS
+        """How many events there may be when what runs ends."""
         self.ran: set[tuple[str, int]] = set()
         """Functions that have run: (path, index)."""
         self._operations: dict[tuple[str, tuple[Value, ...]], Thing] = {}
@@ -107,13 +110,25 @@ class Core:
 
     @property
     def exhausted(self) -> bool:
-        """Whether what runs has used up what one entry point may do."""
-        return len(self.record.events) - self.run_start >= MOST_EVENTS
+        """Whether what runs has used up what it may do."""
+        return len(self.record.events) >= self.most_events
+
+    def share(self) -> int:
+        """How many events there may be when a call ends: a large one leaves some to what comes after it."""
+        done = len(self.record.events)
+        left = self.most_events - done
+        return done + max(left * 2 // 3, min(left, _SMALL_CALL))
 
     # -- values
 
     def unknown(self, name: str = "", made: Event | None = None) -> Thing:
         return Thing("", name, made)
+
+    def chosen_outside(self, by: Value) -> Thing:
+        """What something outside of the program chooses: 'rank', 'command line'."""
+        found = Thing("", "outside")
+        found.fields["@chosen by"] = by
+        return found
 
     def operate(self, operator: str, operands: tuple[Value, ...], name: str = "") -> Thing:
         """What an operation gives of values that are not known: the same for the same ones."""
@@ -200,7 +215,7 @@ class Core:
     ) -> Thing:
         raise NotImplementedError
 
-    def wait(self, name: str, value: Value, call: Call | None = None) -> None:
+    def wait(self, name: str, value: Value, call: Call | None = None) -> list[Event]:
         raise NotImplementedError
 
     def attribute_of_tensor(self, value: Thing, name: str) -> Value:

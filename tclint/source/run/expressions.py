@@ -237,6 +237,8 @@ class Expressions(Containers):
         if symbol == "%" and isinstance(left, Constant) and isinstance(left.value, str):
             self.wait("format", right)
             return self.unknown("text")
+        if symbol == "%" and right == Constant(1):
+            return Constant(0)
         if symbol in ("in", "not in"):
             known = self.holds(right, left)
             if known is not None:
@@ -295,7 +297,9 @@ class Expressions(Containers):
             compute = _ARITHMETIC.get(symbol)
             if compute is None:
                 return self.operate(symbol, (Constant(left), Constant(right)))
-            if isinstance(left, str) and symbol not in ("==", "!=", "+"):
+            if isinstance(left, str) and symbol not in ("==", "!=", "+", "*"):
+                return self.unknown("text")
+            if symbol == "*" and isinstance(left, str | bytes) and right * len(left) > _LARGEST_TEXT:
                 return self.unknown("text")
             found = compute(left, right)
             if isinstance(found, str) and len(found) > _LARGEST_TEXT:
@@ -369,6 +373,10 @@ class Expressions(Containers):
             )
         if kind == "slice":
             return self.operate("slice", tuple(self.evaluate(part) for part in parts))
+        if kind == "pair":
+            pair = self.container("dict")
+            self.set_item(pair, self.evaluate(parts[0]), self.evaluate(parts[1]))
+            return pair
         if kind == "yield":
             return self.unknown("sent")
         return self.operate(kind, tuple(self.evaluate(part) for part in parts)) if parts else self.unknown()

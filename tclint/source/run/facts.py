@@ -23,7 +23,9 @@ from tclint.source.run.values import (
 
 _Found = TypeVar("_Found", Event, tuple[Event, Any], tuple[Event, Any, Any], tuple[Event, Any, Any, Any])
 _SAME_SCALE = frozenset({"op", "scale"})
-_HELD = frozenset({"list", "tuple", "dict", "set", "parameters", "iterator", "enumerate", "zip", "progress"})
+_HELD = frozenset(
+    {"star", "list", "tuple", "dict", "set", "parameters", "iterator", "enumerate", "zip", "progress"}
+)
 _PARTS = frozenset({"module", "list", "tuple", "dict"})
 
 
@@ -34,8 +36,24 @@ class Facts:
         self.record = record
         self.library = library
         self._scaled: dict[Value, tuple[Thing, ...]] = {}
-        self._made: dict[Value, tuple[Event, ...]] = {}
+        self._made: dict[Value, tuple[tuple[Event, ...], frozenset[Value]]] = {}
         Protocols(record, library).settle()
+        self._settle_training_calls()
+
+    def _settle_training_calls(self) -> None:
+        """Calls of objects that are not seen, which get what was computed first, and with it an optimizer or
+        parameters, go backward and step: `loss_scaler(loss, optimizer, parameters=model.parameters())`."""
+        for event in self.record.of("call"):
+            if event.name[:1] == "." or len(event.arguments) < 2:
+                continue
+            first, *others = event.arguments.values()
+            is_seen = not any(thing.is_unknown for thing in self.things(event.subject))
+            kinds = {thing.kind for item in others for thing in self.things(item)}
+            if is_seen or kinds.isdisjoint(("optimizer", "parameters")):
+                continue
+            if any(made.kind in ("op", "forward", "call") for made in self.made_by(first)):
+                event.kind = "trains"
+        self.record.reindex()
 
     # -- values
 
@@ -62,13 +80,20 @@ class Facts:
         """The events that a value comes from, the latest first: operations, calls and forwards."""
         if value is None:
             return ()
+        return self._traced(value)[0]
+
+    def within(self, value: Value | None) -> frozenset[Value]:
+        """The values that a value comes from, itself included."""
+        return self._traced(value)[1] if value is not None else frozenset()
+
+    def _traced(self, value: Value) -> tuple[tuple[Event, ...], frozenset[Value]]:
         found = self._made.get(value)
         if found is None:
-            found = self._made[value] = tuple(self._walk(value))
+            seen: set[Value] = set()
+            found = self._made[value] = (tuple(self._walk(value, seen)), frozenset(seen))
         return found
 
-    def _walk(self, value: Value) -> Iterator[Event]:
-        seen: set[Value] = set()
+    def _walk(self, value: Value, seen: set[Value]) -> Iterator[Event]:
         pending: list[Value] = [value]
         while pending:
             item = pending.pop()
@@ -123,7 +148,7 @@ class Facts:
 
     def loss_of(self, event: Event) -> Value | None:
         """What a backward event differentiates."""
-        if event.name == ".backward":
+        if event.kind == "backward" and event.name == ".backward":
             subject = event.subject
             given = event.arguments.get("gradient")
             if given is not None and not any(thing.kind == "tensor" for thing in self.things(subject)):

@@ -8,10 +8,12 @@ from typing import Any
 from tclint.source.run.blocks import Branch, Statement, Step
 from tclint.source.run.calls import Calls
 from tclint.source.run.conditions import atoms, exclude, truth
+from tclint.source.run.core import MOST_EVENTS
 from tclint.source.run.files import File
 from tclint.source.run.library import Program
 from tclint.source.run.store import Changes
 from tclint.source.run.values import (
+    NEVER,
     NONE,
     Atom,
     ClassValue,
@@ -21,6 +23,7 @@ from tclint.source.run.values import (
     Loop,
     Option,
     Path,
+    Place,
     Region,
     Round,
     Symbol,
@@ -137,8 +140,8 @@ class Machine(Calls):
     def _run_event(self, event: Any) -> int:
         kind = type(event)
         if kind is CallEvent:
-            self.run_call(event.call)
-        elif kind is Assignment:
+            return _RAISES if self.run_call(event.call) is NEVER else _FALLS
+        if kind is Assignment:
             self._assign(event)
         elif kind is Definition:
             self._define(self.frame.file.tables.functions[event.function])
@@ -745,7 +748,11 @@ class Machine(Calls):
         if branch.block.condition is None:
             return
         before = self.frame.results.get(key)
-        if any(isinstance(step, Statement) and step.kind == "if" for step in branch.body):
+        if isinstance(branch.block.condition, Other) and branch.block.condition.kind == "pair":
+            found = before if isinstance(before, Thing) else self.container("dict")
+            for pair in made:
+                self.update(found, pair)
+        elif any(isinstance(step, Statement) and step.kind == "if" for step in branch.body):
             held = [*(self.values_in(before) if before is not None else ()), *made]
             found = self.container("list", None, either(*held)) if held else self.container("list")
         else:
@@ -759,12 +766,16 @@ class Machine(Calls):
     def begin(self) -> None:
         """What runs from here on has no order with what ran before."""
         self.run_number += 1
-        self.run_start = len(self.record.events)
+        self.most_events = len(self.record.events) + MOST_EVENTS
 
-    def run_unknown(self, value: FunctionValue) -> Value:
-        """What a function of which no caller was seen gives, run with what its parameters declare."""
+    def run_unknown(self, value: FunctionValue, stack: tuple[Place, ...] = ()) -> Value:
+        """What a function of which no caller was seen gives, run with what its parameters declare.
+
+        Args:
+            stack: what stands for the calls that lead there.
+        """
         self.begin()
-        before, self.frame, self.stack = self.frame, value.frame, ()
+        before, self.frame, self.stack = self.frame, value.frame, stack
         self.node_id = value.function.node_id
         frame = self.enter_function(value, [], self._undeclared(value))
         result = self.run_frame(frame, value, None)

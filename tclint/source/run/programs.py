@@ -8,7 +8,7 @@ from tclint.source.run.files import File
 from tclint.source.run.library import Library, library
 from tclint.source.run.machine import Machine
 from tclint.source.run.project import ProjectFiles
-from tclint.source.run.values import NONE, ClassValue, FunctionValue, Thing, Value, modules_in
+from tclint.source.run.values import NONE, ClassValue, FunctionValue, Place, Thing, Value, modules_in
 from tclint.source.syntax.tables import (
     Assignment,
     Attribute,
@@ -145,7 +145,7 @@ def _run_class(machine: Machine, file: File, value: ClassValue, read: frozenset[
     if isinstance(alone, FunctionValue):
         # A framework's class: its methods run in the order in which the framework calls them.
         machine.frame = machine.frames[file]
-        machine.run_unknown(alone.bound_to(made))
+        machine.run_unknown(alone.bound_to(made), (Place(file, file.tables.module, value.function.node_id),))
     for named in (False, True):
         for item in members:
             if named or item.function.name not in read:

@@ -142,7 +142,11 @@ class Python(Tensors):
                     )
                 except (TypeError, ValueError):
                     return self.unknown()
-            self.wait(name, argument, call)
+            waited = self.wait(name, argument, call)
+            if waited and self.is_tensor(argument):
+                # Each reading of a tensor is one of its own.
+                waited[0].result = Thing("number", name, waited[0])
+                return waited[0].result
         return self.unknown("text") if name in ("str", "repr") else self._number(name, arguments)
 
     def _builtin_float(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
@@ -231,7 +235,12 @@ class Python(Tensors):
         value = arguments[0] if arguments else keywords.get("iterable", self.unknown())
         return self._over("enumerate", value)
 
-    def _builtin_zip(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+    def _builtin_zip(self, arguments: list[Value], keywords: dict[str, Value], call: Call) -> Value:
+        starred = [
+            item.fields["over"] for item in arguments if isinstance(item, Thing) and item.kind == "star"
+        ]
+        if starred:
+            return self._over("zip", self.container("tuple", None, self.element(starred[0])))
         return self._over("zip", self.container("tuple", arguments))
 
     def _builtin_map(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
@@ -354,15 +363,12 @@ class Python(Tensors):
         are chosen there.
         """
         if name == "outside":
-            found = Thing("", "outside")
-            found.fields["@chosen by"] = arguments[0]
+            found = self.chosen_outside(arguments[0])
             if len(arguments) > 2:
                 found.fields["@option"] = arguments[2]
             return either(arguments[1], found) if len(arguments) > 1 else found
         if name == "opened":
-            given = Thing("", "outside")
-            given.fields["@chosen by"] = arguments[1]
-            return self.call_value(arguments[0], [], {"**": given})
+            return self.call_value(arguments[0], [], {"**": self.chosen_outside(arguments[1])})
         if len(arguments) == 1:
             return Thing("context", str(self.text_of(arguments[0])))
         for thing in self._marked(arguments[0]):
@@ -472,6 +478,18 @@ class Python(Tensors):
             else self.container("list", None, self.unknown())
         )
 
+    # -- what a network gives may be a dict: tensors have no such methods
+
+    def _tensor_items(self, receiver: Thing, _: list[Value], __: dict[str, Value], call: Call) -> Value:
+        held = self.tensor("op", "[]", receiver, {})
+        return self.container("list", None, self.container("tuple", [self.unknown("key"), held]))
+
+    def _tensor_values(self, receiver: Thing, _: list[Value], __: dict[str, Value], call: Call) -> Value:
+        return self.container("list", None, self.tensor("op", "[]", receiver, {}))
+
+    def _tensor_keys(self, receiver: Thing, _: list[Value], __: dict[str, Value], call: Call) -> Value:
+        return self.container("list", None, self.unknown("key"))
+
     # -- text
 
     def call_constant(
@@ -516,7 +534,7 @@ class Python(Tensors):
                 return self.part(value, over)
             return self.element(over)
         if kind == "range":
-            return Thing("number")
+            return Thing("number", operation=("each", (value,)))
         if kind == "parameters":
             return self._parameter_of(value)
         if kind == "loader":

@@ -8,6 +8,7 @@ from tclint.source.run.expressions import Expressions
 from tclint.source.run.values import (
     ClassValue,
     Constant,
+    Event,
     FunctionValue,
     Symbol,
     Thing,
@@ -57,7 +58,9 @@ class Tensors(Expressions):
     def is_mask(self, value: Value) -> bool:
         """Whether it is a tensor of truths, as a comparison gives."""
         made = value.made if isinstance(value, Thing) and value.kind == "tensor" else None
-        return made is not None and made.kind == "op" and made.name in _COMPARED
+        if made is None or made.kind != "op":
+            return False
+        return made.name in _COMPARED or (made.name == "*" and any(map(self.is_mask, made.inputs)))
 
     def tensor(
         self,
@@ -86,7 +89,7 @@ class Tensors(Expressions):
             elif option.kind == "star":
                 yield from self.tensors_in(option.fields["over"], depth)
 
-    def wait(self, name: str, value: Value, call: Call | None = None) -> None:
+    def wait(self, name: str, value: Value, call: Call | None = None) -> list[Event]:
         """Something reads a value on the CPU; what is known not to be a tensor is read at once."""
         found: list[Value] = list(self.tensors_in(value))
         if not found:
@@ -95,8 +98,7 @@ class Tensors(Expressions):
                 for option, _ in options_of(value)
                 if isinstance(option, Thing) and option.is_unknown and (option.made or option.operation)
             ]
-        for item in dict.fromkeys(found):
-            self.happen("wait", name, item, {}, call)
+        return [self.happen("wait", name, item, {}, call) for item in dict.fromkeys(found)]
 
     # -- attributes
 

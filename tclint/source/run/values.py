@@ -165,6 +165,11 @@ class ClassValue(Value):
                         yield option
 
     @property
+    def is_derived(self) -> bool:
+        """Whether it may have methods that the project does not define."""
+        return self.is_open or any(base.name != "builtins.object" for base in self.library_bases())
+
+    @property
     def is_open(self) -> bool:
         """Whether a base is not known at all."""
         return any(
@@ -349,6 +354,8 @@ class Event:
 NONE = Constant(None)
 TRUE = Constant(True)
 FALSE = Constant(False)
+NEVER = Thing("never")
+"""What a call gives that ends the program."""
 
 
 def options_of(value: Value) -> tuple[Option, ...]:

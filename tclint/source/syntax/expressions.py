@@ -357,7 +357,7 @@ class ExpressionReader(Builder):
             elements = (node.key, node.value) if pair else (node.elt,)
             read = tuple(self._read(element) for element in elements)
             parts[:0] = read
-            block = self._element_of(Collection("tuple", read) if pair else read[0])
+            block = self._element_of(Other("pair", read) if pair else read[0])
 
         loop(node.for_in)
         return Other("comprehension", tuple(parts), block)

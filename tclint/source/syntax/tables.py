@@ -82,7 +82,7 @@ class Closure(NamedTuple):
 class Other(NamedTuple):
     """Anything else; the parts say what it reads. `kind`: 'comprehension', 'iterate' (an item of the
     first part), 'enter' (what a with item binds), 'declared' (a field with a type and no value), 'star',
-    'await', 'yield', 'string', 'slice', ..."""
+    'await', 'yield', 'string', 'slice', 'pair' (the key and the value of a dict), ..."""
 
     kind: str
     parts: tuple[Expression, ...] = ()
@@ -118,7 +118,7 @@ class Block(NamedTuple):
     """Blocks of one if/try/match statement share this number."""
     condition: Expression | None = None
     """Of an 'if', its 'else', a 'while' loop or a case's guard; of an 'each' what it makes: an element, or
-    the key and the value of a dict in a tuple."""
+    the 'pair' of a dict."""
     items: tuple[WithItem, ...] = ()
     """Of a 'with'."""
 

@@ -1,0 +1,109 @@
+"""Devices: what is on a GPU, as far as the program says where it puts things."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from tclint.source.run.facts import Facts
+from tclint.source.run.values import Constant, Event, Symbol, Thing, Value, options_of
+
+_ON_HOST = frozenset({"number", "array"})
+_MAKES_ON_HOST = frozenset({"batch", "make", "random"})
+
+
+class Devices:
+    """Answers about one program."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self._known: dict[Thing, bool | None] = {}
+
+    def is_gpu(self, device: Value | None) -> bool:
+        """Whether a device may be a GPU: it is one, or is chosen at run time."""
+        return any(self._is_gpu(option) for option, _ in options_of(device)) if device is not None else False
+
+    def _is_gpu(self, device: Value) -> bool:
+        if isinstance(device, Constant):
+            if isinstance(device.value, str):
+                return device.value.startswith("cuda")
+            return isinstance(device.value, int) and not isinstance(device.value, bool)
+        if isinstance(device, Thing):
+            if device.operation is not None and device.operation[0] == ".":
+                owner, attribute = device.operation[1]
+                if attribute == Constant("device") and self._is_tensor(owner):
+                    return self.may_be_on_gpu(owner)
+            return not device.kind or device.kind == "number"
+        return isinstance(device, Symbol) and device.name.startswith("torch.cuda.")
+
+    def _is_tensor(self, value: Value) -> bool:
+        return any(thing.kind == "tensor" for thing in self.facts.things(value))
+
+    @cached_property
+    def program_uses_gpu(self) -> bool:
+        """Whether the program puts something on a GPU, or calls what only is there for GPUs."""
+        return any(
+            event.name.startswith("torch.cuda.")
+            or (event.kind == "to" and self.is_gpu(event.arguments.get("device")))
+            for event in self.facts.record.events
+        )
+
+    def may_be_on_gpu(self, value: Value | None) -> bool:
+        """Whether something is on a GPU, or nothing says where it is in a program for GPUs."""
+        found = self.on_gpu(value)
+        return found is True or (found is None and self.program_uses_gpu)
+
+    def on_gpu(self, value: Value | None) -> bool | None:
+        """Whether something is on a GPU: put there, or computed from what is; None: nothing says it."""
+        known = {self._of_thing(thing) for thing in self.facts.held(value)}
+        return True if True in known else None if None in known else False
+
+    def _of_thing(self, thing: Thing) -> bool | None:
+        if thing not in self._known:
+            self._known[thing] = False  # what is made of itself
+            self._known[thing] = self._placed(thing)
+        return self._known[thing]
+
+    def _placed(self, thing: Thing) -> bool | None:
+        if thing.kind in _ON_HOST:
+            return False
+        device = thing.fields.get("@device")
+        if device is not None:
+            return self.is_gpu(device)
+        owner = thing.fields.get("@parameter of")
+        if owner is not None:
+            return self.on_gpu(owner)
+        if self._all_of(self._given_to.get(thing, ())):
+            return True  # a module is where its inputs are
+        if thing.made is not None:
+            return self._of_result(thing.made)
+        if thing.operation is not None:
+            return self._all_of(
+                item for item in thing.operation[1] if not isinstance(item, Constant | Symbol)
+            )
+        return None
+
+    def _of_result(self, event: Event) -> bool | None:
+        """Where what an event makes is."""
+        if event.kind == "factory" and not event.name.endswith("_like"):
+            return False
+        if event.kind == "clip":
+            return self._all_of(self.facts.parameters_of(event.arguments.get("parameters")))
+        if event.kind in _MAKES_ON_HOST:
+            return False
+        return self._all_of(item for item in event.inputs if not isinstance(item, Constant | Symbol))
+
+    def _all_of(self, values: Iterable[Value]) -> bool | None:
+        """One thing on a GPU decides; otherwise one of which nothing is known."""
+        known = {self.on_gpu(value) for value in values}
+        return True if True in known else None if None in known else False
+
+    @cached_property
+    def _given_to(self) -> dict[Thing, list[Value]]:
+        """What modules, and other things that are called, get."""
+        found: dict[Thing, list[Value]] = {}
+        for event in self.facts.record.of("forward", "call"):
+            if event.subject is not None and event.name[:1] != ".":
+                for thing in self.facts.things(event.subject):
+                    found.setdefault(thing, []).extend(event.arguments.values())
+        return found
