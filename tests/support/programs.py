@@ -53,7 +53,7 @@ def shown(value: Value) -> str:
         case Symbol():
             return value.name
         case Union():
-            return " | ".join(sorted(shown(option.value) for option in value.options))
+            return " | ".join(sorted((shown(option.value) for option in value.options), key=_unknown_last))
         case Thing() if value.kind in ("list", "tuple"):
             items = [shown(item) for key, item in value.fields.items() if isinstance(key, tuple)]
             rest = value.fields.get("[*]")
@@ -61,6 +61,10 @@ def shown(value: Value) -> str:
         case Thing():
             return value.kind or (value.cls.function.name if value.cls is not None else "?")
     return repr(value)
+
+
+def _unknown_last(text: str) -> tuple[bool, str]:
+    return text == "?", text
 
 
 def lines(found: list[Event]) -> list[int]:

@@ -67,6 +67,15 @@ class File:
             if "." in name
         )
 
+    @cached_property
+    def counted_globals(self) -> frozenset[str]:
+        """Variables of the module, or of a function around one, to which a function adds something."""
+        return frozenset(
+            name
+            for function in self.tables.functions
+            for name in self.counters(function) & function.outer_names
+        )
+
     def generates(self, function: Function) -> bool:
         """Whether it is a generator."""
         from tclint.source.syntax.tables import Return

@@ -331,14 +331,14 @@ class Machine(Calls):
                 value = self.counter(value)
             self.set_attribute(self.evaluate(Name(head)), last, value)
             return
-        if name in frame.file.counters(frame.function):
+        if name in frame.file.counters(frame.function) or name in frame.file.counted_globals:
             value = self.counter(value)
         if name in frame.function.outer_names:
             outer = frame.outer
             while outer is not None and outer.outer is not None and name not in outer.names:
                 outer = outer.outer
             if outer is not None:
-                self.store.write(outer.names, name, self.counter(value))
+                self.store.write(outer.names, name, value)
                 return
         self.store.write(frame.names, name, value)
 
@@ -741,11 +741,16 @@ class Machine(Calls):
             self._once += second
             self.frame.results["iterate", first.block] = item if item is not None else self.element(over)
             self._run_steps(branch.body)
-            if branch.block.condition is not None:
-                made.append(self.evaluate(branch.block.condition))
+            element = branch.block.condition
+            if isinstance(element, Other) and element.kind == "pair":
+                pairs = self.frame.results.get(key) or self.container("dict")
+                self.set_item(pairs, *(self.evaluate(part) for part in element.parts))
+                self.frame.results[key] = pairs
+            elif element is not None:
+                made.append(self.evaluate(element))
             self._once -= second
         self.loops = loops
-        if branch.block.condition is None:
+        if not made:
             return
         before = self.frame.results.get(key)
         if isinstance(branch.block.condition, Other) and branch.block.condition.kind == "pair":

@@ -23,7 +23,7 @@ from programs import probed
         ("options = dict(a=1)\noptions['b'] = 2\nprobe(options['b'])", ["2"]),
         ("items = []\nitems.append(1)\nprobe(items[0])", ["1"]),
         ("probe([x * 2 for x in (1, 2)][1])", ["4"]),
-        ("probe({k: v for k, v in [('a', 5)]})", ["?"]),
+        ("probe({k: v for k, v in [('a', 5)]}['a'])", ["5"]),
         ("probe('fp16'.upper())", ["'FP16'"]),
         ("probe('--batch-size'.lstrip('-').replace('-', '_'))", ["'batch_size'"]),
         ("x = 0\nfor i in data:\n    x += 1\n    probe(x)", ["number"]),
@@ -39,7 +39,11 @@ from programs import probed
         ("from functools import partial\ndef f(a, b):\n    probe(b)\npartial(f, 1)(2)", ["2"]),
         ("n = 1\ndef f():\n    global n\n    n = 5\nf()\nprobe(n)", ["5"]),
         ("def f(n):\n    return 1 if n == 0 else n * f(n - 1)\nprobe(f(READ))", ["1 | ?"]),
-        ("def twice(f):\n    def inner(n):\n        return f(f(n))\n    return inner\n@twice\ndef g(n):\n    return n + 1\nprobe(g(1))", ["3"]),
+        (
+            "def twice(f):\n    def inner(n):\n        return f(f(n))\n    return inner\n"
+            "@twice\ndef g(n):\n    return n + 1\nprobe(g(1))",
+            ["3"],
+        ),
         ("probe(getattr(settings, 'missing', 3))", ["3 | ?"]),
         ("import torch\nprobe(getattr(torch, 'float16'))", ["torch.float16"]),
         ("import torch\nprobe(torch.half)", ["torch.float16"]),
@@ -73,7 +77,10 @@ def test_values(text: str, expected: list[str]) -> None:
         ),
         ("class A:\n    def __call__(self, n):\n        return n\nprobe(A()(8))", ["8"]),
         ("class A:\n    def __getitem__(self, n):\n        return n + 1\nprobe(A()[1])", ["2"]),
-        ("class A:\n    def step(self):\n        probe(self.n)\n    def __init__(self):\n        self.n = 1\n", ["1"]),
+        (
+            "class A:\n    def step(self):\n        probe(self.n)\n    def __init__(self):\n        self.n = 1\n",
+            ["1"],
+        ),
     ],
 )  # fmt: skip
 def test_objects(body: str, expected: list[str]) -> None:
@@ -91,7 +98,11 @@ def test_objects(body: str, expected: list[str]) -> None:
             "with f() as x:\n    probe(x)",
             ["9"],
         ),
-        ("class C:\n    def __enter__(self):\n        return 3\n    def __exit__(self, *a): ...\nwith C() as x:\n    probe(x)", ["3"]),
+        (
+            "class C:\n    def __enter__(self):\n        return 3\n    def __exit__(self, *a): ...\n"
+            "with C() as x:\n    probe(x)",
+            ["3"],
+        ),
         ("for name, x in {'a': 1}.items():\n    probe(x)", ["1"]),
         ("for a, b in zip((1,), (2,)):\n    probe(b)", ["2"]),
         ("try:\n    x = 1\nexcept KeyError:\n    x = 2\nprobe(x)", ["1 | 2"]),
