@@ -741,13 +741,8 @@ class Machine(Calls):
             self._once += second
             self.frame.results["iterate", first.block] = item if item is not None else self.element(over)
             self._run_steps(branch.body)
-            element = branch.block.condition
-            if isinstance(element, Other) and element.kind == "pair":
-                pairs = self.frame.results.get(key) or self.container("dict")
-                self.set_item(pairs, *(self.evaluate(part) for part in element.parts))
-                self.frame.results[key] = pairs
-            elif element is not None:
-                made.append(self.evaluate(element))
+            if branch.block.condition is not None:
+                made.append(self.evaluate(branch.block.condition))
             self._once -= second
         self.loops = loops
         if not made:

@@ -111,7 +111,7 @@ def main(model, loader, optimizer):
         optimizer.step()
         optimizer.zero_grad()
 """,
-        ["scale", "backward", "unscale", "clip", "step"],
+        ["scale", "backward", "unscale", "clip", "scaler_step"],
     ),
     "timm": (
         """

@@ -78,7 +78,8 @@ def test_values(text: str, expected: list[str]) -> None:
         ("class A:\n    def __call__(self, n):\n        return n\nprobe(A()(8))", ["8"]),
         ("class A:\n    def __getitem__(self, n):\n        return n + 1\nprobe(A()[1])", ["2"]),
         (
-            "class A:\n    def step(self):\n        probe(self.n)\n    def __init__(self):\n        self.n = 1\n",
+            "class A:\n    def step(self):\n        probe(self.n)\n"
+            "    def __init__(self):\n        self.n = 1\n",
             ["1"],
         ),
     ],
