@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.questions.gradients import Backward, gives_infinite_limit
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event
-from tclint.source.wording import gives_infinite_limit, names_of, scaler_evidence
+from tclint.source.wording import scaler_evidence, unscaling
 
 
 class ClipBeforeUnscale(SourceRule):
@@ -67,21 +68,21 @@ class ClipBeforeUnscale(SourceRule):
                 continue
             if gradients.may_be_handled_elsewhere(backward.scalers, backward.event, clip):
                 continue
-            yield self._report(context, clip, step, backward.event)
+            yield self._report(context, clip, step, backward)
 
-    def _report(self, context: SourceContext, clip: Event, step: Event, backward: Event) -> Finding:
+    def _report(self, context: SourceContext, clip: Event, step: Event, backward: Backward) -> Finding:
         what = "clipped" if clip.kind == "clip" else "changed"
-        scaler, optimizer = names_of(step)
+        without, advice = unscaling(step, backward)
         return self.finding(
             context.at(clip),
-            f"Gradients are {what} here while still multiplied by the loss scale since line "
-            f"{context.at(backward).line}, without `{scaler}.unscale_({optimizer})` first: the limit then "
-            "applies to gradients times the scale, which starts at 65536 and changes.",
+            f"Gradients are {what} here while still multiplied by the loss scale since "
+            f"{context.where(backward.event)}{without}: the limit then applies to gradients times the scale, "
+            "which starts at 65536 and changes.",
             related=(
-                context.also(backward, "gradients are scaled from here on"),
-                context.also(step, f"`{scaler}` unscales only here"),
+                context.also(backward.event, "gradients are scaled from here on"),
+                context.also(step, f"`{context.code(step)}` unscales only here"),
             ),
-            evidence=scaler_evidence(context, clip=clip, step=step, backward=backward),
-            fix=Fix(f"Call `{scaler}.unscale_({optimizer})` before clipping."),
+            evidence=scaler_evidence(context, clip=clip, step=step, backward=backward.event),
+            fix=Fix(advice),
             identity=f"{clip.place.function.qualified_name}:{context.code(clip)}",
         )

@@ -23,6 +23,7 @@ from tclint.source.names.queries import bound, is_test_path, makers
 from tclint.source.names.requirements import may_run
 from tclint.source.names.resolve import Resolver
 from tclint.source.questions.devices import Devices
+from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.flow import Flow
 from tclint.source.questions.gradients import Gradients
 from tclint.source.questions.scaled_steps import ScaledSteps
@@ -111,6 +112,11 @@ class SourceContext:
         return Gradients(self.run.facts)
 
     @cached_property
+    def autocasts(self) -> Autocasts:
+        """Under which autocast contexts things are computed."""
+        return Autocasts(self.run.facts)
+
+    @cached_property
     def scaled_steps(self) -> ScaledSteps:
         """Which calls of scalers belong together, and in which order they come."""
         return ScaledSteps(self.gradients)
@@ -176,8 +182,8 @@ class SourceContext:
         return f"line {at.line}" if at.path == file else f"{os.path.basename(at.path)}:{at.line}"
 
     def code(self, event: Event, limit: int = 80) -> str:
-        """The code of an event on one line."""
-        return _code_of(event.place, limit)
+        """The code of an event on one line; of what a framework does, the call that makes it."""
+        return _code_of(self._place(event) if event.place.file.is_library else event.place, limit)
 
     def shown(self, event: Event, limit: int = 80) -> str:
         """The code on one line by which the linted files say what an event does."""

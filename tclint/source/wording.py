@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from tclint.source.context import SourceContext
 from tclint.source.questions.gradients import Backward
-from tclint.source.run.values import Constant, Event, Symbol, constant_of
+from tclint.source.run.values import Event, constant_of
 from tclint.source.syntax.tables import method_of, render
-
-_INFINITE = frozenset({"math.inf", "torch.inf", "numpy.inf"})
 
 
 def receiver_of(event: Event) -> str:
@@ -31,6 +28,16 @@ def names_of(event: Event) -> tuple[str, str]:
         # A framework's optimizer, which steps through a scaler that the program does not name.
         return "scaler", receiver_of(event) or "optimizer"
     return receiver_of(event) or "scaler", argument_of(event) or "optimizer"
+
+
+def unscaling(step: Event, backward: Backward) -> tuple[str, str]:
+    """What is missing before gradients are looked at, ', without ... first', and what to do about it."""
+    for thing in backward.scalers:
+        if "@managed" in thing.fields:
+            return "", str(constant_of(thing.fields.get("@unscale")) or "Unscale the gradients first.")
+    scaler, optimizer = names_of(step)
+    call = f"`{scaler}.unscale_({optimizer})`"
+    return f", without {call} first", f"Call {call} first."
 
 
 def scaler_name(context: SourceContext, backward: Backward) -> tuple[str, str]:
@@ -67,16 +74,6 @@ def places_of(context: SourceContext, events: Iterable[Event], besides: Event) -
     return ", ".join((*lines, *elsewhere))
 
 
-def gives_infinite_limit(event: Event) -> bool:
-    """Clipping to infinity only measures the norm."""
-    for value in event.arguments.values():
-        if isinstance(value, Constant) and value.value == math.inf:
-            return True
-        if isinstance(value, Symbol) and value.name in _INFINITE:
-            return True
-    return False
-
-
 def scaler_evidence(context: SourceContext, **events: Event | None) -> dict[str, object]:
     """What a finding on loss scaling rests on, by role."""
     evidence: dict[str, object] = {}
@@ -94,14 +91,3 @@ def scaler_evidence(context: SourceContext, **events: Event | None) -> dict[str,
     else:
         evidence["scaler"] = "comes from elsewhere"
     return evidence
-
-
-__all__ = [
-    "argument_of",
-    "gives_infinite_limit",
-    "loss_name",
-    "names_of",
-    "receiver_of",
-    "scaler_evidence",
-    "scaler_name",
-]

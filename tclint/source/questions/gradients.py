@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from tclint.source.run.conditions import exclude
 from tclint.source.run.facts import Facts
-from tclint.source.run.values import Constant, Event, Thing, Value
+from tclint.source.run.values import Constant, Event, Symbol, Thing, Value
 
 _CUTS = frozenset(
     {
@@ -25,6 +26,12 @@ _CUTS = frozenset(
 _RESCALES = frozenset(
     {".mul_", ".div_", "*=", "/=", "*_", "/_", "torch._foreach_mul_", "torch._foreach_div_"}
 )
+_MEASURES = frozenset({"norm", "vector_norm", "abs", "max", "mean", "std", "var", "pow", "square"})
+_STACKS = frozenset({"torch.stack", "torch.cat", "torch.hstack"})
+_LEAST_SCALE = 8
+"""The smallest factor that NVIDIA's guide to mixed precision suggests for scaling losses."""
+_PRODUCTS = frozenset({"*", "*=", ".mul", ".mul_"})
+_INFINITE = frozenset({"math.inf", "torch.inf", "numpy.inf"})
 _ADDS = frozenset({".add_", ".sub_", "+=", "-="})
 _VIEWS = frozenset({".data", ".detach", "[]", ".view", ".flatten", ".reshape"})
 
@@ -160,6 +167,26 @@ class Gradients:
             or (event.kind == "set" and self._made_of_gradient(event, _RESCALES))
         ]
 
+    @cached_property
+    def reads(self) -> list[Event]:
+        """What measures gradients: norms and statistics of them."""
+        return [
+            event
+            for event in self.record.of("op", "call", "clip")
+            if (event.name.rpartition(".")[2] in _MEASURES and any(map(self._holds_gradient, event.inputs)))
+            or (event.kind == "clip" and gives_infinite_limit(event))
+        ]
+
+    def _holds_gradient(self, value: Value) -> bool:
+        """Whether a value is a gradient, or several of them."""
+        for thing in self.facts.held(value):
+            if self.is_gradient(thing):
+                return True
+            parts = thing.made.inputs if thing.made is not None and thing.made.name in _STACKS else ()
+            if any(map(self._holds_gradient, parts)):
+                return True
+        return False
+
     def clips(self) -> Iterator[Event]:
         """Clipping by a function of torch, and what else limits or changes gradients."""
         edits = set(self.edits)
@@ -216,6 +243,24 @@ class Gradients:
             for thing in self.facts.read_by(other)
         )
 
+    def is_scaled_by_hand(self, backward: Backward) -> bool:
+        """Whether a loss as a whole is multiplied by what may be a loss scale, or gradients by anything."""
+        if any(event.run == backward.event.run for event in self.rescales):
+            return True
+        for thing in self.facts.things(backward.loss):
+            factors: tuple[Value, ...] = ()
+            if thing.operation is not None and thing.operation[0] in _PRODUCTS:
+                factors = thing.operation[1]
+            elif thing.made is not None and thing.made.name in _PRODUCTS:
+                factors = thing.made.inputs
+            for factor in factors:
+                value = factor.value if isinstance(factor, Constant) else None
+                if isinstance(value, int | float) and value >= _LEAST_SCALE:
+                    return True
+                if value is None and not self.facts.made_by(factor):
+                    return True
+        return False
+
     def _holders(self, scalers: tuple[Thing, ...]) -> set[Thing]:
         """What may keep some scalers: what they are part of, and what code that is not seen made from them or
         gave them to."""
@@ -229,9 +274,8 @@ class Gradients:
                 found.update(self.facts.things(event.result))
             for owner in self.facts.things(event.subject):
                 # A method that is not seen, of an object that has the scaler.
-                if any(
-                    not set(self.facts.things(value)).isdisjoint(scalers) for value in owner.fields.values()
-                ):
+                own = [value for key, value in owner.fields.items() if str(key)[:1] != "@"]
+                if any(not set(self.facts.things(value)).isdisjoint(scalers) for value in own):
                     found.add(owner)
         return found
 
@@ -247,3 +291,13 @@ class Gradients:
     def is_certain(self, thing: Thing) -> bool:
         """Whether how a thing was made is seen, rather than told by its use."""
         return thing.fields.get("@inferred") != Constant(True)
+
+
+def gives_infinite_limit(event: Event) -> bool:
+    """Clipping to infinity only measures the norm."""
+    for value in event.arguments.values():
+        if isinstance(value, Constant) and value.value == math.inf:
+            return True
+        if isinstance(value, Symbol) and value.name in _INFINITE:
+            return True
+    return False

@@ -208,7 +208,9 @@ class Calls(Modules):
         if receiver.cls is not None and not receiver.cls.is_derived:
             # No method of the class: something that the object holds is called.
             return self.call_value(self.attribute(receiver, name), arguments, keywords, call)
-        event = self.happen("call", f".{name}", receiver, self.bound((), arguments, keywords), call)
+        given = self.bound((), arguments, keywords)
+        self._may_call(given)
+        event = self.happen("call", f".{name}", receiver, given, call)
         return self._result_of_unknown(receiver, name, arguments, keywords, event)
 
     def _result_of_unknown(
@@ -276,6 +278,7 @@ class Calls(Modules):
         if spec is not None:
             return self.call_spec(spec, thing.name or thing.kind, thing, arguments, keywords, call)
         given = self.bound((), arguments, keywords)
+        self._may_call(given)
         event = self.happen("call", thing.name, thing, given, call)
         if not given:
             return self._result_of_unknown(thing, "", arguments, keywords, event)
@@ -608,6 +611,7 @@ class Calls(Modules):
             return self.call_spec(spec, name, None, arguments, keywords, call)
         given = self.bound((), arguments, keywords)
         is_tensor = any(True for item in given.values() for _ in self.tensors_in(item))
+        self._may_call(given)
         event = self.happen("call", name, None, given, call)
         if not given:
             found = self.operate("()", (Symbol(name),), name)
@@ -638,10 +642,10 @@ class Calls(Modules):
                 if key in given:
                     made.fields[f"@{key}"] = given[key]
             return made
-        event = read if read is not None and not spec.event else None
-        event = event or self.happen(spec.event or "call", name, receiver, given, call)
         if spec.runs:
             self._run_given(spec.runs, given, call)
+        event = read if read is not None and not spec.event else None
+        event = event or self.happen(spec.event or "call", name, receiver, given, call)
         if spec.region:
             self.enter_region(
                 receiver if spec.region == "self" and receiver is not None else given[spec.region]
@@ -778,6 +782,22 @@ class Calls(Modules):
         for option, _ in options_of(function):
             if isinstance(option, FunctionValue):
                 self.run_function(option, passed, {}, call)
+
+    def _may_call(self, given: dict[str, Value]) -> None:
+        """Code that is not seen calls what it gets, as far as known: closures, callbacks, bound methods."""
+        for item in given.values():
+            for option, _ in options_of(item):
+                if not isinstance(option, FunctionValue):
+                    continue
+                function, is_bound = option.function, option.receiver is not None
+                if (option.file.path, function.index) in self.ran or not (is_bound or function.parent):
+                    continue
+                passed = {
+                    parameter.name: self.parameter(option, parameter.name, parameter.annotation)
+                    for parameter in function.parameters[1 if is_bound else 0 :]
+                    if not parameter.star and parameter.default is None
+                }
+                self.run_function(option, [], passed, Call(Name(function.name), (), self.node_id))
 
     # -- provided by the part that runs statements
 

@@ -324,6 +324,9 @@ class Containers(Core):
             return self.symbol(f"{value.name}.{name}")
         if isinstance(value, ModuleValue):
             return self.global_of(value, name)
+        if isinstance(value, Constant) and isinstance(value.value, str) and name == "type":
+            # What `torch.device` gives is the type of the device.
+            return value
         if isinstance(value, ClassValue):
             found = value.find(name)
             if found is not None:

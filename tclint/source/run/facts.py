@@ -15,7 +15,6 @@ from tclint.source.run.values import (
     Event,
     Loop,
     Path,
-    Symbol,
     Thing,
     Value,
     options_of,
@@ -197,47 +196,15 @@ class Facts:
             if item.kind in _PARTS
         )
 
-    # -- autocast
-
-    def autocasts_of(self, value: Value | None) -> tuple[Thing, ...]:
-        """The autocast contexts under which something that leads to a value was computed."""
-        found: dict[Thing, None] = {}
-        for event in self.made_by(value):
-            if event.kind in ("forward", "op", "call", "scale"):
-                for context in self.autocasts_at(event):
-                    found[context] = None
-        return tuple(found)
-
-    def autocasts_at(self, event: Event) -> tuple[Thing, ...]:
-        """The autocast contexts that may hold where something happens: the innermost for its device."""
-        for region in reversed(event.regions):
-            found = self.kinds(region.context, "autocast")
-            if found:
-                return tuple(found)
-        return ()
-
-    def dtypes_of(self, context: Thing) -> frozenset[str]:
-        """The dtypes that an autocast context may choose, 'torch.float16'; empty where that is not known."""
-        dtype = context.fields.get("dtype")
-        if dtype is None or dtype == Constant(None):
-            device = self.devices_of_autocast(context)
-            if device == {"cuda"}:
-                return frozenset({"torch.float16"})
-            return frozenset({"torch.bfloat16"}) if device == {"cpu"} else frozenset()
-        return frozenset(option.name for option, _ in options_of(dtype) if isinstance(option, Symbol))
-
-    def devices_of_autocast(self, context: Thing) -> frozenset[str]:
-        if context.name.startswith("torch.cuda."):
-            return frozenset({"cuda"})
-        if context.name.startswith("torch.cpu."):
-            return frozenset({"cpu"})
-        return self.texts(context.fields.get("device_type"))
+    # -- settings
 
     def is_on(self, thing: Thing, path: Path = ()) -> bool | None:
         """Whether an autocast context or a scaler is enabled where some tests hold; None: that is decided at
         run time."""
         enabled = thing.fields.get("enabled")
-        return True if enabled is None else truth(enabled, path)
+        if enabled is None:
+            return None if "**" in thing.fields else True
+        return truth(enabled, path)
 
     def texts(self, value: Value | None) -> frozenset[str]:
         """The strings that a value can be."""

@@ -424,6 +424,9 @@ class Machine(Calls):
         return self._run_ways(ways)
 
     def _run_try(self, statement: Statement) -> int:
+        if self._imports_in(statement) and not any(item.block.kind == "try" for item in statement.branches):
+            # What is imported is there; what stands in for it is not needed.
+            return _FALLS
         failed = self.unknown("exception")
         status = _FALLS
         handlers = []
@@ -456,6 +459,21 @@ class Machine(Calls):
             final = self._run_steps(branch.body)
             status = final or status
         return status
+
+    def _imports_in(self, statement: Statement) -> bool:
+        """Bind the names that a `try` imports, which handlers may bind to something else."""
+        frame = self.frame
+        blocks = frame.function.blocks
+        found = False
+        for item in frame.function.imports:
+            around = (blocks[index] for index in frame.function.enclosing(item.block))
+            if item.name != "*" and any(
+                block.kind == "try" and block.statement == statement.number for block in around
+            ):
+                found = True
+                if item.name not in frame.names:
+                    self._imported(frame, item.name)
+        return found
 
     # -- contexts
 
@@ -497,8 +515,9 @@ class Machine(Calls):
 
     def enter_region(self, context: Value) -> None:
         """A context is entered, until the with statement or the function that runs ends."""
-        self.regions = (*self.regions, Region(context, self.here, self.path))
-        self.happen("enter", "", context, {})
+        region = Region(context, self.here, self.path)
+        self.regions = (*self.regions, region)
+        region.entered = self.happen("enter", "", context, {})
 
     def _run_managed(self, value: Thing, branch: Branch) -> int:
         """`with` of a function under contextlib.contextmanager: the body runs where that yields."""

@@ -42,7 +42,7 @@ class Protocols:
             if event.kind in ("scaler_step", "unscale"):
                 for thing in _unknown(event.arguments.get("optimizer")):
                     _become(thing, "optimizer")
-        self._only_stepped()
+        self._first_stepped()
         for event in self.record.events:
             self._rename(event)
             self._computes(event)
@@ -63,26 +63,27 @@ class Protocols:
             if kind is not None:
                 _become(thing, kind)
 
-    def _only_stepped(self) -> None:
-        """The one thing that is stepped after backward passes where nothing else is: something must use the
-        gradients."""
-        stepped: dict[int, set[Thing]] = {}
-        trained = set()
-        others: set[Thing] = set()
-        known = set()
+    def _first_stepped(self) -> None:
+        """What is stepped first after a backward pass, where nothing known is: something must apply the
+        gradients before a scheduler goes on."""
+        others = {
+            thing
+            for event in self.record.events
+            if event.kind == "backward" or event.name != ".step" or event.arguments
+            for thing in _unknown(event.subject)
+        }
+        waiting: Event | None = None
         for event in self.record.events:
             if event.kind == "backward":
-                trained.add(event.run)
-                others.update(_unknown(event.subject))
+                waiting = event
             elif event.kind in ("step", "scaler_step"):
-                known.add(event.run)
-            elif event.name == ".step" and not event.arguments and event.run in trained:
-                stepped.setdefault(event.run, set()).update(_unknown(event.subject))
-            else:
-                others.update(_unknown(event.subject))
-        for run, things in stepped.items():
-            if run not in known and len(things) == 1 and not things & others:
-                _become(next(iter(things)), "optimizer")
+                waiting = None
+            elif event.name == ".step" and not event.arguments and waiting is not None:
+                stepped = set(_unknown(event.subject)) - others
+                if stepped and event.run == waiting.run:
+                    for thing in stepped:
+                        _become(thing, "optimizer")
+                    waiting = None
 
     def _rename(self, event: Event) -> None:
         if event.kind != "call" or event.subject is None:

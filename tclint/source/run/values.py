@@ -289,12 +289,13 @@ class Round(NamedTuple):
 class Region:
     """A context that is entered: autocast, no_grad, accumulation, or one that is not known."""
 
-    __slots__ = ("context", "path", "place")
+    __slots__ = ("context", "entered", "path", "place")
 
     def __init__(self, context: Value, place: Place, path: Path) -> None:
         self.context = context
         self.place = place
         self.path = path
+        self.entered: Event | None = None
 
 
 @dataclass(slots=True, eq=False)
