@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.gradients import Backward
+from tclint.source.questions.gradients import UNSEEN, Backward
 from tclint.source.run.conditions import exclude
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import NONE, Event, Region, Thing
@@ -110,7 +110,7 @@ class Fp16AutocastNoScaler(SourceRule):
         facts, event = context.facts, backward.event
         if any(facts.kinds(atom.subject, "scaler") for atom in event.path):
             return True
-        for other in context.record.of("call", "escape", "scale", "backward"):
+        for other in context.record.of(*UNSEEN, "scale", "backward"):
             given = exclude(other.path, event.path) and context.gradients.same(other.first, backward.loss)
             if given and (other.kind != "scale" or facts.is_on(autocast) is None):
                 return True

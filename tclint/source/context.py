@@ -22,8 +22,8 @@ from tclint.source.names.project import Project, parsed_bytes
 from tclint.source.names.queries import bound, is_test_path, makers
 from tclint.source.names.requirements import may_run
 from tclint.source.names.resolve import Resolver
-from tclint.source.questions.devices import Devices
 from tclint.source.questions.autocasts import Autocasts
+from tclint.source.questions.devices import Devices
 from tclint.source.questions.flow import Flow
 from tclint.source.questions.gradients import Gradients
 from tclint.source.questions.scaled_steps import ScaledSteps

@@ -81,11 +81,9 @@ class Autocasts:
 
     def may_be_on_gpu(self, context: Thing) -> bool:
         """Whether a context may be for a GPU: it says so, or what runs on one chooses the device."""
-        if context.name.startswith(("torch.cuda.", "torch.cpu.")):
-            return context.name.startswith("torch.cuda.")
-        device = context.fields.get("device_type")
-        if "cuda" in self.facts.texts(device):
+        if "cuda" in self.facts.devices_of_autocast(context):
             return True
+        device = context.fields.get("device_type")
         return self._uses_gpu and any(thing.is_unknown for thing in self.facts.things(device))
 
     def is_off_gpu(self, event: Event) -> bool:

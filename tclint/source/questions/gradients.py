@@ -11,6 +11,8 @@ from tclint.source.run.conditions import exclude
 from tclint.source.run.facts import Facts
 from tclint.source.run.values import Constant, Event, Symbol, Thing, Value
 
+UNSEEN = ("call", "escape", "trains")
+"""Kinds of events that code does which is not seen."""
 _CUTS = frozenset(
     {
         ".clamp_",
@@ -221,7 +223,7 @@ class Gradients:
     def may_be_handled_elsewhere(self, scalers: tuple[Thing, ...], first: Event, second: Event) -> bool:
         """Whether code that is not seen may use a scaler between two events: it gets it there, or has it."""
         wanted = set(scalers) | self._holders(scalers)
-        for other in self.record.between(first, second, "call", "escape"):
+        for other in self.record.between(first, second, *UNSEEN):
             if other.subject is None and other.name.startswith("builtins."):
                 continue
             if any(thing in wanted for value in other.inputs for thing in self.facts.held(value)):
@@ -265,7 +267,7 @@ class Gradients:
         """What may keep some scalers: what they are part of, and what code that is not seen made from them or
         gave them to."""
         found = {self.facts.root(item) for item in scalers}
-        for event in self.record.of("call", "escape"):
+        for event in self.record.of(*UNSEEN):
             if event.subject is None and event.name.startswith("builtins."):
                 continue
             given = {thing for value in event.arguments.values() for thing in self.facts.held(value)}

@@ -198,6 +198,14 @@ class Facts:
 
     # -- settings
 
+    def devices_of_autocast(self, context: Thing) -> frozenset[str]:
+        """The devices that an autocast context may be for, as far as they are known."""
+        if context.name.startswith("torch.cuda."):
+            return frozenset({"cuda"})
+        if context.name.startswith("torch.cpu."):
+            return frozenset({"cpu"})
+        return self.texts(context.fields.get("device_type"))
+
     def is_on(self, thing: Thing, path: Path = ()) -> bool | None:
         """Whether an autocast context or a scaler is enabled where some tests hold; None: that is decided at
         run time."""
