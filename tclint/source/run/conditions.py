@@ -19,6 +19,8 @@ from tclint.source.run.values import (
 )
 
 _TRUE_KINDS = frozenset({"module", "optimizer", "scaler", "autocast", "device", "function", "loss"})
+_ALIKE = frozenset({Constant, Symbol})
+"""Values that are equal where they stand for the same; others only where they are the same."""
 _POSITIVE = {"!=": "==", "is not": "is", "not in": "in"}
 
 
@@ -48,19 +50,17 @@ def exclude(first: Path, second: Path) -> bool:
     """Whether tests of one side cannot hold together with those of the other."""
     if not first or not second:
         return False
-    known = set(second)
-    for atom in first:
-        if atom.opposite in known:
-            return True
-        if atom.holds and atom.test in ("==", "is") and isinstance(atom.other, Constant):
-            for other in second:
-                if (
-                    other.holds
-                    and other.test == atom.test
-                    and other.subject is atom.subject
-                    and isinstance(other.other, Constant)
-                    and other.other != atom.other
-                ):
+    for test, subject, other, holds in first:
+        for test_, subject_, other_, holds_ in second:
+            if subject_ is not subject and (type(subject) not in _ALIKE or subject_ != subject):
+                continue
+            if test_ != test:
+                continue
+            same = other_ is other or other_ == other
+            if same and holds_ is not holds:
+                return True
+            if holds and holds_ and not same and test in ("==", "is"):
+                if isinstance(other, Constant) and isinstance(other_, Constant):
                     return True
     return False
 
