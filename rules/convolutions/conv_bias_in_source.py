@@ -56,6 +56,13 @@ class ConvBiasBeforeBnInSource(SourceRule):
         "Linear(",
     )
     requires = ("BatchNorm",)
+    # A layer whose arguments do not say `bias=`, with a batch norm made further down in its class or
+    # function.
+    pattern = re.compile(
+        rb"(?<!\w)(?:(?:Lazy)?Conv(?:Transpose)?[123]d|Linear)\("
+        rb"(?!(?:[^()]|\((?:[^()]|\([^()]*\))*\))*?\bbias\s*=)"
+        rb"(?=(?:[^\n]|\n(?!class )){0,3000}?(?<!\w)(?:Sync|Lazy)?BatchNorm(?:[123]d)?\()"
+    )
     asks_record = True
 
     def applies(self, settings: Settings) -> bool:

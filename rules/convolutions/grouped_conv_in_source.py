@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
-from tclint.source.names.queries import has_star, is_test_path, keyword
-from tclint.source.syntax.tables import Call, Expression, Function, Literal, render
+from tclint.source.questions.flow import Flow
+from tclint.source.run.values import Thing, constant_of
+from tclint.source.syntax.tables import render
 
 _GROUP_WIDTHS = (1, 4, 8, 16, 32, 64, 128, 256)
 """cuDNN Developer Guide 8.3, grouped convolutions: C/g = K/g in this set (8.2: 4, 8, 16, 32)."""
@@ -17,7 +18,7 @@ _GROUP_WIDTHS = (1, 4, 8, 16, 32, 64, 128, 256)
 _SMALLEST = 32
 """Channels; a layer with fewer takes next to no time whatever its groups are."""
 
-_CONVOLUTION = re.compile(r"torch\.nn\.(?:modules\.conv\.)?Conv(?:Transpose)?[123]d")
+_CONVOLUTION = re.compile(r"torch\.nn\.Conv(?:Transpose)?[123]d")
 
 
 class GroupedConvShapeInSource(SourceRule):
@@ -58,28 +59,23 @@ class GroupedConvShapeInSource(SourceRule):
         rb"(?<!\w)Conv(?:Transpose)?[123]d\("
         rb"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*?\bgroups\s*=\s*(?:[2-9]|[0-9]{2}|[A-Z][A-Z_0-9]+\b)"
     )
+    asks_record = True
 
     def applies(self, settings: Settings) -> bool:
         return efficient_multiple(settings.precision) is not None
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if is_test_path(context.path):
-            return
-        seen: Counter[str] = Counter()
-        for function, event in context.tables.calls:
-            if has_star(event.call):
-                continue
-            called = context.resolver.called(function, event.call)
-            if len(called) != 1 or not _CONVOLUTION.fullmatch(called[0]):
-                continue
-            shape = _shape(context, function, event.call)
-            if shape is None:
+        flow, seen = context.flow, Counter[str]()
+        for modules in flow.made.values():
+            shape = next((shape for module in modules if (shape := _shape(flow, module)) is not None), None)
+            made = modules[0].made
+            if shape is None or made is None or made.call is None or not context.concerns(made):
                 continue
             groups, inputs, outputs = shape
-            identity = f"{function.qualified_name}:{render(event.call)}"
+            identity = f"{made.place.function.qualified_name}:{render(made.call)}"
             seen[identity] += 1
             yield self.finding(
-                context.location(event.call.node_id),
+                context.at(made),
                 f"{groups} groups of {inputs} -> {outputs} channels: cuDNN's Tensor Core kernels want "
                 f"equal numbers out of {', '.join(map(str, _GROUP_WIDTHS[1:]))}.",
                 evidence={"groups": groups, "channels_per_group": [inputs, outputs]},
@@ -90,22 +86,17 @@ class GroupedConvShapeInSource(SourceRule):
             )
 
 
-def _shape(context: SourceContext, function: Function, call: Call) -> tuple[int, int, int] | None:
+def _shape(flow: Flow, module: Thing) -> tuple[int, int, int] | None:
     """(groups, input and output channels per group) of a layer without such a kernel, if all are certain."""
-    groups = _number(context, function, keyword(call, "groups", 6))
-    channels = _number(context, function, keyword(call, "in_channels", 0))
-    made = _number(context, function, keyword(call, "out_channels", 1))
-    if not groups or not channels or not made or groups == 1 or min(channels, made) < _SMALLEST:
+    if not _CONVOLUTION.fullmatch(flow.layer(module)):
+        return None
+    sizes = [constant_of(flow.argument(module, name)) for name in ("groups", "in_channels", "out_channels")]
+    if not all(isinstance(size, int) and size > 0 for size in sizes):
+        return None
+    groups, channels, made = (int(str(size)) for size in sizes)
+    if groups == 1 or min(channels, made) < _SMALLEST:
         return None
     if channels % groups or made % groups or channels == groups:
         return None
     inputs, outputs = channels // groups, made // groups
     return None if inputs == outputs and inputs in _GROUP_WIDTHS else (groups, inputs, outputs)
-
-
-def _number(context: SourceContext, function: Function, value: Expression | None) -> int | None:
-    if value is None or (isinstance(value, Literal) and not isinstance(value.value, int)):
-        return None
-    possible = context.resolver.evaluate(function, value)
-    number = possible.only
-    return number if isinstance(number, int) and not isinstance(number, bool) else None

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from tclint.config.settings import Settings
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tclint.source.run.files import File
     from tclint.source.run.project import ProjectFiles
 
+_KEPT_FILES = 512
+"""Tables that are kept for the programs that follow: those of one project read the same files."""
 _RECURSION_LIMIT = 6_000
 """A sum of a thousand terms nests a thousand levels, at up to five frames each."""
 
@@ -219,8 +221,9 @@ def _lint_programs(
     for path, text in texts.items():
         root = path if text.notebook is not None else Neighbours(path).root()
         programs.setdefault(root, []).append(text)
+    parse_text = lru_cache(_KEPT_FILES)(_parser(cache))
     for root, several in programs.items():
-        outcomes.update(_lint_program(root, several, settings, finish, cache, contents))
+        outcomes.update(_lint_program(root, several, settings, finish, parse_text, contents))
     return outcomes
 
 
@@ -229,13 +232,12 @@ def _lint_program(
     texts: Sequence[_Text],
     settings: Settings,
     finish: Finish | None,
-    cache: TablesCache | None,
+    parse_text: Callable[[str], Parsed],
     contents: Mapping[str, bytes],
 ) -> dict[str, list[Finding] | Skipped | NotPython]:
     """What is found in some files of the program that starts in `root`."""
     from tclint.source.run.project import ProjectFiles
 
-    parse_text = _parser(cache)
     outcomes: dict[str, list[Finding] | Skipped | NotPython] = {}
 
     def parse(path: str, data: bytes) -> Parsed | None:

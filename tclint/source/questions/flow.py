@@ -30,6 +30,12 @@ _ASKS = frozenset(
     | {"torch.full_like", "torch.is_tensor"}
 )
 """What reads how a tensor is made, not what is in it."""
+_KEEPS = frozenset(
+    {".squeeze", ".unsqueeze", ".view", ".reshape", ".flatten", ".contiguous", ".float", ".to", ".cuda", "[]"}
+    | {".double", ".cpu", ".clone", ".type", ".view_as", ".reshape_as", ".permute", ".transpose", ".t"}
+)
+"""Methods that give the values of a tensor as they are."""
+_KEEPS_FIRST = frozenset({"torch.squeeze", "torch.unsqueeze", "torch.flatten", "torch.reshape"})
 _HOLDS = frozenset({"list", "tuple", "dict", "set"})
 
 
@@ -90,10 +96,7 @@ class Flow:
 
     def within(self, event: Event, forward: Event) -> bool:
         """Whether something is part of a forward."""
-        inside = event.inside
-        while inside is not None and inside is not forward:
-            inside = inside.inside
-        return inside is forward
+        return any(around is forward for around in event.around)
 
     # -- values
 
@@ -135,6 +138,55 @@ class Flow:
     def readers(self, value: Value | None) -> list[Event]:
         """The events that read a value; who calls an entry point reads what it returns."""
         return [event for thing in self.facts.things(value) for event in self._readers.get(thing, ())]
+
+    def runs(self, event: Event) -> str:
+        """The library's layer or function that an event runs: 'torch.nn.Sigmoid', '.sigmoid'."""
+        if event.kind == "forward":
+            module = next(self.facts.things(event.subject), None)
+            return self.layer(module) or event.name
+        return event.name
+
+    def origins(self, value: Value | None) -> list[Event]:
+        """The events that made a value, views and copies of it left out; empty where one is not known."""
+        found: dict[Event, None] = {}
+        pending: list[Value] = [value] if value is not None else []
+        seen: set[Value] = set()
+        while pending:
+            item = pending.pop()
+            for option, _ in options_of(item):
+                if option in seen:
+                    continue
+                seen.add(option)
+                event = option.made if isinstance(option, Thing) else None
+                if event is not None and event.subject is not None and event.name in _KEEPS:
+                    pending.append(event.subject)
+                elif event is not None and event.name in _KEEPS_FIRST and event.first is not None:
+                    pending.append(event.first)
+                elif isinstance(option, Thing) and option.operation and option.operation[0] == "[]":
+                    pending.append(option.operation[1][0])
+                elif event is None:
+                    return []
+                else:
+                    found[event] = None
+        return list(found)
+
+    def outermost(self, event: Event, seen_from: Event) -> Event | None:
+        """The call of a module that an event is part of, as something outside of that module sees it."""
+        around = list(seen_from.around)
+        found = None
+        for forward in event.around:
+            if forward in around:
+                break
+            found = forward
+        return found
+
+    def has_gradients(self, event: Event) -> bool:
+        """Whether something happens outside of `no_grad`."""
+        for region in reversed(event.regions):
+            kinds = {thing.kind for thing in self.facts.things(region.context)}
+            if kinds & {"no_grad", "enable_grad"}:
+                return "no_grad" not in kinds
+        return True
 
     def together(self, *events: Event) -> bool:
         """Whether one run can do all of some events."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -40,6 +41,9 @@ from tclint.source.syntax.tables import (
 
 _DEEPEST = 24
 """Calls within each other that are followed."""
+_MOST_EVENTS = 3_000
+"""Of one function, before another entry point runs it again: a builder of a network is not run for each of
+its fifty variants."""
 _PLAIN = frozenset({"call", "escape", "random", "clock"})
 _MOST_PLAIN_RUNS = 12
 """Of a function that does nothing with tensors; what it returns after that many is unknown."""
@@ -54,6 +58,10 @@ class Calls(Modules):
         super().__init__(*arguments)
         self._plain_runs: dict[tuple[str, int], int] = {}
         """Function -> runs in which it did nothing that rules ask about."""
+        self._spent: Counter[tuple[str, int]] = Counter()
+        """Function -> events of its runs from entry points that have run before."""
+        self._spending: Counter[tuple[str, int]] = Counter()
+        """The same of the entry point that runs."""
 
     def _call(self, expression: Call) -> Value:
         found = self.frame.results.get(expression.node_id)
@@ -358,11 +366,13 @@ class Calls(Modules):
             for key, item in keywords.items():
                 generator.fields["item", key] = item
             return generator
+        at = (value.file.path, function.index)
         busy = sum(place.function is function and place.file is value.file for place in self.stack) + (
             self.frame.function is function
         )
         # Summaries of libraries are short, and say what matters.
-        is_cut = self.exhausted and not value.file.is_library
+        is_spent = self.exhausted or self._spent[at] >= _MOST_EVENTS
+        is_cut = is_spent and not value.file.is_library
         if (busy > 1 and not is_new) or len(self.stack) >= _DEEPEST or is_cut:
             if is_cut:
                 self.record.cut.add(f"{value.file.path}:{function.qualified_name}")
@@ -370,12 +380,12 @@ class Calls(Modules):
                 "escape", function.qualified_name, None, self.bound((), arguments, keywords), call
             )
             return self.unknown(function.name, event)
-        at = (value.file.path, function.index)
         if self._plain_runs.get(at, 0) >= _MOST_PLAIN_RUNS:
             return self.unknown(function.name)
         frame = self.enter_function(value, arguments, keywords)
         start = len(self.record.events)
         result = self.run_frame(frame, value, call)
+        self._spending[at] += len(self.record.events) - start
         if not value.file.is_library and all(event.kind in _PLAIN for event in self.record.events[start:]):
             self._plain_runs[at] = self._plain_runs.get(at, 0) + 1
         return result

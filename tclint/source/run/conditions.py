@@ -59,9 +59,9 @@ def exclude(first: Path, second: Path) -> bool:
             same = other_ is other or other_ == other
             if same and holds_ is not holds:
                 return True
-            if holds and holds_ and not same and test in ("==", "is"):
-                if isinstance(other, Constant) and isinstance(other_, Constant):
-                    return True
+            others = isinstance(other, Constant) and isinstance(other_, Constant) and not same
+            if others and holds and holds_ and test in ("==", "is"):
+                return True
     return False
 
 

@@ -639,18 +639,15 @@ class Machine(Calls):
         any round gets, twice."""
         is_range = isinstance(over, Thing) and over.kind == "range"
         known = self._known_rounds(over) if over is not None else None
-        if known is not None and len(known) <= (1 if is_range else self._room()) and None not in known:
-            if self._is_exact(over):
-                return len(known), iter(known)
-            if known:
-                return 0, iter(known)
+        if known and len(known) <= (1 if is_range else self._room()):
+            return len(known) if self._is_exact(over) else 0, iter(known)
         return 0, (self.element(over) if over is not None else None for _ in range(1 if self._once else 2))
 
     def _run_rounds(self, branch: Branch, over: Value | None, key: Any) -> int:
         count, rounds = self._rounds_of(over)
         loop = Loop(self.here, over, len(self.path), count)
         loops, path = self.loops, self.path
-        is_empty = self._is_exact(over) and self._known_rounds(over) == []
+        is_empty = isinstance(over, Thing) and over.kind == "module" and self.exact_items(over) == []
         status = _FALLS
         number = 0
         while not is_empty:
@@ -786,6 +783,8 @@ class Machine(Calls):
         """What runs from here on has no order with what ran before."""
         self.run_number += 1
         self.most_events = len(self.record.events) + MOST_EVENTS
+        self._spent.update(self._spending)
+        self._spending.clear()
 
     def run_unknown(self, value: FunctionValue, stack: tuple[Place, ...] = ()) -> Value:
         """What a function of which no caller was seen gives, run with what its parameters declare.

@@ -332,6 +332,14 @@ class Event:
         return (*self.stack, self.place)
 
     @property
+    def around(self) -> Iterator[Event]:
+        """The forwards that it is part of, the innermost first."""
+        event = self.inside
+        while event is not None:
+            yield event
+            event = event.inside
+
+    @property
     def loop(self) -> Loop | None:
         """The innermost loop around it."""
         return self.loops[-1].loop if self.loops else None
