@@ -57,18 +57,33 @@ class ClipBeforeUnscale(SourceRule):
     asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        gradients, record = context.gradients, context.record
-        for clip in distinct(gradients.clips()):
-            backward = gradients.last_scaled(clip)
-            if backward is None or gradients.knows_scale(clip) or gives_infinite_limit(clip):
+        for clip in distinct(context.gradients.clips()):
+            backward = context.gradients.last_scaled(clip)
+            if backward is None:
+                context.skip(clip, "no backward pass of a loss that a scaler multiplied leads there")
                 continue
-            steps = record.after(clip, "scaler_step", "step")
-            step = next((step for step in steps if gradients.together(step, backward.event)), None)
-            if step is None or gradients.unscaled_between(backward.event, clip):
-                continue
-            if gradients.may_be_handled_elsewhere(backward.scalers, backward.event, clip):
-                continue
-            yield self._report(context, clip, step, backward)
+            steps = context.record.after(clip, "scaler_step", "step")
+            step = next((step for step in steps if context.gradients.together(step, backward.event)), None)
+            why = self._excuse(context, clip, backward) if step is not None else "no optimizer steps after it"
+            if why or step is None:
+                context.skip(clip, why)
+            else:
+                yield self._report(context, clip, step, backward)
+
+    def _excuse(self, context: SourceContext, clip: Event, backward: Backward) -> str:
+        """Why gradients that a scaler multiplied may be clipped here; ''."""
+        gradients = context.gradients
+        if gives_infinite_limit(clip):
+            return "its limit is infinite, so it only measures"
+        if gradients.knows_scale(clip):
+            return "its limit is computed from the loss scale"
+        if gradients.unscaled_between(backward.event, clip):
+            return (
+                f"gradients are unscaled between the backward pass of {context.where(backward.event)} and it"
+            )
+        if gradients.may_be_handled_elsewhere(backward.scalers, backward.event, clip):
+            return "code that is not seen gets the scaler before it, and may unscale"
+        return ""
 
     def _report(self, context: SourceContext, clip: Event, step: Event, backward: Backward) -> Finding:
         what = "clipped" if clip.kind == "clip" else "changed"

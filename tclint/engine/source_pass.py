@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import hashlib
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding, Location
-from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME, apply_rule
-from tclint.source.names.queries import is_test_path
+from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.cache import TablesCache
 from tclint.source.syntax.discovery import Skipped, discover
 from tclint.source.syntax.notebooks import Notebook, is_notebook, read_notebook
-from tclint.source.syntax.parse import NotPython, Parsed, as_utf8, decode, what_is_broken
+from tclint.source.syntax.parse import NotPython, as_utf8, decode, what_is_broken
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable
 
 if TYPE_CHECKING:
-    from tclint.source.run.files import File
-    from tclint.source.run.project import ProjectFiles
-
-_KEPT_FILES = 512
-"""Tables that are kept for the programs that follow: those of one project read the same files."""
-_RECURSION_LIMIT = 6_000
-"""A sum of a thousand terms nests a thousand levels, at up to five frames each."""
+    from tclint.engine.source_program import SourceText
 
 Finish: TypeAlias = Callable[[str, str, Sequence[Finding]], list[Finding]]
 """Makes something more of one file's findings: path, text, findings -> findings."""
@@ -87,7 +77,7 @@ def lint(
     marked: dict[str, str] = {}
     digests: dict[str, bytes] = {}
     unreadable: list[str] = []
-    texts: dict[str, _Text] = {}
+    texts: dict[str, SourceText] = {}
     outcomes: dict[str, list[Finding] | Skipped | NotPython] = {}
     named = {os.path.abspath(path) for path in paths}
     for path in files:
@@ -117,7 +107,11 @@ def lint(
             digests[path] = hashlib.sha256(written).digest()
         concerned = tuple(rule for rule in applicable(rules, data) if applies(rule))
         if concerned:
-            texts[path] = _Text(path, written, written if notebook is None else data, notebook, concerned)
+            from tclint.engine.source_program import SourceText
+
+            texts[path] = SourceText(
+                path, written, written if notebook is None else data, notebook, concerned
+            )
         elif notebook is None and (path in named or b"torch" in data) and len(data) <= MAX_SOURCE_BYTES:
             tables_cache = open_cache()
             broken = (tables_cache.what_is_broken if tables_cache is not None else what_is_broken)(written)
@@ -125,7 +119,9 @@ def lint(
                 outcomes[path] = broken
     if texts:
         tables_cache = open_cache()
-        outcomes.update(_lint_programs(texts, settings, finish, tables_cache, contents))
+        from tclint.engine.source_program import lint_programs
+
+        outcomes.update(lint_programs(texts, settings, tables_cache, contents))
     notebooks = {path: text.notebook for path, text in texts.items() if text.notebook is not None}
     parsed_files = 0
     for path in files:
@@ -142,6 +138,8 @@ def lint(
             parsed_files += 1
             if outcome:
                 digests[path] = hashlib.sha256(texts[path].written).digest()
+                if finish is not None:
+                    outcome = finish(path, decode(texts[path].data), outcome)
             if notebook is not None:
                 outcome = [with_edits_of_file(finding, notebook) for finding in outcome]
             findings.extend(outcome)
@@ -191,182 +189,3 @@ def _cache_of(settings: Settings) -> TablesCache | None:
 def _read(path: str) -> bytes:
     with open(path, "rb") as file:
         return file.read()
-
-
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A file that rules concern."""
-
-    path: str
-    written: bytes
-    """As it stands on the disk."""
-    data: bytes
-    """Its program: of a notebook the code of its cells."""
-    notebook: Notebook | None
-    rules: tuple[SourceRule, ...]
-
-
-def _lint_programs(
-    texts: Mapping[str, _Text],
-    settings: Settings,
-    finish: Finish | None,
-    cache: TablesCache | None,
-    contents: Mapping[str, bytes],
-) -> dict[str, list[Finding] | Skipped | NotPython]:
-    """What is found in files, each as part of the program that it belongs to."""
-    from tclint.source.names.neighbours import Neighbours
-
-    outcomes: dict[str, list[Finding] | Skipped | NotPython] = {}
-    programs: dict[str, list[_Text]] = {}
-    for path, text in texts.items():
-        root = path if text.notebook is not None else Neighbours(path).root()
-        programs.setdefault(root, []).append(text)
-    parse_text = lru_cache(_KEPT_FILES)(_parser(cache))
-    for root, several in programs.items():
-        outcomes.update(_lint_program(root, several, settings, finish, parse_text, contents))
-    return outcomes
-
-
-def _lint_program(
-    root: str,
-    texts: Sequence[_Text],
-    settings: Settings,
-    finish: Finish | None,
-    parse_text: Callable[[str], Parsed],
-    contents: Mapping[str, bytes],
-) -> dict[str, list[Finding] | Skipped | NotPython]:
-    """What is found in some files of the program that starts in `root`."""
-    from tclint.source.run.project import ProjectFiles
-
-    outcomes: dict[str, list[Finding] | Skipped | NotPython] = {}
-
-    def parse(path: str, data: bytes) -> Parsed | None:
-        if len(data) > MAX_SOURCE_BYTES:
-            outcomes[path] = Skipped(
-                path, f"it is larger than {MAX_SOURCE_BYTES // 1000} kB; such files are not parsed"
-            )
-            return None
-        try:
-            return parse_text(decode(data))
-        except NotPython as error:
-            outcomes[path] = error if error.line else Skipped(path, str(error))
-        except Exception as error:
-            # One strange file must not end the run; the user sees which one it was.
-            outcomes[path] = _failed(path, error)
-        return None
-
-    with _for_deep_code():
-        given = {**contents, **{text.path: text.data for text in texts}}
-        files = ProjectFiles(parse, given)
-        linted = [file for text in texts for file in [files.file(text.path)] if file is not None]
-        concerned = {file.path: text for file in linted for text in texts if text.path == file.path}
-        found: dict[str, list[Finding]] = {path: [] for path in concerned}
-        if linted:
-            start = files.file(root) or linted[0]
-            try:
-                for finding in _findings(start, files, linted, concerned, settings):
-                    if finding.location.path in found:
-                        found[finding.location.path].append(finding)
-            except Exception as error:
-                return {path: _failed(path, error) for path in concerned} | outcomes
-    for path, text in concerned.items():
-        findings = sorted(found[path], key=_position)
-        if is_test_path(path):
-            findings = [_in_test(finding) for finding in findings]
-        if finish is not None and findings:
-            findings = finish(path, decode(text.data), findings)
-        outcomes[path] = findings
-    return {path: outcome for path, outcome in outcomes.items() if path in concerned or path in given}
-
-
-def _findings(
-    start: File,
-    files: ProjectFiles,
-    linted: Sequence[File],
-    concerned: Mapping[str, _Text],
-    settings: Settings,
-) -> Iterator[Finding]:
-    """What the rules find in a program."""
-    from tclint.source.context import SourceContext
-    from tclint.source.run.program import Program
-
-    program = Program.of(start, files, linted)
-    context = SourceContext.of_program(program, start, settings)
-    rules = dict.fromkeys(rule for text in concerned.values() for rule in text.rules)
-    for rule in rules:
-        if rule.asks_record:
-            yield from apply_rule(rule, context, Location(start.path, 1))
-    for file in linted:
-        inner = SourceContext.of_program(program, file, settings)
-        for rule in concerned[file.path].rules:
-            if not rule.asks_record:
-                found = apply_rule(rule, inner, Location(file.path, 1))
-                yield from (finding for finding in found if finding.location.path == file.path)
-
-
-def _parser(cache: TablesCache | None) -> Callable[[str], Parsed]:
-    from tclint.source.syntax.parse import parse
-
-    return cache.parse if cache is not None else parse
-
-
-def _failed(path: str, error: Exception) -> Skipped:
-    return Skipped(path, f"tclint failed on it with {type(error).__name__}: {error}; please report this")
-
-
-def lint_text(
-    text: str,
-    rules: Sequence[SourceRule],
-    settings: Settings,
-    path: str = "<text>",
-    cache: TablesCache | None = None,
-) -> list[Finding]:
-    """Findings of one program given as text.
-
-    Args:
-        cache: where its tables may be kept; None: nowhere.
-
-    Raises:
-        NotPython: it cannot be parsed.
-    """
-    from tclint.source.context import SourceContext
-
-    with _for_deep_code():
-        context = SourceContext.of(path, _parser(cache)(text), settings)
-        found = [finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))]
-    if is_test_path(path):
-        found = [_in_test(finding) for finding in found]
-    return sorted(found, key=_position)
-
-
-@contextlib.contextmanager
-def _for_deep_code() -> Iterator[None]:
-    """Python's limits as large programs need them."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
-    try:
-        with _without_garbage_collection():
-            yield
-    finally:
-        sys.setrecursionlimit(limit)
-
-
-def _in_test(finding: Finding) -> Finding:
-    """Tests of a library do with scalers and autocast what training must not: worth knowing, no more."""
-    return replace(finding, level="info") if finding.code.startswith("AMP") else finding
-
-
-@contextlib.contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Trees grow, and hardly any of it is garbage: the collector's walks take a fifth of the time (timm)."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _position(finding: Finding) -> tuple[int, int, str]:
-    return finding.location.line, finding.location.column, finding.code

@@ -57,6 +57,8 @@ class SourceContext:
     lines: Callable[[], list[str]] = field(repr=False)
     given: Program_ | None = None
     """The program that this file belongs to, where others have run it."""
+    silences: list[tuple[Event, str]] = field(default_factory=list, repr=False)
+    """What rules looked at and said nothing of, and why: `tclint explain CODE --at FILE:LINE` shows it."""
     _analyses: dict[Callable[[SourceContext], Any], Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -168,6 +170,10 @@ class SourceContext:
                     if settings.made is not None and settings.made.places[0].file is self.run.file:
                         return settings.made
         return event
+
+    def skip(self, event: Event, why: str) -> None:
+        """Say why a rule is silent about something that it looked at, as the end of a sentence: 'it ...'."""
+        self.silences.append((event, why))
 
     def where(self, event: Event, beside: Event | None = None) -> str:
         """How a message names the line of an event: 'line 12', 'engine.py:12', 'line 3 of cell 7'.

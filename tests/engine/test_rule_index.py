@@ -14,7 +14,7 @@ import pytest
 from tclint.config.settings import Settings
 from tclint.engine import rule_index
 from tclint.engine.rule_registry import all_rules, load_rules
-from tclint.engine.source_pass import lint_text
+from tclint.engine.source_program import lint_text
 from tclint.source.source_rule import SourceRule
 
 RULE = """

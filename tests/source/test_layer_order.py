@@ -6,7 +6,7 @@ import pytest
 
 from tclint.config.settings import Settings
 from tclint.engine.rule_registry import find_rule
-from tclint.engine.source_pass import lint_text
+from tclint.engine.source_program import lint_text
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.prefilter import applicable
 

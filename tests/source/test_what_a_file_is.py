@@ -9,7 +9,7 @@ import pytest
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
 from tclint.engine.rule_registry import all_rules
-from tclint.engine.source_pass import lint_text
+from tclint.engine.source_program import lint_text
 from tclint.source.source_rule import SourceRule
 
 CELLS = """
