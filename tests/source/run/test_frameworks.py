@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from programs import program_of
 
+from tclint.source.questions.autocasts import Autocasts
 from tclint.source.run.program import Program
 
 STEP = ("scale", "backward", "unscale", "clip", "scaler_step", "step", "update")
@@ -164,25 +165,30 @@ def test_a_step_of_a_framework_is_a_written_step(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "dtypes", "on"),
     [
-        (PROGRAMS["accelerate"][0], {"torch.float16"}, True),
-        (PROGRAMS["accelerate"][0].replace('"fp16"', '"bf16"'), {"torch.bfloat16"}, True),
+        (PROGRAMS["accelerate"][0], {"float16"}, True),
+        (PROGRAMS["accelerate"][0].replace('"fp16"', '"bf16"'), {"bfloat16"}, True),
         (PROGRAMS["accelerate"][0].replace('mixed_precision="fp16"', ""), set(), None),
-        (PROGRAMS["fabric"][0].replace("16-mixed", "bf16-mixed"), {"torch.bfloat16"}, True),
+        (PROGRAMS["fabric"][0].replace("16-mixed", "bf16-mixed"), {"bfloat16"}, True),
         (PROGRAMS["lightning"][0].replace('"16-mixed"', "32"), set(), False),
-        (PROGRAMS["transformers"][0], {"torch.float16"}, True),
-        (PROGRAMS["transformers"][0].replace("fp16=True", "bf16=True"), {"torch.bfloat16"}, True),
+        (PROGRAMS["transformers"][0], {"float16"}, True),
+        (PROGRAMS["transformers"][0].replace("fp16=True", "bf16=True"), {"bfloat16"}, True),
         (PROGRAMS["transformers"][0].replace("fp16=True", ""), set(), False),
-        (PROGRAMS["trl"][0].replace("fp16=True", ""), {"torch.bfloat16"}, True),
+        (PROGRAMS["trl"][0].replace("fp16=True", ""), {"bfloat16"}, True),
     ],
 )
 def test_the_precision_is_that_of_the_arguments(text: str, dtypes: set[str], on: bool | None) -> None:
     program = program_of(text)
     facts = program.facts
-    contexts = facts.autocasts_of(facts.loss_of(program.record.of("backward")[0]))
+    contexts = {
+        context
+        for event in facts.made_by(facts.loss_of(program.record.of("backward")[0]))
+        for region in event.regions
+        for context in facts.kinds(region.context, "autocast")
+    }
     assert contexts
     assert {facts.is_on(context) for context in contexts} == {on}
     if on:
-        assert {name for context in contexts for name in facts.dtypes_of(context)} == dtypes
+        assert {Autocasts(facts).dtype_on_gpu(context) for context in contexts} == dtypes
 
 
 def test_hooks_of_a_module_run_where_the_trainer_calls_them() -> None:
