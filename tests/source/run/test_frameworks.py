@@ -165,15 +165,15 @@ def test_a_step_of_a_framework_is_a_written_step(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "dtypes", "on"),
     [
-        (PROGRAMS["accelerate"][0], {"float16"}, True),
-        (PROGRAMS["accelerate"][0].replace('"fp16"', '"bf16"'), {"bfloat16"}, True),
+        (PROGRAMS["accelerate"][0], {"torch.float16"}, True),
+        (PROGRAMS["accelerate"][0].replace('"fp16"', '"bf16"'), {"torch.bfloat16"}, True),
         (PROGRAMS["accelerate"][0].replace('mixed_precision="fp16"', ""), set(), None),
-        (PROGRAMS["fabric"][0].replace("16-mixed", "bf16-mixed"), {"bfloat16"}, True),
+        (PROGRAMS["fabric"][0].replace("16-mixed", "bf16-mixed"), {"torch.bfloat16"}, True),
         (PROGRAMS["lightning"][0].replace('"16-mixed"', "32"), set(), False),
-        (PROGRAMS["transformers"][0], {"float16"}, True),
-        (PROGRAMS["transformers"][0].replace("fp16=True", "bf16=True"), {"bfloat16"}, True),
+        (PROGRAMS["transformers"][0], {"torch.float16"}, True),
+        (PROGRAMS["transformers"][0].replace("fp16=True", "bf16=True"), {"torch.bfloat16"}, True),
         (PROGRAMS["transformers"][0].replace("fp16=True", ""), set(), False),
-        (PROGRAMS["trl"][0].replace("fp16=True", ""), {"bfloat16"}, True),
+        (PROGRAMS["trl"][0].replace("fp16=True", ""), {"torch.bfloat16"}, True),
     ],
 )
 def test_the_precision_is_that_of_the_arguments(text: str, dtypes: set[str], on: bool | None) -> None:
