@@ -75,7 +75,7 @@ class ProbabilitiesBeforeLoss(SourceRule):
         flow, models = context.flow, set[Place]()
         for event in distinct(context.record.of("op", "forward")):
             loss = _LOSSES.get(flow.layer(event.subject) if event.kind == "forward" else event.name)
-            if loss is None or not context.concerns(event) or not flow.has_gradients(event):
+            if loss is None or not context.concerns(event) or not context.autocasts.records_gradients(event):
                 continue
             made = flow.origins(event.first)
             if loss == "nll":

@@ -26,6 +26,8 @@ from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.devices import Devices
 from tclint.source.questions.flow import Flow
 from tclint.source.questions.gradients import Gradients
+from tclint.source.questions.layouts import Layouts
+from tclint.source.questions.networks import Networks
 from tclint.source.questions.scaled_steps import ScaledSteps
 from tclint.source.questions.steps import Steps
 from tclint.source.questions.waits import Waits
@@ -128,10 +130,23 @@ class SourceContext:
         """Which operations read what which operations give."""
         return Flow(self.run.facts)
 
+    @cached_property
+    def layouts(self) -> Layouts:
+        """Which memory formats tensors and modules are converted to."""
+        return Layouts(self.flow, self.autocasts)
+
+    @cached_property
+    def networks(self) -> Networks:
+        """What modules are made of."""
+        return Networks(self.flow)
+
+    def lints(self, event: Event) -> bool:
+        """Whether an event stands in a file that is linted, rather than in one that it calls."""
+        return event.place.file.path in self.run.within
+
     def concerns(self, event: Event) -> bool:
         """Whether an event stands in a file that is linted, which is no test."""
-        path = event.place.file.path
-        return path in self.run.within and not is_test_path(path)
+        return self.lints(event) and not is_test_path(event.place.file.path)
 
     @cached_property
     def devices(self) -> Devices:

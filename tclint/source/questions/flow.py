@@ -30,7 +30,7 @@ _ASKS = frozenset(
     | {"torch.full_like", "torch.is_tensor"}
 )
 """What reads how a tensor is made, not what is in it."""
-_KEEPS = frozenset(
+KEEPS = frozenset(
     {".squeeze", ".unsqueeze", ".view", ".reshape", ".flatten", ".contiguous", ".float", ".to", ".cuda", "[]"}
     | {".double", ".cpu", ".clone", ".type", ".view_as", ".reshape_as", ".permute", ".transpose", ".t"}
 )
@@ -146,8 +146,12 @@ class Flow:
             return self.layer(module) or event.name
         return event.name
 
-    def origins(self, value: Value | None) -> list[Event]:
-        """The events that made a value, views and copies of it left out; empty where one is not known."""
+    def origins(self, value: Value | None, through: frozenset[str] = KEEPS) -> list[Event]:
+        """The events that made a value; empty where one is not known.
+
+        Args:
+            through: methods of tensors that are left out: what they give is made by what made their tensor.
+        """
         found: dict[Event, None] = {}
         pending: list[Value] = [value] if value is not None else []
         seen: set[Value] = set()
@@ -158,17 +162,37 @@ class Flow:
                     continue
                 seen.add(option)
                 event = option.made if isinstance(option, Thing) else None
-                if event is not None and event.subject is not None and event.name in _KEEPS:
+                if event is not None and event.subject is not None and event.name in through:
                     pending.append(event.subject)
                 elif event is not None and event.name in _KEEPS_FIRST and event.first is not None:
                     pending.append(event.first)
-                elif isinstance(option, Thing) and option.operation and option.operation[0] == "[]":
+                elif (
+                    isinstance(option, Thing)
+                    and option.operation
+                    and option.operation[0] == "[]"
+                    and "[]" in through
+                ):
                     pending.append(option.operation[1][0])
                 elif event is None:
                     return []
                 else:
                     found[event] = None
         return list(found)
+
+    def is_data(self, value: Value | None) -> bool:
+        """Whether a value is a tensor: made as one, or a part of what a loop gets that is fed to something
+        and never called itself."""
+        for thing in self.facts.things(value):
+            if thing.kind == "tensor":
+                return True
+            operator, operands = thing.operation or ("", ())
+            whole = operands[0] if operator == "[]" else None
+            if isinstance(whole, Thing) and whole.operation is not None and whole.operation[0] == "each":
+                uses = [event for event in self._readers.get(thing, ()) if event.kind in ("call", "forward")]
+                fed = any(thing in self.parts(item) for event in uses for item in event.arguments.values())
+                called = any(event.subject is thing and event.name[:1] != "." for event in uses)
+                return fed and not called
+        return False
 
     def outermost(self, event: Event, seen_from: Event) -> Event | None:
         """The call of a module that an event is part of, as something outside of that module sees it."""
@@ -179,14 +203,6 @@ class Flow:
                 break
             found = forward
         return found
-
-    def has_gradients(self, event: Event) -> bool:
-        """Whether something happens outside of `no_grad`."""
-        for region in reversed(event.regions):
-            kinds = {thing.kind for thing in self.facts.things(region.context)}
-            if kinds & {"no_grad", "enable_grad"}:
-                return "no_grad" not in kinds
-        return True
 
     def together(self, *events: Event) -> bool:
         """Whether one run can do all of some events."""

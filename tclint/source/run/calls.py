@@ -13,7 +13,6 @@ from tclint.source.run.modules import Modules
 from tclint.source.run.values import (
     NEVER,
     NONE,
-    TRUE,
     ClassValue,
     Constant,
     Event,
@@ -144,10 +143,15 @@ class Calls(Modules):
                     join(known) if known else value,
                     lambda inner: self.call_value(inner, arguments, keywords, call),
                 )
-                if any(isinstance(option.value, Thing) and option not in known for option in value.options):
-                    for made, _ in options_of(result):
-                        if isinstance(made, Thing):
-                            made.fields["@guessed"] = TRUE
+                others = [
+                    option.value
+                    for option in value.options
+                    if isinstance(option.value, Thing) and option not in known
+                ]
+                for made, _ in options_of(result) if others else ():
+                    if isinstance(made, Thing):
+                        # It may be something else that made it.
+                        made.fields["@guessed"] = either(*others)
                 return result
             case Thing():
                 return self.call_thing(value, arguments, keywords, call)
@@ -663,7 +667,8 @@ class Calls(Modules):
         result = self._returned(spec, name, receiver, given, event)
         event.result = result
         if spec.sets:
-            self._set(spec.sets, receiver or result, given)
+            defaults: dict[str, Value] = {key: Constant(value) for key, value in spec.defaults.items()}
+            self._set(spec.sets, receiver or result, {**defaults, **given})
         return result
 
     def _waited(

@@ -184,6 +184,8 @@ class Containers(Core):
     def item(self, value: Value, key: Value) -> Value:
         """`value[key]`."""
         if isinstance(value, Thing):
+            if value.kind == "globals":
+                return self._named(value.fields["over"], key)
             if value.kind in SEQUENCES or value.kind == "dict" or "[]" in value.fields:
                 return self._item_of_container(value, key)
             if value.kind == "tensor":
@@ -203,6 +205,8 @@ class Containers(Core):
                 if method is not None:
                     return self.call_value(self.bind(method, value), [key], {})
         if isinstance(value, Symbol):
+            if value.name.endswith(".__dict__"):
+                return self._named(Symbol(value.name.removesuffix(".__dict__")), key)
             if isinstance(key, Constant):
                 return self.operate("[]", (value, key), f"{value.name}[{key.value!r}]")
             return self.operate("[]", (value, key))
@@ -212,6 +216,16 @@ class Containers(Core):
             except (TypeError, LookupError):
                 return self.unknown()
         return self.operate("[]", (value, key))
+
+    def _named(self, value: Value, name: Value) -> Value:
+        """An attribute of a module of Python's by its name: `models.__dict__[name]`."""
+        found = [
+            self.attribute(value, option.value)
+            if isinstance(option, Constant) and isinstance(option.value, str)
+            else self.operate("getattr", (value, option))
+            for option, _ in options_of(name)
+        ]
+        return either(*found)
 
     def _item_of_container(self, value: Thing, key: Value) -> Value:
         found: list[Option] = []
@@ -323,6 +337,10 @@ class Containers(Core):
         if isinstance(value, Symbol):
             return self.symbol(f"{value.name}.{name}")
         if isinstance(value, ModuleValue):
+            if name == "__dict__":
+                made = Thing("globals", "globals")
+                made.fields["over"] = value
+                return made
             return self.global_of(value, name)
         if isinstance(value, Constant) and isinstance(value.value, str) and name == "type":
             # What `torch.device` gives is the type of the device.

@@ -70,6 +70,8 @@ class Library:
         self.values: dict[str, object] = {}
         """Names of libraries that stand for a constant."""
         self.stars: dict[str, tuple[str, ...]] = {}
+        self.networks: dict[str, str] = {}
+        """Patterns for names of libraries' models, by what these are."""
         self.protocols: list[tuple[str, frozenset[str], frozenset[str]]] = []
         for table in tables:
             self._add(table)
@@ -92,6 +94,7 @@ class Library:
                     self.methods.setdefault(kind, {})[name] = spec
         self.aliases.update(table.get("alias", {}))
         self.values.update(table.get("value", {}))
+        self.networks.update(table.get("networks", {}))
         for module, names in table.get("stars", {}).items():
             self.stars[module] = tuple(names)
         for kind, parents in table.get("kind", {}).items():

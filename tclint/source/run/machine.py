@@ -203,6 +203,8 @@ class Machine(Calls):
                 made.fields["function"] = value
                 return made
             spec = self.library.call(decorator.name)
+            if spec is not None and spec.event == "wrap":
+                self.happen("wrap", decorator.name, None, {"model": value})
             if spec is not None and spec.returns in ("context", "autocast", "no_grad", "enable_grad"):
                 decorator = self.call_symbol(
                     decorator.name, [], {}, Call(Name(decorator.name), (), self.node_id)

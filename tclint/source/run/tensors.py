@@ -127,7 +127,10 @@ class Tensors(Expressions):
         event = self.happen("to", name, subject, given, call)
         is_item = subject.operation is not None or (subject.made is not None and subject.is_unknown)
         if subject.kind == "tensor" or (subject.is_unknown and is_item):
-            result = Thing("tensor" if subject.kind == "tensor" or "device" in given else "", "", event)
+            # A part of something is data; what a function gives can be a module as well.
+            is_part = subject.operation is not None and subject.operation[0] != "()"
+            is_tensor = subject.kind == "tensor" or (is_part and "device" in given)
+            result = Thing("tensor" if is_tensor else "", "", event)
             cells = result.fields
             for key, item in subject.fields.items():
                 if isinstance(key, str) and key.startswith("@"):

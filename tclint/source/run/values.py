@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tclint.source.run.files import File
-from tclint.source.syntax.tables import Call, Function
+from tclint.source.syntax.tables import Call, Discard, Function
 
 _HOLDERS = frozenset({"list", "tuple", "dict", "module"})
 MOST_OPTIONS = 8
@@ -332,6 +332,12 @@ class Event:
         return (*self.stack, self.place)
 
     @property
+    def is_discarded(self) -> bool:
+        """Whether it is a call whose result the program throws away: a statement by itself."""
+        discards = (item for item in self.place.function.events if isinstance(item, Discard))
+        return any(item.node_id == self.place.node_id for item in discards)
+
+    @property
     def around(self) -> Iterator[Event]:
         """The forwards that it is part of, the innermost first."""
         event = self.inside
@@ -411,12 +417,17 @@ def _is_plain(value: Value) -> bool:
     return isinstance(value, Constant) or (isinstance(value, Thing) and value.is_unknown)
 
 
-def modules_in(module: Thing) -> Iterator[Thing]:
-    """A module and the modules in it."""
+def modules_in(module: Thing, *, only_sure: bool = False) -> Iterator[Thing]:
+    """A module and the modules in it.
+
+    Args:
+        only_sure: leave out what may also be something else.
+    """
     seen: set[Value] = set()
     pending: list[Value] = [module]
     while pending:
-        for item, _ in options_of(pending.pop()):
+        value = pending.pop()
+        for item, _ in () if only_sure and isinstance(value, Union) else options_of(value):
             if isinstance(item, Thing) and item.kind in _HOLDERS and item not in seen:
                 seen.add(item)
                 pending.extend(item.fields.values())
