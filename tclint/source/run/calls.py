@@ -607,6 +607,10 @@ class Calls(Modules):
         """Arguments by parameter; those without one by position."""
         found: dict[str, Value] = {}
         for position, value in enumerate(arguments):
+            if parameters and isinstance(value, Thing) and value.kind == "star":
+                # Which parameters it fills is not known.
+                found["*"] = value
+                break
             found[parameters[position] if position < len(parameters) else str(position)] = value
         for key, value in keywords.items():
             found.setdefault(key, value)

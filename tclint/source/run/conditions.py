@@ -33,7 +33,9 @@ def atoms(value: Value, holds: bool) -> Path:
     if operator == "not":
         return atoms(operands[0], not holds)
     if operator == ("and" if holds else "or"):
-        return tuple(atom for operand in operands for atom in atoms(operand, holds))
+        # The test as a whole as well: it is what its opposite says.
+        parts = (atom for operand in operands for atom in atoms(operand, holds))
+        return (Atom("truth", value, None, holds), *parts)
     if operator in _POSITIVE:
         operator, holds = _POSITIVE[operator], not holds
     if operator in ("==", "is", "in") and len(operands) == 2:

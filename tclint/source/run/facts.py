@@ -211,7 +211,7 @@ class Facts:
         run time."""
         enabled = thing.fields.get("enabled")
         if enabled is None:
-            return None if "**" in thing.fields else True
+            return None if "**" in thing.fields or "*" in thing.fields else True
         return truth(enabled, path)
 
     def texts(self, value: Value | None) -> frozenset[str]:
