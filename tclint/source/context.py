@@ -23,6 +23,7 @@ from tclint.source.names.queries import bound, is_test_path, makers
 from tclint.source.names.requirements import may_run
 from tclint.source.names.resolve import Resolver
 from tclint.source.questions.autocasts import Autocasts
+from tclint.source.questions.batches import Batches
 from tclint.source.questions.devices import Devices
 from tclint.source.questions.flow import Flow
 from tclint.source.questions.gradients import Gradients
@@ -157,6 +158,11 @@ class SourceContext:
     def steps(self) -> Steps:
         """What runs in every training step."""
         return Steps(self.run.facts)
+
+    @cached_property
+    def batches(self) -> Batches:
+        """Which loaders feed training, and how their batches reach the GPU."""
+        return Batches(self.run.facts, self.devices, self.steps)
 
     @cached_property
     def waits(self) -> Waits:

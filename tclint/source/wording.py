@@ -62,6 +62,19 @@ def loss_name(context: SourceContext, backward: Event) -> str:
     return argument_of(backward) or "loss"
 
 
+THE_SAME = "the same here"
+"""What a finding says of other places of a program where it holds as well; edits change these too."""
+
+
+def spelled(context: SourceContext, thing: Thing, option: str) -> tuple[str, str]:
+    """What chooses an option of a thing, and how it is spelled there: of a framework's by its arguments."""
+    for spelling in context.facts.things(thing.fields.get("@spelling")):
+        for settings in context.facts.things(thing.fields.get("@settings")):
+            for name in context.facts.texts(spelling.fields.get(("item", option))):
+                return settings.cls.function.name if settings.cls is not None else settings.name, name
+    return thing.name.rpartition(".")[2], option
+
+
 def places_of(context: SourceContext, events: Iterable[Event], besides: Event) -> str:
     """How a message lists where events are, but for the line of one: 'line 4', 'lines 4, 7, engine.py:12'."""
     at = {context.where(event, besides): context.at(event) for event in events}

@@ -31,13 +31,10 @@ class Devices:
         if isinstance(device, Thing):
             if device.operation is not None and device.operation[0] == ".":
                 owner, attribute = device.operation[1]
-                if attribute == Constant("device") and self._is_tensor(owner):
-                    return self.may_be_on_gpu(owner)
+                if attribute == Constant("device") and self.on_gpu(owner) is False:
+                    return False
             return not device.kind or device.kind == "number"
         return isinstance(device, Symbol) and device.name.startswith("torch.cuda.")
-
-    def _is_tensor(self, value: Value) -> bool:
-        return any(thing.kind == "tensor" for thing in self.facts.things(value))
 
     @cached_property
     def program_uses_gpu(self) -> bool:
@@ -91,6 +88,8 @@ class Devices:
             return self._all_of(self.facts.parameters_of(event.arguments.get("parameters")))
         if event.kind in _MAKES_ON_HOST:
             return False
+        if event.kind == "convert":
+            return event.name.startswith("torch.cuda.") or self._all_of(event.inputs) is True
         return self._all_of(item for item in event.inputs if not isinstance(item, Constant | Symbol))
 
     def _all_of(self, values: Iterable[Value]) -> bool | None:

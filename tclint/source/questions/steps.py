@@ -31,7 +31,8 @@ _RANKS = frozenset({"RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"
 class Step:
     """What runs in every training step: the rounds of a loop, or a function that takes one."""
 
-    loop: Loop | None
+    loops: frozenset[Loop]
+    """The loop, each time that it is entered; empty where it is a function."""
     place: Place
     """Of its first backward pass."""
     backwards: tuple[Event, ...]
@@ -42,7 +43,7 @@ class Step:
 
     def conditions(self, event: Event) -> Path:
         """Tests that an event depends on within the step."""
-        return event.path[self.loop.depth :] if self.loop is not None else event.path
+        return event.path[next((item.loop.depth for item in event.loops if item.loop in self.loops), 0) :]
 
 
 def seen_from(place: Place, event: Event) -> Event:
@@ -66,14 +67,14 @@ class Steps:
     @cached_property
     def all(self) -> list[Step]:
         """Every training step of the program."""
-        found: dict[tuple[object, int], list[Event]] = {}
-        loops: dict[tuple[object, int], Loop | None] = {}
+        found: dict[tuple[object, int], tuple[list[Event], set[Loop]]] = {}
         for event in self.record.of(*_BACKWARDS):
             loop = self._loop_of(event)
             key = (loop.place, -1) if loop is not None else (event.places[0].function, event.run)
-            found.setdefault(key, []).append(event)
-            loops.setdefault(key, loop)
-        steps = [self._step(loops[key], tuple(backwards)) for key, backwards in found.items()]
+            backwards, loops = found.setdefault(key, ([], set()))
+            backwards.append(event)
+            loops.update([loop] if loop is not None else [])
+        steps = [self._step(loops, tuple(backwards)) for backwards, loops in found.values()]
         return [step for step in steps if self._is_repeated(step)]
 
     def _loop_of(self, backward: Event) -> Loop | None:
@@ -88,26 +89,25 @@ class Steps:
     def _optimizer_steps(self) -> list[Event]:
         return self.record.of(*_STEPS)
 
-    def _step(self, loop: Loop | None, backwards: tuple[Event, ...]) -> Step:
+    def _step(self, loops: set[Loop], backwards: tuple[Event, ...]) -> Step:
         first = backwards[0]
-        if loop is None:
-            events = tuple(event for event in self.record.events if event.run == first.run)
-        else:
-            # Outer loops run it twice; what is seen in one of its runs is all that is seen.
+        if loops:
             events = tuple(
-                event for event in self.record.events if any(loop is item.loop for item in event.loops)
+                event for event in self.record.events if any(item.loop in loops for item in event.loops)
             )
             backwards = tuple(event for event in events if event.kind in _BACKWARDS)
+        else:
+            events = tuple(event for event in self.record.events if event.run == first.run)
         steps = tuple(event for event in events if event.kind in _STEPS)
-        return Step(loop, first.place, backwards, steps, events)
+        return Step(frozenset(loops), first.place, backwards, steps, events)
 
     def _is_repeated(self, step: Step) -> bool:
         """Whether it runs for one batch after the other: not once, and not on all data in every round."""
-        if step.loop is None:
+        if not step.loops:
             # A function that takes a step whenever it is called, with what it is called with.
             entry = step.backwards[0].places[0].function
             return bool(step.steps) and bool(entry.parameters) and step.backwards[0].run > 0
-        over = step.loop.over
+        over = next(iter(step.loops)).over
         while isinstance(over, Thing) and over.kind in _WRAPS and "over" in over.fields:
             over = over.fields["over"]
         counts = (
@@ -117,15 +117,14 @@ class Steps:
 
     def _gets_data(self, step: Step, backward: Event) -> bool:
         """Whether what goes backward is computed from something that the round brings."""
-        loop = step.loop
         for made in self.facts.made_by(self.facts.loss_of(backward)):
-            if not any(item.loop is loop for item in made.loops):
+            if not any(item.loop in step.loops for item in made.loops):
                 continue
             if made.kind in _MAKES_DATA:
                 return True
             if made.kind == "call" and all(self._is_plain(value) for value in made.inputs):
                 return True
-            if any(self._is_of_round(value, loop) for value in made.inputs):
+            if any(self._is_of_round(value, step.loops) for value in made.inputs):
                 return True
         return False
 
@@ -135,14 +134,14 @@ class Steps:
             for option, _ in options_of(value)
         )
 
-    def _is_of_round(self, value: Value, loop: Loop | None, depth: int = 6) -> bool:
+    def _is_of_round(self, value: Value, loops: frozenset[Loop], depth: int = 6) -> bool:
         """Whether a value is what the round got, or a part of it: `data[index]`."""
         for thing in self.facts.held(value):
             if thing.operation is not None:
                 operator, operands = thing.operation
-                if operator == "each" and loop is not None and operands[0] is loop.over:
+                if operator == "each" and any(operands[0] is loop.over for loop in loops):
                     return True
-                if depth and any(self._is_of_round(operand, loop, depth - 1) for operand in operands):
+                if depth and any(self._is_of_round(operand, loops, depth - 1) for operand in operands):
                     return True
         return False
 

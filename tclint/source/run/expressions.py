@@ -373,6 +373,8 @@ class Expressions(Containers):
             )
         if kind == "slice":
             return self.operate("slice", tuple(self.evaluate(part) for part in parts))
+        if kind == "iterate":
+            return self.element(self.evaluate(parts[0]))
         if kind == "pair":
             pair = self.container("dict")
             self.set_item(pair, self.evaluate(parts[0]), self.evaluate(parts[1]))

@@ -25,7 +25,14 @@ _SAME_SCALE = frozenset({"op", "scale"})
 _HELD = frozenset(
     {"star", "list", "tuple", "dict", "set", "parameters", "iterator", "enumerate", "zip", "progress"}
 )
+_ABOUT = frozenset({"device", "dtype", "shape", "ndim", "layout", "is_cuda", "requires_grad"})
 _PARTS = frozenset({"module", "list", "tuple", "dict"})
+
+
+def _is_about(operation: tuple[str, tuple[Value, ...]]) -> bool:
+    """Whether an operation says what something is, not what it holds: `x.device`."""
+    operator, operands = operation
+    return operator == "." and isinstance(operands[1], Constant) and operands[1].value in _ABOUT
 
 
 class Facts:
@@ -101,7 +108,7 @@ class Facts:
             seen.add(item)
             for thing in self.held(item):
                 seen.add(thing)
-                if thing.operation is not None:
+                if thing.operation is not None and not _is_about(thing.operation):
                     pending.extend(thing.operation[1])
                 if thing.made is not None:
                     event = thing.made

@@ -16,6 +16,7 @@ _TABLES = (
     "torch.toml",
     "tensors.toml",
     "layers.toml",
+    "data.toml",
     "others.toml",
     "accelerate.toml",
     "lightning.toml",

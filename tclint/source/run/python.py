@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from tclint.source.run.conditions import truth
 from tclint.source.run.library import Spec
-from tclint.source.run.tensors import Tensors
+from tclint.source.run.loading import Loading
 from tclint.source.run.values import (
     FALSE,
     NONE,
@@ -31,7 +31,7 @@ Builtin = Callable[[list[Value], dict[str, Value], Call], Value]
 Method = Callable[[Thing, list[Value], dict[str, Value], Call], Value]
 
 
-class Python(Tensors):
+class Python(Loading):
     """What a program does with Python alone."""
 
     def builtin(self, name: str) -> Builtin | None:
@@ -563,24 +563,6 @@ class Python(Tensors):
         if value.name in (".named_parameters", ".named_buffers"):
             return self.container("tuple", [self.unknown("name"), found])
         return found
-
-    def batch(self, loader: Thing) -> Value:
-        """What a loader gives: what its collate function makes, or tensors on the CPU."""
-        collate = loader.fields.get("collate_fn")
-        event = self.happen("batch", loader.name, loader, {})
-        made: Value | None = None
-        if isinstance(collate, FunctionValue):
-            sample = self.container("list", None, Thing("", "sample", event))
-            made = self.call_value(collate, [sample], {})
-            for item in self.tensors_in(made):
-                item.fields.setdefault("@device", Constant("cpu"))
-                item.fields["@loader"] = loader
-        if made is None or made == NONE or (isinstance(made, Thing) and made.is_unknown):
-            made = Thing("tensor", "batch", event)
-            made.fields["@loader"] = loader
-            made.fields["@device"] = loader.fields.get("@device", Constant("cpu"))
-        event.result = made
-        return made
 
     # -- provided elsewhere
 

@@ -133,7 +133,7 @@ class Tensors(Expressions):
             result = Thing("tensor" if is_tensor else "", "", event)
             cells = result.fields
             for key, item in subject.fields.items():
-                if isinstance(key, str) and key.startswith("@"):
+                if isinstance(key, str) and key.startswith("@") and key != "@loader":
                     cells[key] = item
         else:
             result, cells = subject, subject.fields

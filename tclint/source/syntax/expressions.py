@@ -379,7 +379,7 @@ class ExpressionReader(Builder):
     def _yield(self, node: cst.Yield) -> Expression:
         value: Expression = Literal(None)
         if isinstance(node.value, cst.From):
-            value = self._read(node.value.item)
+            value = Other("iterate", (self._read(node.value.item),))
         elif node.value is not None:
             value = self._read(node.value)
         self.scope.events.append(Return(value, self.scope.block, self._node_id(node), is_yield=True))
