@@ -22,6 +22,7 @@ from tclint.source.names.project import Project, parsed_bytes
 from tclint.source.names.queries import bound, is_test_path, makers
 from tclint.source.names.requirements import may_run
 from tclint.source.names.resolve import Resolver
+from tclint.source.questions.attentions import Attentions
 from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.batches import Batches
 from tclint.source.questions.devices import Devices
@@ -29,6 +30,7 @@ from tclint.source.questions.flow import Flow
 from tclint.source.questions.gradients import Gradients
 from tclint.source.questions.layouts import Layouts
 from tclint.source.questions.networks import Networks
+from tclint.source.questions.projections import Projections
 from tclint.source.questions.scaled_steps import ScaledSteps
 from tclint.source.questions.steps import Steps
 from tclint.source.questions.waits import Waits
@@ -135,6 +137,16 @@ class SourceContext:
     def layouts(self) -> Layouts:
         """Which memory formats tensors and modules are converted to."""
         return Layouts(self.flow, self.autocasts)
+
+    @cached_property
+    def attentions(self) -> Attentions:
+        """Where attention is written out."""
+        return Attentions(self.flow)
+
+    @cached_property
+    def projections(self) -> Projections:
+        """Which linear layers read the same tensor."""
+        return Projections(self.flow)
 
     @cached_property
     def networks(self) -> Networks:

@@ -30,6 +30,8 @@ _ASKS = frozenset(
     | {"torch.full_like", "torch.is_tensor"}
 )
 """What reads how a tensor is made, not what is in it."""
+_LIKE = frozenset({".type_as", ".view_as", ".reshape_as", ".expand_as", ".to"})
+"""Methods that read of their arguments how these are made alone."""
 KEEPS = frozenset(
     {".squeeze", ".unsqueeze", ".view", ".reshape", ".flatten", ".contiguous", ".float", ".to", ".cuda", "[]"}
     | {".double", ".cpu", ".clone", ".type", ".view_as", ".reshape_as", ".permute", ".transpose", ".t"}
@@ -131,7 +133,8 @@ class Flow:
         for event in self.record.events:
             if event.kind == "enter" or event.name in _ASKS or event in self.followed:
                 continue
-            for item in dict.fromkeys(part for value in event.inputs for part in self.parts(value)):
+            read = event.inputs[:1] if event.name in _LIKE else event.inputs
+            for item in dict.fromkeys(part for value in read for part in self.parts(value)):
                 found.setdefault(item, []).append(event)
         return found
 
@@ -217,7 +220,7 @@ class Flow:
         read it, or run the module, or use its parameters."""
         forwards = self.forwards.get(module, ())
         readers = [self.readers(event.result) for event in forwards]
-        if not all(readers) or self._is_handed_on(module):
+        if not all(readers) or self.is_used_otherwise(module):
             return None
         found: dict[Thing, None] = {}
         for event in dict.fromkeys(event for events in readers for event in events):
@@ -226,13 +229,14 @@ class Flow:
             found.update(dict.fromkeys(self.facts.things(event.subject)))
         return list(found)
 
-    def _is_handed_on(self, module: Thing) -> bool:
-        """Whether something gets a module that may run it, or a forward reads its parameters."""
+    def is_used_otherwise(self, module: Thing) -> bool:
+        """Whether something that is not seen gets a module, and may run or change it, or a forward reads its
+        parameters."""
         used = {"make", "forward", "duplicate", "initialise", "set", "return"}
         for event in self._readers.get(module, ()):
             if event.kind not in used and event.subject is not module:
                 return True
-        if module in self._given_away:
+        if module in self._given_away or module in self._trained_by_others:
             return True
         parameters = [module.fields[key] for key in ("@weight", "@bias") if key in module.fields]
         return any(event.inside is not None for item in parameters for event in self.readers(item))
@@ -247,6 +251,18 @@ class Flow:
             for value in event.arguments.values()
             for holder in self.facts.kinds(value, "module")
             for module in modules_in(holder)
+        )
+
+    @cached_property
+    def _trained_by_others(self) -> frozenset[Thing]:
+        """Modules whose parameters go to code that is not seen: it may treat each matrix by itself."""
+        return frozenset(
+            module
+            for event in self.record.of("call", "escape")
+            for value in event.arguments.values()
+            for parameters in self.facts.kinds(value, "parameters")
+            for owner in self.facts.kinds(parameters.fields.get("over"), "module")
+            for module in modules_in(owner)
         )
 
     def symbol(self, value: Value | None) -> str:

@@ -654,7 +654,7 @@ class Calls(Modules):
         given = self.bound(spec.parameters, arguments, keywords)
         read = self._waited(spec.waits, name, receiver, given, call) if spec.waits else None
         returns = spec.returns
-        if returns == "tensor" or (returns == "op" and self._computes(receiver, given)):
+        if returns == "tensor" or (returns == "op" and self._computes(name, receiver, given)):
             made = self.tensor(spec.event or "op", name, receiver, given, call)
             for key in ("device", "dtype"):
                 if key in given:
@@ -700,7 +700,10 @@ class Calls(Modules):
                 for part in modules_in(thing) if thing.kind == "module" and key[0] == "@" else (thing,):
                     self.store.write(part.fields, key, chosen)
 
-    def _computes(self, receiver: Thing | None, given: dict[str, Value]) -> bool:
+    def _computes(self, name: str, receiver: Thing | None, given: dict[str, Value]) -> bool:
+        """Whether an operation gives a tensor: torch's functions do, methods where they get one."""
+        if receiver is None and name.startswith("torch."):
+            return not name.startswith("torch.nn.utils.")
         if receiver is not None and receiver.kind == "tensor":
             return True
         return any(True for item in given.values() for _ in self.tensors_in(item))
@@ -710,7 +713,7 @@ class Calls(Modules):
     ) -> Value:
         returns = spec.returns
         if not returns or returns == "op":
-            is_tensor = returns == "op" and self._computes(receiver, given)
+            is_tensor = returns == "op" and self._computes(name, receiver, given)
             return Thing("tensor" if is_tensor else "", name, event)
         if returns in ("none", "never"):
             return NONE if returns == "none" else NEVER

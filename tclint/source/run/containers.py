@@ -403,6 +403,8 @@ class Containers(Core):
             if isinstance(option, Thing):
                 if option.kind == "tensor" or (option.kind == "module" and option.cls is None):
                     self.happen("set", f".{name}", option, {"value": item})
+                elif self.is_tensor(item):
+                    self.happen("keep", f".{name}", option, {"value": item})
                 if option.kind == "tensor" and name == "grad":
                     # It is read anew each time: whatever it is set to is the gradient.
                     continue

@@ -215,7 +215,7 @@ class Expressions(Containers):
             same = self._same(left, right)
             if same is not None:
                 return TRUE if same is (symbol in ("is", "==")) else FALSE
-        if self.is_tensor(left) or self.is_tensor(right):
+        if symbol == "@" or self.is_tensor(left) or self.is_tensor(right):
             if symbol == "%" and isinstance(left, Constant) and isinstance(left.value, str):
                 self.wait("format", right)
                 return self.unknown("text")
