@@ -25,6 +25,7 @@ from tclint.source.names.resolve import Resolver
 from tclint.source.questions.attentions import Attentions
 from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.batches import Batches
+from tclint.source.questions.cells import Cells
 from tclint.source.questions.devices import Devices
 from tclint.source.questions.flow import Flow
 from tclint.source.questions.gradients import Gradients
@@ -142,6 +143,11 @@ class SourceContext:
     def attentions(self) -> Attentions:
         """Where attention is written out."""
         return Attentions(self.flow)
+
+    @cached_property
+    def cells(self) -> Cells:
+        """Which recurrent cells run in loops over time."""
+        return Cells(self.flow)
 
     @cached_property
     def projections(self) -> Projections:

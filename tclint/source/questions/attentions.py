@@ -74,7 +74,7 @@ class Attentions:
     # -- products
 
     def _makes_scores(self, product: Event) -> bool:
-        """Whether a product is one of queries and keys: no weights are an operand, and one index is summed."""
+        """Whether a product may be one of queries and keys: it sums over one index of both."""
         if product.name == _EINSUM:
             axes = self._axes(product)
             if axes is None:
@@ -84,7 +84,20 @@ class Attentions:
             return (
                 len(summed) == 1 and len(output) > 1 and output[-2] not in second and output[-1] not in first
             )
-        return self._rank(product.inputs[0]) in (None, 4) and self._rank(product.inputs[-1]) in (None, 4)
+        ranks = {self._rank(operand) for operand in product.inputs[:2]} - {None}
+        if product.name.endswith("bmm"):
+            return not ranks or any(self._is_folded(operand) for operand in product.inputs[:2])
+        return ranks <= {4}
+
+    def _is_folded(self, operand: Value) -> bool:
+        """Whether heads are folded into the batch: `view(batch * heads, ...)`, `flatten(0, 1)`."""
+        for event in self.flow.computed_with(operand):
+            if event.name == ".flatten":
+                return True
+            first = event.first if event.name in _VIEWS else None
+            if isinstance(first, Thing) and first.operation is not None and first.operation[0] == "*":
+                return True
+        return False
 
     def _axes(self, product: Event) -> tuple[str, str, str] | None:
         """The axes of both operands and of the result of an einsum of two."""
@@ -175,8 +188,10 @@ class Attentions:
         """Whether a value may be a parameter, or be computed by layers; what a module has from elsewhere may
         be one where it is added."""
         for thing in self.flow.parts(value):
-            if "@parameter of" in thing.fields or any(
-                event.kind in _LEARNED for event in self.facts.made_by(thing)
+            if "@parameter of" in thing.fields:
+                return True
+            if thing.kind == "tensor" and any(
+                event.kind in _LEARNED for event in self.flow.computed_with(thing)
             ):
                 return True
             operator, operands = thing.operation or ("", ())

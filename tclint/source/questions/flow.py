@@ -207,6 +207,21 @@ class Flow:
             found = forward
         return found
 
+    def computed_with(self, value: Value | None) -> Iterator[Event]:
+        """The events whose results are in what a value holds: what only asks for a shape is left out."""
+        seen: set[Value] = set()
+        pending: list[Value] = [value] if value is not None else []
+        while pending:
+            for part in self.parts(pending.pop()):
+                if part not in seen and part.made is not None and part.made.name not in _ASKS:
+                    yield part.made
+                    pending.extend(part.made.inputs[:1] if part.made.name in _LIKE else part.made.inputs)
+                seen.add(part)
+
+    def readers_of_parts(self, value: Value | None) -> list[Event]:
+        """The events that read a value or something that it holds."""
+        return [event for part in self.parts(value) for event in self.readers(part)]
+
     def together(self, *events: Event) -> bool:
         """Whether one run can do all of some events."""
         return not any(

@@ -506,6 +506,7 @@ class Calls(Modules):
         if call is not None and outer is not None:
             self.stack = (*before, Place(outer.file, outer.function, call.node_id))
         self.frame = frame
+        frame.depth = len(loops)
         for context in value.regions:
             self.node_id = value.function.node_id
             self.enter_region(context)

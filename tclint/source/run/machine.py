@@ -146,12 +146,19 @@ class Machine(Calls):
         elif kind is Definition:
             self._define(self.frame.file.tables.functions[event.function])
         elif kind is Return:
+            self._stop_round(event.is_yield)
             return self._return(event)
         elif kind is Jump:
+            self._stop_round(False)
             return _RAISES if event.kind == "raise" else _LEAVES_ROUND
         elif kind is Discard:
             pass
         return _FALLS
+
+    def _stop_round(self, is_yield: bool) -> None:
+        """A round of the innermost loop of the function that runs may end here."""
+        if not is_yield and len(self.loops) > self.frame.depth:
+            self.loops[-1].loop.stops = True
 
     def _return(self, event: Return) -> int:
         self.node_id = event.node_id
@@ -615,8 +622,15 @@ class Machine(Calls):
             if all(len(bound) == 1 for bound in bounds) and bounds[2][0]:
                 start, stop, step = (bound[0] for bound in bounds)
                 return [Constant(number) for number in range(start, stop, step)[: _MOST_ITEMS + 1]]
-            return None
+            items = self.ordered(counted) if (counted := self._counted(over)) is not None else None
+            return [Constant(number) for number in range(len(items))] if items else None
         return self.ordered(over)
+
+    def _counted(self, over: Thing) -> Value | None:
+        """The container of which `range(len(...))` goes through the positions."""
+        stop = over.fields["stop"]
+        operator, operands = (stop.operation if isinstance(stop, Thing) else None) or ("", ())
+        return operands[0] if operator == "len" and over.fields["start"] == Constant(0) else None
 
     def _is_exact(self, over: Value | None) -> bool:
         """Whether a loop over something has just the rounds that are known."""
@@ -627,7 +641,9 @@ class Machine(Calls):
             return self._is_exact(inner)
         if over.kind == "zip":
             return all(self._is_exact(item) for item in self.exact_items(inner or NONE) or ())
-        return over.kind == "range" or self.exact_items(over) is not None
+        if over.kind == "range":
+            return self._counted(over) is None
+        return self.exact_items(over) is not None
 
     def _room(self) -> int:
         """How many rounds of a loop may be run one by one within the loops around it."""
@@ -639,7 +655,7 @@ class Machine(Calls):
     def _rounds_of(self, over: Value | None) -> tuple[int, Iterator[Value | None]]:
         """How many rounds there are if all are known, else 0, and what they get: each known item, or what
         any round gets, twice."""
-        is_range = isinstance(over, Thing) and over.kind == "range"
+        is_range = isinstance(over, Thing) and over.kind == "range" and self._is_exact(over)
         known = self._known_rounds(over) if over is not None else None
         if known and len(known) <= (1 if is_range else self._room()):
             return len(known) if self._is_exact(over) else 0, iter(known)

@@ -241,7 +241,9 @@ class Thing(Value):
 class Frame:
     """The variables of a running function, of a module or of a class body."""
 
-    __slots__ = ("cls", "file", "function", "names", "outer", "receiver", "results", "returns", "yields")
+    __slots__ = (
+        *("cls", "depth", "file", "function", "names", "outer", "receiver", "results", "returns", "yields"),
+    )
 
     def __init__(self, file: File, function: Function, outer: Frame | None) -> None:
         self.file = file
@@ -254,6 +256,8 @@ class Frame:
         self.yields: list[Value] = []
         self.receiver: Value | None = None
         self.cls: ClassValue | None = None
+        self.depth = 0
+        """How many loops there are around the call."""
 
 
 class Place(NamedTuple):
@@ -267,12 +271,14 @@ class Place(NamedTuple):
 class Loop:
     """A loop that runs."""
 
-    __slots__ = ("depth", "over", "place", "rounds")
+    __slots__ = ("depth", "over", "place", "rounds", "stops")
 
     def __init__(self, place: Place, over: Value | None, depth: int, rounds: int = 0) -> None:
         self.place = place
         self.rounds = rounds
         """How many rounds there are, where all of them are run one by one; 0: not known."""
+        self.stops = False
+        """Whether a round may be left early."""
         self.over = over
         """What it iterates over; None of a `while` loop."""
         self.depth = depth
