@@ -101,6 +101,17 @@ class Networks:
             False,
         )
 
+    def norm_of(self, module: Thing) -> str:
+        """The batch norm that a layer is, or the name of a library's model that holds some; '' for none."""
+        kind = self.flow.kind(module)
+        if "BatchNorm" in kind:
+            return kind
+        name, is_sure = self.library_name(module)
+        last = name.rpartition(" ")[2].rpartition(".")[2]
+        made = module.made.arguments if module.made is not None else {}
+        fits = is_sure and "norm_layer" not in made and self.names["batch_norms"].match(last)
+        return last if fits else ""
+
     def is_trained(self, module: Thing, forward: Event) -> bool:
         """Whether an optimizer may train a module that a forward runs."""
         if Constant(False) in (forward.changed.get("@training"), forward.changed.get("@requires_grad")):
