@@ -8,7 +8,7 @@ from tclint.core.units import plural
 from tclint.source.context import SourceContext
 from tclint.source.questions.gradients import Backward
 from tclint.source.run.values import Constant, Event, Symbol, Thing, Union, Value, constant_of
-from tclint.source.syntax.tables import method_of, render
+from tclint.source.syntax.tables import Call, method_of, parts_within, render
 
 
 def receiver_of(event: Event) -> str:
@@ -21,6 +21,15 @@ def argument_of(event: Event) -> str:
     """How an event's call names its first argument."""
     arguments = event.call.arguments if event.call is not None else ()
     return render(arguments[0].value) if arguments else ""
+
+
+def assigned_name(event: Event) -> str:
+    """The name that the statement of a call gives its value to; '' for none."""
+    for item in event.place.function.assignments:
+        calls = (part for part in parts_within(item.value) if isinstance(part, Call))
+        if any(call.node_id == event.place.node_id for call in calls) and len(item.targets) == 1:
+            return item.targets[0]
+    return ""
 
 
 def names_of(event: Event) -> tuple[str, str]:

@@ -153,7 +153,12 @@ class Python(Loading):
         return self._reads("float", arguments, call)
 
     def _builtin_int(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
-        return self._reads("int", arguments, call)
+        result = self._reads("int", arguments, call)
+        given = arguments[0] if arguments else NONE
+        operator = given.operation[0] if isinstance(given, Thing) and given.operation is not None else ""
+        if operator in ("*", "/") or (isinstance(given, Constant) and isinstance(given.value, float)):
+            self.happen("truncate", "int", None, {"0": given}, call).result = result
+        return result
 
     def _builtin_bool(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         if arguments:
