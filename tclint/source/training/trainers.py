@@ -8,10 +8,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from tclint.source.context import SourceContext
-from tclint.source.facts.autocasts import Autocast, Region
 from tclint.source.facts.program import Training
-from tclint.source.layers.convolutional import Models
-from tclint.source.layers.library_models import Built
 from tclint.source.names.frameworks import names
 from tclint.source.names.queries import Called, has_star, inner_model, keyword, words
 from tclint.source.names.readers import NOTHING
@@ -19,7 +16,6 @@ from tclint.source.names.requirements import may_run
 from tclint.source.names.resolve import Possible
 from tclint.source.syntax.tables import Call, Expression, Function, Name, dotted, method_of, render
 from tclint.source.training.loaders import targets_of
-from tclint.source.training.models_under_autocast import NOT_TRAINED
 from tclint.source.training.trained_layers import Parts, parts_of_model, trained_parts
 
 _TRAINERS = ("transformers.Trainer", "transformers.Seq2SeqTrainer", "trl.SFTTrainer")
@@ -40,8 +36,6 @@ _NO_FUSED = ("gradient_clip", "clip_gradients", "deepspeed", "fsdp", "FSDP", "De
 """What clips gradients, or shards the optimizer."""
 _FROM_OUTSIDE = ("LightningCLI(", "hydra", "from_argparse_args")
 """What lets a command line or a configuration do so."""
-_MIXED = {"16": "float16", "16-mixed": "float16", "bf16": "bfloat16", "bf16-mixed": "bfloat16"}
-"""Values of `precision` (lightning/fabric/connector.py) -> the dtype under autocast."""
 
 _LAUNCHED = re.compile(
     rb"accelerate(\.commands\.|\s+)launch|mixed_precision|deepspeed|(fabric|lightning) run"
@@ -269,34 +263,6 @@ def optimizer_of_lightning(context: SourceContext, called: Called) -> bool:
     if not no_scaler and context.program.speaks_of("gradient_clip", "clip_gradients"):
         return False
     return context.neighbours.mention((*_NO_FUSED, *_FROM_OUTSIDE)) is None
-
-
-def convolutional_in_16_bits(context: SourceContext) -> Iterator[tuple[Region, Built]]:
-    """Networks of 2-D convolutions that Lightning modules train in mixed precision, which a Trainer of the
-    file chooses, with the region that stands for it."""
-    made = [call for call in context.program.calls(*LIGHTNING) if keyword(call.call, "precision") is not None]
-    for trainer, starts in _started(context, made, "fit"):
-        precision = context.resolver.evaluate(trainer.function, keyword(trainer.call, "precision") or NOTHING)
-        dtype = _MIXED.get(str(precision.only))
-        if dtype is None or not _on_gpu(context, trainer):
-            continue
-        at = trainer.call.node_id
-        autocast = Autocast(trainer.qualified, ("cuda",), dtype, True, True, (), at)
-        region = Region(trainer.function.index, trainer.block, autocast, at)
-        for scope, call in _fitted(context, starts):
-            for where, owner in context.definitions_of(scope, call.function):
-                for member in where.values.members(owner):
-                    if member.name in ("forward", "training_step"):
-                        yield from ((region, built) for built in _called_by(where, member))
-
-
-def _called_by(context: SourceContext, function: Function) -> Iterator[Built]:
-    for event in function.calls:
-        name = dotted(event.call.function)
-        if name.startswith("self.") and not NOT_TRAINED.search(name.lower()):
-            made = list(Models(context).made(function, name))
-            if made and all(isinstance(item, Built) for item in made):
-                yield from (item for item in made if isinstance(item, Built))
 
 
 def loader_of_lightning(context: SourceContext, loader: Called) -> str:
