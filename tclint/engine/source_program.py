@@ -67,10 +67,10 @@ class SourceProgram:
         parse_text: Callable[[str], Parsed],
         contents: Mapping[str, bytes],
     ) -> SourceProgram:
-        """Run the program that starts in `root`, and what of some files of it that does not reach.
+        """Run the program that starts in `root`, and all of some files that it reads.
 
         Args:
-            paths: the files that are linted.
+            paths: the files that are linted; those that the program does not read are no part of it.
             contents: by path, bytes that stand for what is on the disk.
         """
         unreadable: dict[str, Outcome] = {}
@@ -98,6 +98,7 @@ class SourceProgram:
             program = Program.of(start, files, linted.values())
         except Exception as error:
             return cls(None, {}, {path: _failed(path, error) for path in linted} | unreadable)
+        linted = {path: file for path, file in linted.items() if path in program.within}
         return cls(SourceContext.of_program(program, start, settings), linted, unreadable)
 
     def findings(self, texts: Mapping[str, SourceText]) -> Iterator[Finding]:
@@ -127,7 +128,9 @@ def lint_programs(
     for path, text in texts.items():
         programs.setdefault(root_of(path, text.notebook), []).append(path)
     parse_text = lru_cache(_KEPT_FILES)(cache.parse if cache is not None else parse)
-    for root, paths in programs.items():
+    waiting = list(programs.items())
+    while waiting:
+        root, paths = waiting.pop()
         given = {**contents, **{path: texts[path].data for path in paths}}
         with for_deep_code():
             program = SourceProgram.of(root, paths, settings, parse_text, given)
@@ -137,6 +140,8 @@ def lint_programs(
                     found[finding.location.path].append(finding)
         for path, findings in found.items():
             outcomes[path] = shown(findings, path)
+        # What the program does not read is looked at alone.
+        waiting += [(path, [path]) for path in paths if path not in found and path not in program.unreadable]
         outcomes.update({path: program.unreadable[path] for path in paths if path in program.unreadable})
     return outcomes
 

@@ -94,22 +94,24 @@ class Neighbours:
                 yield path
 
     def root(self) -> str:
-        """The file that starts the program which this one belongs to: one that leads to it, and that no file
-        but tests imports; the file itself where there is none such."""
+        """The script that starts the program which this file belongs to: one that leads to it, and that no
+        file but tests imports; the file itself where there is none such."""
         project = self._project
         if project is None:
             return self.path
         reached = {
             path for path in project.importers(self.path) if path == self.path or not is_test_path(path)
         }
-        roots = [path for path in reached if not (project.imported_by.get(path, set()) & reached) - {path}]
-        if self.path in roots or not roots or _starts(self.path):
+        scripts = [
+            path
+            for path in reached
+            if _starts(path) and not (project.imported_by.get(path, set()) & reached) - {path}
+        ]
+        if not scripts or _starts(self.path):
             return self.path
         folder = os.path.dirname(self.path)
-        # The nearest script that starts something goes first.
-        return min(
-            roots, key=lambda path: (not _starts(path), os.path.dirname(path) != folder, len(path), path)
-        )
+        # The nearest one goes first.
+        return min(scripts, key=lambda path: (os.path.dirname(path) != folder, len(path), path))
 
     def count(self, words: Iterable[str], *, around: bool = False) -> int:
         """How often the words occur in the files that this one imports, or that can run with it."""
@@ -154,7 +156,9 @@ class _Project:
 
 
 def _starts(path: str) -> bool:
-    return b"__main__" in _read(path)
+    """Whether a file is run: it says what happens then, or stands in a folder that is no package."""
+    beside = os.path.join(os.path.dirname(path), "__init__.py")
+    return b"__main__" in _read(path) or not os.path.exists(beside)
 
 
 def _root_of(path: str) -> str:

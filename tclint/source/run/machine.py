@@ -18,6 +18,7 @@ from tclint.source.run.values import (
     Atom,
     ClassValue,
     Constant,
+    Event,
     Frame,
     FunctionValue,
     Loop,
@@ -69,6 +70,13 @@ class Machine(Calls):
         self._once = 0
         """Greater than 0 in the second round of a loop, where inner loops run one round."""
         self._summaries: dict[str, File] = {}
+        self.looked_at = 0
+        """Events among which modules that nobody calls have been looked for."""
+        self.modules: list[tuple[Event, Thing]] = []
+        """Those that were made, and are not known to be called."""
+        self.called: set[Thing] = set()
+        self.run_alone_of: dict[object, int] = {}
+        """Class -> modules of it that have been called because nobody does."""
         self._leaving: list[list[Changes]] = []
         """What was changed on ways that left the round of a loop, or the function, early."""
         self._on_yield: list[Callable[[Value], int] | None] = []

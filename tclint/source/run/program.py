@@ -23,17 +23,17 @@ class Program:
     facts: Facts
     files: list[File]
     within: frozenset[str]
-    """Paths of the files that are linted; findings are about these."""
+    """Paths of the files that are linted and belong to it; findings are about these."""
     ran: frozenset[tuple[str, str]] = frozenset()
     """Functions that were run: (path, name)."""
 
     @classmethod
     def of(cls, file: File, project: ProjectFiles, others: Iterable[File] = ()) -> Program:
-        """Run a file, and what of other files of its program it does not reach."""
-        linted = tuple(others)
+        """Run a file, and all of those other files that it reads."""
+        linted = tuple(others) or (file,)
         machine = run(file, project, linted)
         record = machine.record
-        within = frozenset(item.path for item in linted) or frozenset({file.path})
+        within = frozenset(item.path for item in linted if item in machine.frames)
         facts = Facts(record, library())
         return cls(file, record, facts, project.read, within, functions_of(machine, project))
 

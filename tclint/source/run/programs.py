@@ -22,21 +22,23 @@ from tclint.source.syntax.tables import (
 )
 
 
+_MOST_ALIKE = 3
+"""Modules of one class that nothing calls, and that are called to see what they do."""
+
+
 def run(
     file: File, project: ProjectFiles, others: Iterable[File] = (), tables: Library | None = None
 ) -> Machine:
     """Run a file as a program, then all of it that the program does not reach.
 
     Args:
-        others: files of the same program of which everything is run as well.
+        others: files of which everything is run as well, if the program reads them.
     """
     machine = Machine(project, tables or library())
     machine.run_file(file)
     _run_rest(machine, file)
     for other in others:
-        if other is not file:
-            machine.begin()
-            machine.run_module(other)
+        if other is not file and other in machine.frames:
             _run_rest(machine, other)
     return machine
 
@@ -100,16 +102,23 @@ def _run_once(machine: Machine, value: FunctionValue) -> None:
 
 def _run_modules(machine: Machine, file: File) -> None:
     """Call modules that a file makes and nothing calls, those that are part of another one left out."""
-    made = [
-        (event, thing)
-        for event in machine.record.of("make")
-        for thing in [event.result]
-        if isinstance(thing, Thing) and thing.kind == "module" and machine.runs_parts(thing)
-    ]
-    called = {event.subject for event in machine.record.of("forward")}
-    held = {part for _, thing in made for part in modules_in(thing) if part is not thing}
-    for event, thing in made:
-        if thing not in called and thing not in held and event.place.file is file:
+    for event in machine.record.events[machine.looked_at :]:
+        thing = event.result
+        if event.kind == "forward" and isinstance(event.subject, Thing):
+            machine.called.add(event.subject)
+        elif event.kind == "make" and isinstance(thing, Thing) and thing.kind == "module":
+            machine.modules.append((event, thing))
+            machine.called.update(part for part in modules_in(thing) if part is not thing)
+    machine.looked_at = len(machine.record.events)
+    waiting, machine.modules = machine.modules, []
+    for event, thing in waiting:
+        if thing in machine.called:
+            continue
+        kind = thing.cls or thing.name
+        if event.place.file is not file:
+            machine.modules.append((event, thing))
+        elif machine.runs_parts(thing) and machine.run_alone_of.get(kind, 0) < _MOST_ALIKE:
+            machine.run_alone_of[kind] = machine.run_alone_of.get(kind, 0) + 1
             machine.run_alone(thing, machine.frames[file])
 
 
