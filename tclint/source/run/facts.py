@@ -178,7 +178,8 @@ class Facts:
         """The modules that a value was computed with."""
         return frozenset(
             thing
-            for event in self.made_by(value)
+            for made in self.made_by(value)
+            for event in (made, *made.around)
             if event.kind in ("forward", "call") and event.subject is not None and event.name[:1] != "."
             for thing in self.things(event.subject)
         )
