@@ -41,8 +41,8 @@ class LmHeadNoPaddingTie(SourceRule):
         self.lm_head.weight = self.wte.weight
 
     When it does not apply
-    Sizes that are known only at run time; programs that load published checkpoints, which fix the
-    vocabulary (resize the embedding after loading). For a traced model, DIM003 (vocab-misaligned)
+    Sizes that are known only at run time; a vocabulary that is padded elsewhere; pretrained checkpoints,
+    which fix it (resize the embedding after loading). For a traced model, DIM003 (vocab-misaligned)
     prices it.
     """
 

@@ -36,9 +36,9 @@ class ConvBiasBeforeBnInSource(SourceRule):
 
     When it does not apply
     Other norms (layer norm, group norm) cancel it only partly or not at all; an activation in between
-    makes the bias meaningful; norms chosen at run time are unknown, and norms in evaluation mode subtract
-    a constant; in inference the norm is folded into the convolution, bias included. `bias=True` written in
-    the call is a choice. The running means of checkpoints with the biases include them, so the biases have to
+    makes the bias meaningful; norms chosen at run time are unknown, and files that freeze norms are left
+    alone; in inference the norm is folded into the convolution, bias included. `bias=True` written in the
+    call is a choice. The running means of checkpoints with the biases include them, so the biases have to
     be subtracted there when they are dropped; where a file loads published weights, or reads biases that
     may be these, `--fix` changes nothing.
     """

@@ -43,8 +43,8 @@ class SequencePad(SourceRule):
         collator = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8)
 
     When it does not apply
-    Sequences of one length (padding="max_length", packing); variable-length attention kernels; float32
-    training.
+    Sequences of one length (padding="max_length", packing, grouped texts); variable-length attention
+    kernels; float32 training.
     """
 
     code = "DIM008"

@@ -19,7 +19,8 @@ class ChannelsLastMissingInSource(SourceRule):
     What it does
     Finds scripts that train under autocast (mixed precision of Accelerate and of Lightning's Trainer
     included) in float16 or bfloat16 on a GPU, whose model is a network of 2-D convolutions as far as the
-    script or the project's own modules show, and where nothing in the program converts to channels_last.
+    script or the project's own modules show, and where neither the script nor a project file that runs
+    with it mentions channels_last.
 
     Why it costs
     cuDNN's Tensor Core kernels read channels innermost. In NCHW each convolution either runs a slower

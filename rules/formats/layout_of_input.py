@@ -32,8 +32,8 @@ class ModelChannelsLastInputNot(SourceRule):
             images = images.to("cuda", non_blocking=True, memory_format=torch.channels_last)
 
     When it does not apply
-    Batches that come through something that is not seen, or from a loader of a library that is not known:
-    they may be in channels last already, as FFCV's and DALI's may. Conversions under a flag.
+    Batches converted in a collate function, a prefetcher or another file; loaders of FFCV and DALI, which
+    may write channels last; conversions under a flag.
     """
 
     code = "FMT003"

@@ -30,7 +30,7 @@ class InputChannelsLastModelNot(SourceRule):
         model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
 
     When it does not apply
-    Models that are known only at run time.
+    Models that are known only at run time, and projects that mention channels_last in another file.
     """
 
     code = "FMT004"

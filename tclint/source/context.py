@@ -35,6 +35,7 @@ from tclint.source.questions.projections import Projections
 from tclint.source.questions.scaled_steps import ScaledSteps
 from tclint.source.questions.steps import Steps
 from tclint.source.questions.waits import Waits
+from tclint.source.questions.weights import Weights
 from tclint.source.run.facts import Facts
 from tclint.source.run.files import File
 from tclint.source.run.program import Program as Program_
@@ -123,6 +124,11 @@ class SourceContext:
     def autocasts(self) -> Autocasts:
         """Under which autocast contexts things are computed."""
         return Autocasts(self.run.facts)
+
+    @cached_property
+    def weights(self) -> Weights:
+        """Which dtype the weights of trained models have."""
+        return Weights(self.gradients, self.autocasts)
 
     @cached_property
     def scaled_steps(self) -> ScaledSteps:

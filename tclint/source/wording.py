@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from tclint.core.units import plural
 from tclint.source.context import SourceContext
 from tclint.source.questions.gradients import Backward
+from tclint.source.questions.weights import Cast
 from tclint.source.run.values import Constant, Event, Symbol, Thing, Union, Value, constant_of
 from tclint.source.syntax.tables import Call, method_of, parts_within, render
 
@@ -95,6 +96,26 @@ def places_of(context: SourceContext, events: Iterable[Event], besides: Event) -
     elsewhere = [where for where in named if where.removeprefix("line ") not in here]
     lines = [f"{'lines' if len(here) > 1 else 'line'} {', '.join(here)}"] if here else []
     return ", ".join((*lines, *elsewhere))
+
+
+def called_of(event: Event) -> str:
+    """How an event's call names what is called: `model` of `model(x)`."""
+    return render(event.call.function) if event.call is not None else ""
+
+
+def model_name(context: SourceContext, cast: Cast) -> str:
+    """How the program names a model whose parameters go to an optimizer: as it asks for these or casts it."""
+    for event in context.record.before(cast.optimizer, "call"):
+        asks = event.name.endswith("parameters") and receiver_of(event) != "self"
+        owners = context.facts.things(event.subject) if asks else ()
+        known = any(context.facts.contains(thing, cast.module) for thing in owners)
+        if known and not event.place.file.is_library:
+            return receiver_of(event)
+    place = cast.event.place
+    for assignment in place.function.assignments:
+        if isinstance(assignment.value, Call) and assignment.value.node_id == place.node_id:
+            return assignment.targets[0]
+    return receiver_of(cast.event) or "model"
 
 
 def scaler_evidence(context: SourceContext, **events: Event | None) -> dict[str, object]:

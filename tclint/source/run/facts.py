@@ -17,6 +17,7 @@ from tclint.source.run.values import (
     Path,
     Thing,
     Value,
+    modules_in,
     options_of,
 )
 
@@ -26,7 +27,6 @@ _HELD = frozenset(
     {"star", "list", "tuple", "dict", "set", "parameters", "iterator", "enumerate", "zip", "progress"}
 )
 _ABOUT = frozenset({"device", "dtype", "shape", "ndim", "layout", "is_cuda", "requires_grad"})
-_PARTS = frozenset({"module", "list", "tuple", "dict"})
 
 
 def _is_about(operation: tuple[str, tuple[Value, ...]]) -> bool:
@@ -172,14 +172,17 @@ class Facts:
                 found.update(self.things(over))
             elif thing.kind == "optimizer":
                 found.update(self.parameters_of(thing.fields.get("params")))
+            elif thing.is_unknown and thing.made is not None and thing.made.kind == "call":
+                # `trainable_parameters(model)` of code that is not seen.
+                given = (item for value in thing.made.arguments.values() for item in self.things(value))
+                found.update(item for item in given if item.kind == "module")
         return frozenset(found)
 
     def modules_of(self, value: Value | None) -> frozenset[Thing]:
         """The modules that a value was computed with."""
         return frozenset(
             thing
-            for made in self.made_by(value)
-            for event in (made, *made.around)
+            for event in self.made_by(value)
             if event.kind in ("forward", "call") and event.subject is not None and event.name[:1] != "."
             for thing in self.things(event.subject)
         )
@@ -193,16 +196,9 @@ class Facts:
             thing = owner
         return thing
 
-    def contains(self, module: Thing, part: Thing, depth: int = 6) -> bool:
+    def contains(self, module: Thing, part: Thing) -> bool:
         """Whether a module has another one among its parts."""
-        if module is part:
-            return True
-        return depth > 0 and any(
-            self.contains(item, part, depth - 1)
-            for value in module.fields.values()
-            for item in self.things(value)
-            if item.kind in _PARTS
-        )
+        return module is part or any(item is part for item in modules_in(module))
 
     # -- settings
 

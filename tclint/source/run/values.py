@@ -436,7 +436,9 @@ def modules_in(module: Thing, *, only_sure: bool = False) -> Iterator[Thing]:
         for item, _ in () if only_sure and isinstance(value, Union) else options_of(value):
             if isinstance(item, Thing) and item.kind in _HOLDERS and item not in seen:
                 seen.add(item)
-                pending.extend(item.fields.values())
+                pending.extend(
+                    held for key, held in item.fields.items() if str(key)[:1] != "@" or key == "@part"
+                )
                 if item.kind == "module":
                     yield item
 
