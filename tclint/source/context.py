@@ -34,6 +34,7 @@ from tclint.source.questions.networks import Networks
 from tclint.source.questions.projections import Projections
 from tclint.source.questions.scaled_steps import ScaledSteps
 from tclint.source.questions.steps import Steps
+from tclint.source.questions.switches import Switches
 from tclint.source.questions.waits import Waits
 from tclint.source.questions.weights import Weights
 from tclint.source.run.facts import Facts
@@ -170,8 +171,10 @@ class SourceContext:
         return event.place.file.path in self.run.within
 
     def concerns(self, event: Event) -> bool:
-        """Whether an event stands in a file that is linted, which is no test."""
-        return self.lints(event) and not is_test_path(event.place.file.path)
+        """Whether a linted file, which is no test, says what an event does: itself, or by what it makes a
+        framework do."""
+        is_said = self.lints(event) or event.place.file.is_library
+        return is_said and not is_test_path(self._place(event).file.path)
 
     @cached_property
     def devices(self) -> Devices:
@@ -182,6 +185,11 @@ class SourceContext:
     def steps(self) -> Steps:
         """What runs in every training step."""
         return Steps(self.run.facts)
+
+    @cached_property
+    def switches(self) -> Switches:
+        """Which run-time settings of torch the program changes."""
+        return Switches(self.run.facts)
 
     @cached_property
     def batches(self) -> Batches:
