@@ -21,7 +21,6 @@ from tclint.source.syntax.tables import (
     parts_of,
 )
 
-
 _MOST_ALIKE = 3
 """Modules of one class that nothing calls, and that are called to see what they do."""
 
