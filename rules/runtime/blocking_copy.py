@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path
-from tclint.source.run.values import TRUE
+from tclint.source.run.values import TRUE, Place
 
 
 class BlockingCopy(SourceRule):
@@ -44,7 +44,7 @@ class BlockingCopy(SourceRule):
         "PyTorch Performance Tuning Guide, Enable asynchronous data loading and augmentation: pinned "
         "memory for asynchronous copies",
     )
-    triggers = ("pin_memory",)
+    triggers = ("pin_memory", ".cuda(", ".to(")
     asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
@@ -61,10 +61,14 @@ class BlockingCopy(SourceRule):
                     fix=Fix("Pass non_blocking=True to the copy."),
                     identity=f"{copy.place.function.qualified_name}:{shown}",
                 )
+        seen: set[Place] = set()
         for loader in batches.trained_on:
             copies = [copy for copy in batches.copies_of(loader) if batches.is_blocking(copy)]
             if not copies or loader.fields.get("pin_memory") != TRUE or loader.made is None:
                 continue
+            if copies[0].place in seen:
+                continue
+            seen.add(copies[0].place)
             yield self.finding(
                 context.at(copies[0]),
                 f"`{context.shown(copies[0])}` waits for the copy, although the loader on "

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.queries import is_test_path
+from tclint.source.run.values import Event, Thing
 from tclint.source.wording import THE_SAME
 
 
@@ -50,33 +51,35 @@ class PinMemoryMissing(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         batches = context.batches
-        found = [
-            (made, copies[0])
-            for loader in batches.trained_on
-            for made, copies in [(loader.made, batches.copies_of(loader))]
-            if made is not None and copies and batches.is_missing(loader, "pin_memory")
-            if not batches.is_on_gpu(loader) and context.concerns(made)
-        ]
+        found = [pair for loader in batches.trained_on for pair in self._unpinned(context, loader)]
         if not found or is_test_path(context.path):
             return
-        made, copy = found[0]
-        by = (
-            "the framework"
-            if copy.place.file.is_library
-            else f"`{context.code(copy)}` on {context.where(copy, made)}"
-        )
+        made, copy, by_framework = found[0]
+        others = found[1:] + [
+            pair for loader in batches.evaluated_on() for pair in self._unpinned(context, loader)
+        ]
+        by = f"`{context.code(copy)}` on {context.where(copy, made)}"
         yield self.finding(
             context.at(made),
-            f"This DataLoader has no pin_memory: {by} copies its batches through a staging buffer.",
+            f"This DataLoader has no pin_memory: {'the framework' if by_framework else by} "
+            "copies its batches through a staging buffer.",
             related=(
                 context.also(copy, "its batches are copied to the GPU here"),
-                *(context.also(other, THE_SAME) for other, _ in found[1:]),
+                *(context.also(other, THE_SAME) for other, _, _ in others),
             ),
             evidence={
                 "pin_memory": False,
                 "function": made.place.function.qualified_name,
-                "loaders": len(found),
+                "loaders": 1 + len(others),
             },
             fix=Fix("Pass pin_memory=True, and non_blocking=True to the copies."),
             identity=f"{made.place.function.qualified_name}:pin_memory",
         )
+
+    def _unpinned(self, context: SourceContext, loader: Thing) -> Iterator[tuple[Event, Event, bool]]:
+        """What makes the loader, the first copy of its batches, and whether a framework copies them."""
+        batches = context.batches
+        copies = batches.copies_of(loader) if batches.is_missing(loader, "pin_memory") else []
+        made = loader.made
+        if made is not None and copies and context.concerns(made) and not batches.is_on_gpu(loader):
+            yield made, copies[0], "@device" in loader.fields

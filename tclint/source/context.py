@@ -31,6 +31,7 @@ from tclint.source.questions.flow import Flow
 from tclint.source.questions.gradients import Gradients
 from tclint.source.questions.layouts import Layouts
 from tclint.source.questions.networks import Networks
+from tclint.source.questions.optimizers import Optimizers
 from tclint.source.questions.projections import Projections
 from tclint.source.questions.scaled_steps import ScaledSteps
 from tclint.source.questions.steps import Steps
@@ -195,6 +196,11 @@ class SourceContext:
     def batches(self) -> Batches:
         """Which loaders feed training, and how their batches reach the GPU."""
         return Batches(self.run.facts, self.devices, self.steps)
+
+    @cached_property
+    def optimizers(self) -> Optimizers:
+        """What optimizers update."""
+        return Optimizers(self.run.facts, self.flow)
 
     @cached_property
     def waits(self) -> Waits:

@@ -44,7 +44,7 @@ class Batches:
         return sorted(found.values(), key=lambda loader: loader.made.index if loader.made is not None else 0)
 
     def copies_of(self, loader: Thing) -> list[Event]:
-        """Where training steps copy a loader's batches to a GPU, as they come from it."""
+        """Where a loader's batches are copied to a GPU, as they come from it."""
         place = loader.made.place if loader.made is not None else None
         return list(distinct(event for made, event in self._copies if made == place))
 
@@ -52,13 +52,24 @@ class Batches:
     def _copies(self) -> list[tuple[Place, Event]]:
         """Where the loader is made, and the copy."""
         found: list[tuple[Place, Event]] = []
-        for step in self.steps.all:
-            for event in step.events:
-                memory = self.memory_of(event.subject) if self._copies_to_gpu(event) else None
-                for loader in self.facts.things(memory.subject) if memory is not None else ():
-                    if loader.made is not None:
-                        found.append((loader.made.place, event))
+        for event in self.record.of("to"):
+            memory = self.memory_of(event.subject) if self._copies_to_gpu(event) else None
+            if memory is None or memory.kind != "batch":
+                continue
+            for loader in self.facts.things(memory.subject):
+                if loader.made is not None:
+                    found.append((loader.made.place, event))
         return found
+
+    def evaluated_on(self) -> list[Thing]:
+        """Loaders whose batches no loss is computed from, one for each place where they are made."""
+        trained = {loader.made.place for loader in self.trained_on if loader.made is not None}
+        found: dict[Place, Thing] = {}
+        for event in self.record.of("batch"):
+            for loader in self.facts.kinds(event.subject, "loader"):
+                if loader.made is not None and loader.made.place not in trained:
+                    found.setdefault(loader.made.place, loader)
+        return list(found.values())
 
     def _copies_to_gpu(self, event: Event) -> bool:
         return event.kind == "to" and self.devices.is_gpu(event.arguments.get("device"))
@@ -71,19 +82,35 @@ class Batches:
                 yield event
 
     def memory_of(self, value: Value | None) -> Event | None:
-        """The event that made the memory that a value lies in; None where that is not known."""
+        """The event that made the memory that a value lies in: a batch, or a copy into pinned memory; None
+        for others."""
         for _ in range(12):
             thing = next(self.facts.things(value), None)
-            loader = thing.fields.get("@loader") if thing is not None else None
-            event = thing.made if thing is not None else None
-            if loader is not None:
-                event = next((batch for batch in self.record.of("batch") if batch.subject is loader), event)
-            if event is None or event.kind in ("batch", "pin"):
-                return event
-            if event.kind != "op" or event.name not in _VIEWS or self._is_gathered(event):
+            if thing is None:
                 return None
-            value = event.subject
+            event = thing.made
+            if event is not None and event.kind in ("batch", "pin"):
+                return event
+            if event is not None and any(
+                self.facts.kinds(region.context, "loader") for region in event.regions
+            ):
+                return next(batch for batch in self.record.of("batch") if self._is_part_of(event, batch))
+            if thing.operation is not None and thing.operation[0] in ("each", "[]", "()"):
+                value = thing.operation[1][0]
+            elif (
+                event is not None
+                and event.kind == "op"
+                and event.name in _VIEWS
+                and not self._is_gathered(event)
+            ):
+                value = event.subject
+            else:
+                return None
         return None
+
+    def _is_part_of(self, event: Event, batch: Event) -> bool:
+        """Whether something happens while a loader makes a batch."""
+        return any(region.context is batch.subject for region in event.regions)
 
     def _is_gathered(self, event: Event) -> bool:
         """`x[indices]` copies what it picks."""

@@ -9,6 +9,11 @@ from tclint.source.run.facts import Facts
 from tclint.source.run.values import Constant, Event, Symbol, Thing, Value, options_of
 
 _ON_HOST = frozenset({"number", "array"})
+_DEVICE_OF = {
+    "torch.device": ("type",),
+    "torch.autocast": ("device_type",),
+    "torch.amp.GradScaler": ("device",),
+}
 _MAKES_ON_HOST = frozenset({"batch", "make", "random"})
 
 
@@ -41,6 +46,7 @@ class Devices:
         """Whether the program puts something on a GPU, or calls what only is there for GPUs."""
         return any(
             event.name.startswith("torch.cuda.")
+            or any(self.is_gpu(event.arguments.get(name)) for name in _DEVICE_OF.get(event.name, ()))
             or (event.kind == "to" and self.is_gpu(event.arguments.get("device")))
             for event in self.facts.record.events
         )

@@ -120,7 +120,9 @@ class Steps:
         for made in self.facts.made_by(self.facts.loss_of(backward)):
             if not any(item.loop in step.loops for item in made.loops):
                 continue
-            if made.kind in _MAKES_DATA:
+            if made.kind in _MAKES_DATA or any(
+                self.facts.kinds(region.context, "loader") for region in made.regions
+            ):
                 return True
             if made.kind == "call" and all(self._is_plain(value) for value in made.inputs):
                 return True

@@ -36,7 +36,6 @@ class Loading(Tensors):
             self.regions = regions
         for item in self.tensors_in(made):
             item.fields.setdefault("@device", Constant("cpu"))
-            item.fields["@loader"] = loader
         event.result = made
         device = loader.fields.get("@device")
         return made if device is None else self._moved(made, device)
@@ -92,7 +91,7 @@ class Loading(Tensors):
 
     def _collated(self, sample: Value, event: Event) -> Value:
         """What the default function makes of items: the same containers, of tensors."""
-        if isinstance(sample, Thing) and "@loader" not in sample.fields:
+        if isinstance(sample, Thing):
             parts = self.exact_items(sample)
             if parts and sample.kind in ("tuple", "list"):
                 return self.container("list", [self._collated(part, event) for part in parts])

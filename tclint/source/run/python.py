@@ -245,7 +245,12 @@ class Python(Loading):
             item.fields["over"] for item in arguments if isinstance(item, Thing) and item.kind == "star"
         ]
         if starred:
-            return self._over("zip", self.container("tuple", None, self.element(starred[0])))
+            # `zip(*rows)` goes through the columns.
+            row = self.element(starred[0])
+            columns = self.exact_items(row)
+            if columns:
+                return self.container("tuple", [self.container("tuple", None, item) for item in columns])
+            return self._over("zip", self.container("tuple", None, row))
         return self._over("zip", self.container("tuple", arguments))
 
     def _builtin_map(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:

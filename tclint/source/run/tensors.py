@@ -39,6 +39,18 @@ _DTYPES = frozenset(
         "float8_e5m2",
     ]
 )
+_TENSOR_TYPES = {
+    "FloatTensor": "torch.float32",
+    "HalfTensor": "torch.float16",
+    "BFloat16Tensor": "torch.bfloat16",
+    "DoubleTensor": "torch.float64",
+    "LongTensor": "torch.int64",
+    "IntTensor": "torch.int32",
+    "ShortTensor": "torch.int16",
+    "CharTensor": "torch.int8",
+    "ByteTensor": "torch.uint8",
+    "BoolTensor": "torch.bool",
+}
 _FORMATS = frozenset(
     {"torch.channels_last", "torch.channels_last_3d", "torch.contiguous_format", "torch.preserve_format"}
 )
@@ -133,7 +145,7 @@ class Tensors(Expressions):
             result = Thing("tensor" if is_tensor else "", "", event)
             cells = result.fields
             for key, item in subject.fields.items():
-                if isinstance(key, str) and key.startswith("@") and key != "@loader":
+                if isinstance(key, str) and key.startswith("@"):
                     cells[key] = item
         else:
             result, cells = subject, subject.fields
@@ -154,7 +166,12 @@ class Tensors(Expressions):
         }
         for position, argument in enumerate(arguments):
             kinds = {self._place_of(option) for option, _ in options_of(argument)} - {""}
-            if kinds == {"dtype"}:
+            if kinds == {"type"}:
+                # `torch.cuda.FloatTensor` says where as well.
+                types = self.symbols(argument)
+                given["dtype"] = either(*(Symbol(_TENSOR_TYPES[name.rpartition(".")[2]]) for name in types))
+                given["device"] = either(*(Constant("cuda" if ".cuda." in name else "cpu") for name in types))
+            elif kinds == {"dtype"}:
                 given["dtype"] = argument
             elif kinds == {"memory_format"}:
                 given["memory_format"] = argument
@@ -170,6 +187,8 @@ class Tensors(Expressions):
         if isinstance(value, Symbol):
             if value.name in _DTYPES:
                 return "dtype"
+            if value.name.startswith("torch.") and value.name.rpartition(".")[2] in _TENSOR_TYPES:
+                return "type"
             return "memory_format" if value.name in _FORMATS else ""
         if isinstance(value, Constant):
             return (
