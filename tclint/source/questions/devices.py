@@ -51,6 +51,11 @@ class Devices:
             for event in self.facts.record.events
         )
 
+    @cached_property
+    def uses_torch(self) -> bool:
+        """Whether the program calls anything of torch."""
+        return any(event.name.startswith("torch.") for event in self.facts.record.events)
+
     def may_be_on_gpu(self, value: Value | None) -> bool:
         """Whether something is on a GPU, or nothing says where it is in a program for GPUs."""
         found = self.on_gpu(value)

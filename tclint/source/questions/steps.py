@@ -191,3 +191,19 @@ class Steps:
                 elif option.made is not None and option.kind in ("number", ""):
                     pending.extend(option.made.inputs)
         return False
+
+
+def steps_at_intervals(step: Step, event: Event) -> bool:
+    """Whether an optimizer steps every few rounds only: where a remainder says so, which does not decide
+    whether gradients are computed."""
+    own = {atom for backward in step.backwards for atom in step.conditions(backward)}
+    return any(_has_remainder(atom.subject) for atom in step.conditions(event) if atom not in own)
+
+
+def _has_remainder(value: Value, depth: int = 6) -> bool:
+    return any(
+        operator == "%" or (depth > 0 and any(_has_remainder(item, depth - 1) for item in operands))
+        for option, _ in options_of(value)
+        if isinstance(option, Thing)
+        for operator, operands in (option.operation or ("", ()),)
+    )

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from tclint.source.run.conditions import exclude
 from tclint.source.run.facts import Facts
-from tclint.source.run.values import NONE, TRUE, Event, Symbol, Value, constant_of
+from tclint.source.run.values import FALSE, NONE, TRUE, Event, Symbol, Value, constant_of
 
 MATMUL = "torch.backends.cuda.matmul"
 CUDNN = "torch.backends.cudnn"
 SETTER = "torch.set_float32_matmul_precision"
+_SETTINGS = frozenset({"set", "switch", "debug"})
+CUDNN_ENABLED = f"{CUDNN}.enabled"
+BENCHMARK = f"{CUDNN}.benchmark"
+DETERMINISTIC = (f"{CUDNN}.deterministic", "torch.use_deterministic_algorithms", "torch.set_deterministic")
 _OPERATORS = {
     SETTER: ("matmul",),
     f"{MATMUL}.allow_tf32": ("matmul",),
@@ -79,7 +84,65 @@ class Switches:
     @cached_property
     def asks_for_exactness(self) -> bool:
         """Whether the program asks for deterministic operations, or computes in float64."""
-        deterministic = ("deterministic", "use_deterministic_algorithms", "set_deterministic")
-        return any(switch.last in deterministic and switch.value == TRUE for switch in self.all) or any(
+        return any(switch.value == TRUE for switch in self.of(*DETERMINISTIC)) or any(
             event.first == Symbol("torch.float64") for event in self.facts.record.of("default_dtype")
+        )
+
+    def only(self, name: str, value: Value) -> Switch | None:
+        """Where the program sets something that it sets nowhere else, always and to a value."""
+        found = self.of(name)
+        if any(switch.value != value or self.is_set_elsewhere(switch) for switch in found):
+            return None
+        return next((switch for switch in found if self.is_always(switch.event)), None)
+
+    def is_always(self, event: Event) -> bool:
+        """Whether something is set whatever comes out of tests, and for all that follows."""
+        return not event.path and not event.regions and not self._is_helper(event)
+
+    def _is_helper(self, event: Event) -> bool:
+        """Whether it is all that a function does which nothing calls: whoever calls it decides."""
+        others = (other for other in self.facts.record.events if other.run == event.run)
+        constructs = event.places[0].function.name == "__init__"
+        return event.run > 0 and not constructs and all(other.kind in _SETTINGS for other in others)
+
+    @cached_property
+    def environment(self) -> dict[str, list[Event]]:
+        """Where the program sets variables of its environment, by the name of the item."""
+        found: dict[str, list[Event]] = {}
+        for event in self.facts.record.of("set"):
+            if event.name.startswith("os.environ["):
+                found.setdefault(event.name, []).append(event)
+        return found
+
+    def may_be(self, value: Value, *names: str) -> bool:
+        """Whether something is set to what may be a value: True or False."""
+        opposite = FALSE if value == TRUE else TRUE
+        return any(switch.value != opposite for switch in self.of(*names))
+
+    def seeds(self, switch: Switch) -> bool:
+        """Whether the function that sets it seeds random numbers as well."""
+        depth = len(switch.event.stack)
+        return any(
+            seed.stack[:depth] == switch.event.stack
+            and seed.places[depth].function is switch.event.place.function
+            for seed in self.facts.record.of("seed")
+            if seed.run == switch.event.run and len(seed.places) > depth
+        )
+
+    def together(self, one: Switch, other: Switch) -> bool:
+        """Whether a run that sets one sets the other as well, and keeps both."""
+        first, second = one.event, other.event
+        if first.run != second.run and first.run and second.run:
+            return False  # nothing is known to call both
+        paths = set(first.path), set(second.path)
+        if exclude(first.path, second.path) or not (paths[0] <= paths[1] or paths[1] <= paths[0]):
+            return False
+        return not any(
+            later.name == switch.name
+            and later.value != switch.value
+            and later.event.index > switch.event.index
+            and later.event.run in (first.run, second.run)
+            and set(later.event.path) <= paths[0] | paths[1]
+            for switch in (one, other)
+            for later in self.all
         )

@@ -653,6 +653,10 @@ class Calls(Modules):
         if spec.place or spec.cast:
             return self._placed(spec, name, receiver, arguments, keywords, call)
         given = self.bound(spec.parameters, arguments, keywords)
+        if spec.event == "wrap" and "module" in given:
+            for option, _ in options_of(given["module"]):
+                if isinstance(option, Thing) and option.is_unknown:
+                    option.kind = "module"  # nothing else can be wrapped
         read = self._waited(spec.waits, name, receiver, given, call) if spec.waits else None
         returns = spec.returns
         if returns == "tensor" or (returns == "op" and self._computes(name, receiver, given)):
