@@ -110,10 +110,7 @@ class DebugApisOn(SourceRule):
         return self.finding(
             context.at(event),
             message,
-            evidence={
-                "variable" if blocking else "call": what if blocking else event.name,
-                "function": function,
-            },
+            evidence={**called, "function": function},
             fix=Fix(fix.get(what, "Remove it, or enable it only with a debugging flag.")),
             identity=f"{function}:{what}",
         )
