@@ -22,6 +22,12 @@ class Autocasts:
         self.facts = facts
         self._flows: dict[Value, tuple[Event, ...]] = {}
 
+    @cached_property
+    def made(self) -> list[tuple[Event, Thing]]:
+        """The contexts that the program makes, with what makes them, in order."""
+        events = self.facts.record.of("make")
+        return [(event, item) for event in events for item in self.facts.kinds(event.result, "autocast")]
+
     def records_gradients(self, event: Event) -> bool:
         """Whether gradients are recorded where something happens, as far as known."""
         for region in reversed(event.regions):

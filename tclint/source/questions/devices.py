@@ -28,6 +28,12 @@ class Devices:
         """Whether a device may be a GPU: it is one, or is chosen at run time."""
         return any(self._is_gpu(option) for option, _ in options_of(device)) if device is not None else False
 
+    def is_surely_gpu(self, device: Value | None) -> bool:
+        """Whether a device is a GPU, and nothing else."""
+        return device is not None and all(
+            isinstance(option, Constant) and self._is_gpu(option) for option, _ in options_of(device)
+        )
+
     def _is_gpu(self, device: Value) -> bool:
         if isinstance(device, Constant):
             if isinstance(device.value, str):

@@ -343,8 +343,8 @@ class Containers(Core):
                 return made
             return self.global_of(value, name)
         if isinstance(value, Constant) and isinstance(value.value, str) and name == "type":
-            # What `torch.device` gives is the type of the device.
-            return value
+            # Of what `torch.device` gives.
+            return Constant(value.value)
         if isinstance(value, ClassValue):
             found = value.find(name)
             if found is not None:

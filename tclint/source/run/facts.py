@@ -15,6 +15,7 @@ from tclint.source.run.values import (
     Event,
     Loop,
     Path,
+    Symbol,
     Thing,
     Value,
     modules_in,
@@ -115,6 +116,11 @@ class Facts:
                     yield event
                     # What a factory is given are sizes, and tensors of the same size.
                     pending.extend(event.inputs if event.kind != "factory" else ())
+
+    def names_in(self, value: Value | None) -> frozenset[str]:
+        """Names of libraries that a value is computed with, such as 'torch.cuda.is_available'."""
+        symbols = (item.name for item in self.within(value) if isinstance(item, Symbol))
+        return frozenset((*symbols, *(event.name for event in self.made_by(value))))
 
     def scalers_of(self, value: Value | None) -> tuple[Thing, ...]:
         """The scalers by which a loss may be multiplied."""

@@ -8,6 +8,7 @@ from tclint.source.run.expressions import Expressions
 from tclint.source.run.values import (
     ClassValue,
     Constant,
+    Device,
     Event,
     FunctionValue,
     Symbol,
@@ -204,13 +205,13 @@ class Tensors(Expressions):
         return ""
 
     def device(self, value: Value) -> Value:
-        """What `torch.device(...)` gives: the type of device as a string."""
+        """What `torch.device(...)` gives."""
         found: list[Value] = []
         for option, _ in options_of(value):
             if isinstance(option, Constant) and isinstance(option.value, str):
-                found.append(Constant(option.value.partition(":")[0]))
+                found.append(Device(option.value.partition(":")[0]))
             elif isinstance(option, Constant) and isinstance(option.value, int):
-                found.append(Constant("cuda"))
+                found.append(Device("cuda"))
             else:
                 found.append(self._device_in_text(option))
         return either(*found)
@@ -222,7 +223,7 @@ class Tensors(Expressions):
             if operator in ("text", "+", "%") and operands and isinstance(operands[0], Constant):
                 head = operands[0].value
                 if isinstance(head, str) and head.startswith(("cuda", "cpu", "mps", "xpu")):
-                    return Constant(head.partition(":")[0])
+                    return Device(head.partition(":")[0])
         return value
 
     def is_module_class(self, value: ClassValue) -> bool:

@@ -48,6 +48,12 @@ class Constant(Value):
         return repr(self.value)
 
 
+class Device(Constant):
+    """A `torch.device` by its type, and equal to it; only what takes the type alone tells them apart."""
+
+    __slots__ = ()
+
+
 class Symbol(Value):
     """Something that a library defines, by its full name: `torch.float16`."""
 
