@@ -21,8 +21,9 @@ class Bf16OnPreAmpere(SourceRule):
     """bfloat16 on a GPU whose Tensor Cores do not compute in it.
 
     What it does
-    Finds autocast regions in bfloat16, those of frameworks included, and models cast to bfloat16, when you lint for a GPU of compute
-    capability 7.0 or 7.5 (`--gpu v100`, `--gpu t4`). With the default GPUs it reports nothing.
+    Finds autocast regions in bfloat16, those of frameworks included, and models cast to bfloat16, when you
+    lint for a GPU of compute capability 7.0 or 7.5 (`--gpu v100`, `--gpu t4`). With the default GPUs it
+    reports nothing.
 
     Why it costs
     Volta and Turing Tensor Cores compute in float16, not in bfloat16, which PyTorch emulates there: every

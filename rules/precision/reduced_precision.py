@@ -46,7 +46,7 @@ class ReducedPrecisionReduction(SourceRule):
         switches = context.switches
         for switch in switches.all:
             is_off = switch.last.endswith("reduced_precision_reduction") and switch.value == FALSE
-            if not is_off or not switch.always or not context.concerns(switch.event):
+            if not is_off or not switches.is_always(switch.event) or not context.concerns(switch.event):
                 continue
             if switches.asks_for_exactness or switches.is_set_elsewhere(switch):
                 continue

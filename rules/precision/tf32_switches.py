@@ -67,7 +67,7 @@ class Tf32Disabled(SourceRule):
             )
 
     def _excuse(self, context: SourceContext, switch: Switch) -> str:
-        if not switch.always:
+        if not context.switches.is_always(switch.event):
             return "it is set under a test, or within a context"
         if context.switches.is_set_elsewhere(switch):
             return "the program sets it at another place as well"

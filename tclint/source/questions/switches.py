@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from tclint.source.questions.defaults import Defaults
 from tclint.source.run.conditions import exclude
 from tclint.source.run.facts import Facts
 from tclint.source.run.values import FALSE, NONE, TRUE, Event, Symbol, Value, constant_of
@@ -40,11 +41,6 @@ class Switch:
     @property
     def last(self) -> str:
         return self.name.rpartition(".")[2]
-
-    @property
-    def always(self) -> bool:
-        """Whether it is set whatever comes out of tests, and for all that follows."""
-        return not self.event.path and not self.event.regions
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -96,8 +92,11 @@ class Switches:
         return next((switch for switch in found if self.is_always(switch.event)), None)
 
     def is_always(self, event: Event) -> bool:
-        """Whether something is set whatever comes out of tests, and for all that follows."""
-        return not event.path and not event.regions and not self._is_helper(event)
+        """Whether something is set whatever comes out of tests, but for whether there is a GPU, and for all
+        that follows."""
+        defaults = Defaults()
+        holds = defaults.follows(event.path) is True and not defaults.named
+        return holds and not event.regions and not self._is_helper(event)
 
     def _is_helper(self, event: Event) -> bool:
         """Whether it is all that a function does which nothing calls: whoever calls it decides."""
