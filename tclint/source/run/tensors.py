@@ -41,6 +41,7 @@ _DTYPES = frozenset(
     ]
 )
 _TENSOR_TYPES = {
+    "Tensor": "torch.float32",
     "FloatTensor": "torch.float32",
     "HalfTensor": "torch.float16",
     "BFloat16Tensor": "torch.bfloat16",
