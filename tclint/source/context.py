@@ -27,6 +27,7 @@ from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.batches import Batches
 from tclint.source.questions.cells import Cells
 from tclint.source.questions.devices import Devices
+from tclint.source.questions.dtypes import Dtypes
 from tclint.source.questions.flow import Flow
 from tclint.source.questions.gradients import Gradients
 from tclint.source.questions.layouts import Layouts
@@ -141,6 +142,11 @@ class SourceContext:
     def flow(self) -> Flow:
         """Which operations read what which operations give."""
         return Flow(self.run.facts)
+
+    @cached_property
+    def dtypes(self) -> Dtypes:
+        """Which dtypes tensors have."""
+        return Dtypes(self.flow, self.autocasts)
 
     @cached_property
     def layouts(self) -> Layouts:

@@ -75,6 +75,7 @@ class Machine(Calls):
         self.modules: list[tuple[Event, Thing]] = []
         """Those that were made, and are not known to be called."""
         self.called: set[Thing] = set()
+        self.objects: dict[ClassValue, list[Thing]] = {}
         self.run_alone_of: dict[object, int] = {}
         """Class -> modules of it that have been called because nobody does."""
         self._leaving: list[list[Changes]] = []

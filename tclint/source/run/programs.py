@@ -105,9 +105,12 @@ def _run_modules(machine: Machine, file: File) -> None:
         thing = event.result
         if event.kind == "forward" and isinstance(event.subject, Thing):
             machine.called.add(event.subject)
-        elif event.kind == "make" and isinstance(thing, Thing) and thing.kind == "module":
-            machine.modules.append((event, thing))
-            machine.called.update(part for part in modules_in(thing) if part is not thing)
+        elif event.kind == "make" and isinstance(thing, Thing):
+            if thing.cls is not None:
+                machine.objects.setdefault(thing.cls, []).append(thing)
+            if thing.kind == "module":
+                machine.modules.append((event, thing))
+                machine.called.update(part for part in modules_in(thing) if part is not thing)
     machine.looked_at = len(machine.record.events)
     waiting, machine.modules = machine.modules, []
     for event, thing in waiting:
@@ -138,8 +141,12 @@ def _run_class(machine: Machine, file: File, value: ClassValue, read: frozenset[
         return
     machine.frame = machine.frames[file]
     machine.node_id = value.function.node_id
+    # The one object that the program makes of it, or one that nobody makes.
+    made_before = machine.objects.get(value, ())
     constructor = value.find("__init__")
-    if isinstance(constructor, FunctionValue):
+    if len(made_before) == 1:
+        made = made_before[0]
+    elif isinstance(constructor, FunctionValue):
         made = Thing(machine.kind_of_class(value), value.function.name, cls=value)
         machine.run_unknown(constructor.bound_to(made))
     else:
@@ -147,7 +154,7 @@ def _run_class(machine: Machine, file: File, value: ClassValue, read: frozenset[
         instance = machine.instantiate(value, [], {}, call)
         assert isinstance(instance, Thing)
         made = instance
-    if made.kind == "module" and machine.runs_parts(made):
+    if made.kind == "module" and machine.runs_parts(made) and not made_before:
         machine.run_alone(made, machine.frames[file])
     alone = value.find("__alone__")
     if isinstance(alone, FunctionValue):
