@@ -56,10 +56,7 @@ class BceUnderAutocast(SourceRule):
                 context.skip(event, "no autocast that may be on for a GPU is around it")
             elif _is_off_by_default(found[1]):
                 context.skip(event, "autocast is off by default there, and nobody switches it on")
-            elif any(
-                context.facts.texts(item.fields.get("@device")) == {"cpu"}
-                for item in context.facts.read_by(event)
-            ):
+            elif any(_is_on_cpu(context, item) for item in context.facts.read_by(event)):
                 context.skip(event, "it gets values that were moved to the CPU")
             elif context.autocasts.is_off_gpu(event):
                 context.skip(event, "it does not run on a GPU")
@@ -70,11 +67,11 @@ class BceUnderAutocast(SourceRule):
         entered, called = region.entered, called_of(event)
         assert entered is not None
         on = context.facts.is_on(autocast, event.path)
-        where = context.where(entered, event)
+        where = f"{context.where(entered, event)}{'' if on else ', where it is enabled'}"
         return self.finding(
             context.at(event),
-            f"`{called}` runs under the autocast of {where}{'' if on else ', where it is enabled'}: on CUDA it "
-            "raises RuntimeError (unsafe to autocast).",
+            f"`{called}` runs under the autocast of {where}: on CUDA it raises RuntimeError (unsafe to "
+            "autocast).",
             related=(context.also(entered, "autocast is on from here"),),
             evidence={
                 "call": context.code(event),
@@ -96,6 +93,10 @@ def _is_bce(context: SourceContext, event: Event) -> bool:
         layers = {context.flow.layer(module) for module in context.facts.things(event.subject)}
         return layers == {"torch.nn.BCELoss"} and event not in context.flow.followed
     return event.name == "torch.nn.functional.binary_cross_entropy"
+
+
+def _is_on_cpu(context: SourceContext, thing: Thing) -> bool:
+    return context.facts.texts(thing.fields.get("@device")) == {"cpu"}
 
 
 def _is_off_by_default(autocast: Thing) -> bool:

@@ -33,6 +33,13 @@ def assigned_name(event: Event) -> str:
     return ""
 
 
+def value_name(event: Event, value: Value) -> str:
+    """How an event's call names one of its arguments."""
+    position = next((index for index, item in enumerate(event.arguments.values()) if item is value), 0)
+    given = event.call.arguments if event.call is not None else ()
+    return render(given[position].value) if position < len(given) else argument_of(event)
+
+
 def names_of(event: Event) -> tuple[str, str]:
     """How a scaler's call names the scaler and the optimizer: `scaler`, `optimizer`."""
     if "@scaler" in event.changed:

@@ -221,7 +221,7 @@ class Machine(Calls):
             spec = self.library.call(decorator.name)
             if spec is not None and spec.event == "wrap":
                 self.happen("wrap", decorator.name, None, {"model": value})
-            if spec is not None and spec.returns in ("context", "autocast", "no_grad", "enable_grad"):
+            if spec is not None and self.library.is_a(spec.returns, "context"):
                 decorator = self.call_symbol(
                     decorator.name, [], {}, Call(Name(decorator.name), (), self.node_id)
                 )
