@@ -34,6 +34,7 @@ from tclint.source.questions.layouts import Layouts
 from tclint.source.questions.networks import Networks
 from tclint.source.questions.optimizers import Optimizers
 from tclint.source.questions.projections import Projections
+from tclint.source.questions.recording import Recording
 from tclint.source.questions.scaled_steps import ScaledSteps
 from tclint.source.questions.steps import Steps
 from tclint.source.questions.switches import Switches
@@ -207,6 +208,11 @@ class SourceContext:
     def optimizers(self) -> Optimizers:
         """What optimizers update."""
         return Optimizers(self.run.facts, self.flow)
+
+    @cached_property
+    def recording(self) -> Recording:
+        """Which calls of networks keep what no backward pass reads."""
+        return Recording(self.flow, self.autocasts)
 
     @cached_property
     def waits(self) -> Waits:

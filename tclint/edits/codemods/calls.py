@@ -150,8 +150,13 @@ class CreateOnDevice(Codemod):
     """`torch.rand(8).to(device)` becomes `torch.rand(8, device=device)`."""
 
     def plan(self) -> None:
-        call = self.find(cst.Call)
-        if call is None or not m.matches(call, _COPY_OF_CALL) or any(item.keyword for item in call.args):
+        places = [item.location for item in self.finding.related if item.message == THE_SAME]
+        for place in (self.finding.location, *places):
+            if place.path == self.finding.location.path and (call := self.program.find(place, cst.Call)):
+                self._create(call)
+
+    def _create(self, call: cst.Call) -> None:
+        if not m.matches(call, _COPY_OF_CALL) or any(item.keyword for item in call.args):
             return
         method = cst.ensure_type(call.func, cst.Attribute)
         made = cst.ensure_type(method.value, cst.Call)

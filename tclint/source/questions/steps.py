@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from tclint.source.questions.rounds import varies
 from tclint.source.run.facts import Facts
 from tclint.source.run.values import (
     Atom,
@@ -148,6 +149,18 @@ class Steps:
         return False
 
     # -- how often
+
+    def is_repeated(self, event: Event) -> bool:
+        """Whether something runs again and again: in a loop, in the forward of a module or in a training
+        step, under no test that differs from round to round."""
+        depth = event.loops[-1].loop.depth if event.loops else 0
+        if any(varies(atom.subject) for atom in event.path[depth:]):
+            return False
+        in_step = any(event.index in self._indices(step) for step in self.all)
+        return bool(event.loops) or event.inside is not None or in_step
+
+    def _indices(self, step: Step) -> range:
+        return range(step.events[0].index, step.events[-1].index + 1) if not step.loops else range(0)
 
     def every_time(self, step: Step, event: Event) -> bool:
         """Whether something happens in every step: no test stands around it but those of the step itself,

@@ -170,7 +170,7 @@ class Tensors(Expressions):
             kinds = {self._place_of(option) for option, _ in options_of(argument)} - {""}
             if kinds == {"type"}:
                 # `torch.cuda.FloatTensor` says where as well.
-                types = self.symbols(argument)
+                types = [name for name in self.symbols(argument) if name.rpartition(".")[2] in _TENSOR_TYPES]
                 given["dtype"] = either(*(Symbol(_TENSOR_TYPES[name.rpartition(".")[2]]) for name in types))
                 given["device"] = either(*(Constant("cuda" if ".cuda." in name else "cpu") for name in types))
             elif kinds == {"dtype"}:

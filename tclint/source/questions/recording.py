@@ -1,0 +1,131 @@
+"""Recording: which calls of networks keep what a backward pass would need, though none comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from tclint.source.questions.autocasts import Autocasts
+from tclint.source.questions.flow import KEEPS, Flow
+from tclint.source.run.facts import Facts, distinct
+from tclint.source.run.values import FALSE, Constant, Event, Thing, Value, constant_of
+
+_TAKES_GRADIENTS = ("backward", "gradient", "trains", "step", "scaler_step")
+_RUNS = ("forward", "call")
+_CUTS = frozenset({".detach", ".data"})
+
+
+class Recording:
+    """Answers about one program."""
+
+    def __init__(self, flow: Flow, autocasts: Autocasts) -> None:
+        self.flow = flow
+        self.facts: Facts = flow.facts
+        self.record = self.facts.record
+        self.autocasts = autocasts
+
+    def evaluating(self) -> Iterator[tuple[Event, Event]]:
+        """(call, what sets the network to evaluation) for calls over data that record, in loops that take no
+        gradients."""
+        for call in self.record.of(*_RUNS):
+            if call.subject is None or call.name[:1] == "." or not self._records(call):
+                continue
+            if call.run and not call.stack:
+                continue  # whoever calls the function may switch recording off
+            evaluation = self._evaluation_of(call)
+            if evaluation is not None and self._goes_through_data(call, evaluation):
+                yield call, evaluation
+
+    def _evaluation_of(self, call: Event) -> Event | None:
+        """What has set a network to evaluation where it is called."""
+        networks = set(self.facts.things(call.subject))
+        for event in self.record.before(call, "evaluate", "train"):
+            if not networks.isdisjoint(self.facts.things(event.subject)):
+                is_evaluation = event.kind == "evaluate" or event.first == FALSE
+                return event if is_evaluation and set(event.path) <= set(call.path) else None
+        return None
+
+    def _goes_through_data(self, call: Event, evaluation: Event) -> bool:
+        """Whether a call stands in a loop over data that begins after the evaluation does, and in which
+        nothing takes gradients."""
+        outside = {round_.loop for round_ in evaluation.loops}
+        for loop in (round_.loop for round_ in call.loops):
+            over = loop.over
+            if loop in outside or over is None or isinstance(over, Constant):
+                continue
+            if isinstance(over, Thing) and over.kind in ("range", "parameters"):
+                continue
+            return not any(
+                loop is round_.loop for event in self.record.of(*_TAKES_GRADIENTS) for round_ in event.loops
+            )
+        return False
+
+    def dropped(self) -> Iterator[Event]:
+        """Calls of networks that an optimizer updates which record, and whose results are detached before
+        anything else reads them."""
+        for call in self.record.of(*_RUNS):
+            networks = set(self.facts.things(call.subject)) & self._updated
+            if not networks or not call.arguments or not self._records(call):
+                continue
+            if self._is_detached(call.result) and not self._may_be_frozen(networks):
+                yield call
+
+    @cached_property
+    def _updated(self) -> frozenset[Thing]:
+        return frozenset(
+            thing
+            for event in self.record.of("make")
+            for optimizer in self.facts.kinds(event.result, "optimizer")
+            for thing in self.facts.parameters_of(optimizer.fields.get("params"))
+        )
+
+    def _is_detached(self, value: Value | None) -> bool:
+        """Whether all that reads a value cuts it off first: `.detach()`, `.data`."""
+        pending, cut = list(self.flow.parts(value)), False
+        while pending:
+            thing = pending.pop()
+            for reader in self.flow.readers(thing):
+                if reader.name in _CUTS or not any(self._reads(item, thing) for item in reader.inputs):
+                    cut = True
+                elif reader.name in KEEPS:
+                    pending.extend(self.facts.things(reader.result) if reader.kind != "wait" else ())
+                elif reader.kind != "wait" or reader.name not in (".cpu", ".numpy"):
+                    return False
+        return cut
+
+    def _reads(self, value: Value, thing: Thing, depth: int = 6) -> bool:
+        """Whether a value is, or holds, another one that is not cut off."""
+        for item in self.facts.held(value):
+            operator, operands = item.operation or ("", ())
+            if item is thing:
+                return True
+            is_cut = operator in (".", "()") and any(f".{constant_of(name)}" in _CUTS for name in operands)
+            if depth and not is_cut and any(self._reads(inner, thing, depth - 1) for inner in operands):
+                return True
+        return False
+
+    def _records(self, call: Event) -> bool:
+        """Whether a call records, as far as known."""
+        frozen = call.changed.get("@requires_grad") == FALSE
+        switched = self.record.of("grad_mode")
+        return not frozen and not switched and self.autocasts.records_gradients(call)
+
+    def _may_be_frozen(self, networks: set[Thing]) -> bool:
+        """Whether parameters are frozen somewhere: by the program, or by what gets the network alone."""
+        if any(event.name == ".requires_grad" for event in self.record.of("set")):
+            return True
+        return any(
+            not networks.isdisjoint(self.facts.held(event.first))
+            for event in self.record.of("requires_grad", "call")
+            if event.kind == "requires_grad" or (len(event.arguments) == 1 and event.name[:1] != ".")
+        )
+
+
+def first_of_each(calls: Iterator[Event]) -> Iterator[Event]:
+    """The first call of each network in each function."""
+    seen: set[tuple[object, object]] = set()
+    for call in distinct(calls):
+        key = (call.place.function, call.subject)
+        if key not in seen:
+            seen.add(key)
+            yield call
