@@ -31,6 +31,7 @@ from tclint.source.questions.dtypes import Dtypes
 from tclint.source.questions.flow import Flow
 from tclint.source.questions.gradients import Gradients
 from tclint.source.questions.layouts import Layouts
+from tclint.source.questions.losses import Losses
 from tclint.source.questions.networks import Networks
 from tclint.source.questions.optimizers import Optimizers
 from tclint.source.questions.projections import Projections
@@ -148,6 +149,11 @@ class SourceContext:
     def dtypes(self) -> Dtypes:
         """Which dtypes tensors have."""
         return Dtypes(self.flow, self.autocasts)
+
+    @cached_property
+    def losses(self) -> Losses:
+        """What losses are computed from."""
+        return Losses(self.flow, self.gradients, self.autocasts)
 
     @cached_property
     def layouts(self) -> Layouts:
