@@ -9,13 +9,15 @@ from tclint.source.names.queries import words
 from tclint.source.questions.devices import Devices
 from tclint.source.questions.steps import Steps
 from tclint.source.run.facts import Facts, distinct
-from tclint.source.run.values import FALSE, NONE, Event, Place, Thing, Value
+from tclint.source.run.values import FALSE, NONE, Event, Place, Thing, Value, constant_of, modules_in
 
 _VIEWS = words(
     "[] .view .view_as .reshape .flatten .unflatten .unsqueeze .squeeze .permute .transpose .t .T .mT .data "
     ".detach .narrow .select .contiguous .expand .unbind .chunk .split .requires_grad_"
 )
 """Operations whose result lies in the memory of what they are done to, or may be it."""
+_TOKENS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
+"""What models of transformers call their inputs."""
 _OF_PROCESSORS = frozenset({"return_tensors", "padding", "truncation"})
 """Arguments of what turns texts and images into tensors."""
 
@@ -33,15 +35,53 @@ class Batches:
     def trained_on(self) -> list[Thing]:
         """The loaders whose batches losses are computed from, one for each place where they are made."""
         found: dict[Place, Thing] = {}
-        for step in self.steps.all:
-            for backward in step.backwards:
-                for made in self.facts.made_by(self.facts.loss_of(backward)):
-                    sources = [region.context for region in made.regions]
-                    sources += [made.subject] if made.kind == "batch" and made.subject is not None else []
-                    for loader in (item for source in sources for item in self.facts.kinds(source, "loader")):
-                        if loader.made is not None:
-                            found.setdefault(loader.made.place, loader)
+        for loader, _ in self._feeding:
+            if loader.made is not None:
+                found.setdefault(loader.made.place, loader)
         return sorted(found.values(), key=lambda loader: loader.made.index if loader.made is not None else 0)
+
+    @cached_property
+    def _feeding(self) -> list[tuple[Thing, Event]]:
+        """(loader, backward pass of a loss that is computed from its batches)."""
+        found: list[tuple[Thing, Event]] = []
+        for backward in (event for step in self.steps.all for event in step.backwards):
+            for made in self.facts.made_by(self.facts.loss_of(backward)):
+                sources = [region.context for region in made.regions]
+                sources += [made.subject] if made.kind == "batch" and made.subject is not None else []
+                for source in sources:
+                    found.extend((loader, backward) for loader in self.facts.kinds(source, "loader"))
+        return found
+
+    def backwards_of(self, loader: Thing) -> list[Event]:
+        """The backward passes of losses that are computed from a loader's batches."""
+        place = loader.made.place if loader.made is not None else None
+        return [event for item, event in self._feeding if item.made is not None and item.made.place == place]
+
+    def holds_tokens(self, loader: Thing) -> bool:
+        """Whether sequences of tokens are what a loader's batches are made of: it pads or tokenizes, or a
+        network looks them up."""
+        if any(
+            event.kind == "pad" or not _OF_PROCESSORS.isdisjoint(event.arguments)
+            for event in self.record.events
+            if any(region.context is loader for region in event.regions)
+        ):
+            return True
+        return any(
+            _TOKENS & made.arguments.keys()
+            or any(
+                constant_of(item) in _TOKENS
+                for value in made.inputs
+                for thing in self.facts.held(value)
+                for item in (thing.operation[1] if thing.operation is not None else ())
+            )
+            or any(
+                part.name.startswith(("torch.nn.Embedding", "transformers."))
+                for module in self.facts.kinds(made.subject, "module")
+                for part in modules_in(module)
+            )
+            for backward in self.backwards_of(loader)
+            for made in self.facts.made_by(self.facts.loss_of(backward))
+        )
 
     def copies_of(self, loader: Thing) -> list[Event]:
         """Where a loader's batches are copied to a GPU, as they come from it."""
