@@ -37,6 +37,7 @@ from tclint.source.questions.optimizers import Optimizers
 from tclint.source.questions.projections import Projections
 from tclint.source.questions.recording import Recording
 from tclint.source.questions.scaled_steps import ScaledSteps
+from tclint.source.questions.sizes import Sizes
 from tclint.source.questions.steps import Steps
 from tclint.source.questions.switches import Switches
 from tclint.source.questions.waits import Waits
@@ -219,6 +220,11 @@ class SourceContext:
     def recording(self) -> Recording:
         """Which calls of networks keep what no backward pass reads."""
         return Recording(self.flow, self.autocasts)
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """Whether inputs keep their size from step to step."""
+        return Sizes(self.run.facts, self.batches, self.networks)
 
     @cached_property
     def waits(self) -> Waits:

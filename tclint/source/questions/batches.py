@@ -57,6 +57,10 @@ class Batches:
         place = loader.made.place if loader.made is not None else None
         return [event for item, event in self._feeding if item.made is not None and item.made.place == place]
 
+    def loaders_of(self, backward: Event) -> list[Thing]:
+        """The loaders from whose batches the loss of a backward pass is computed."""
+        return [loader for loader, event in self._feeding if event is backward]
+
     def holds_tokens(self, loader: Thing) -> bool:
         """Whether sequences of tokens are what a loader's batches are made of: it pads or tokenizes, or a
         network looks them up."""

@@ -68,6 +68,23 @@ class Networks:
         counts = self._counts(module)
         return counts["2"] > 0 and counts["2"] > counts["1"] and not counts["3"] and not counts["attention"]
 
+    def convolutions(self, module: Thing) -> str:
+        """The library's network that a module is, or the first layer of it that convolves images or volumes;
+        '' where none is seen, or attention is in it."""
+        name, _ = self.library_name(module)
+        if name:
+            return name if self._is_library_network(name) else ""
+        if self._counts(module)["attention"]:
+            return ""
+        for part in modules_in(module):
+            found = _CONVOLUTION.fullmatch(self.flow.kind(part))
+            if found is not None and found[1] != "1":
+                return found[0]
+            inner = self.library_name(part)[0] if part is not module else ""
+            if inner and self._is_library_network(inner):
+                return inner
+        return ""
+
     def convolutional(self, module: Thing, forward: Event) -> Network | None:
         """What a module is that a forward runs, where it is a network of 2-D convolutions."""
         if any(thing.operation is None for thing in self.facts.things(module.fields.get("@guessed"))):
