@@ -12,7 +12,12 @@ from tclint.source.run.values import Constant, Event, Region, Symbol, Thing, Val
 
 HALVES = frozenset({"torch.float16", "torch.bfloat16"})
 _FLOATS = ("torch.float16", "torch.float32", "torch.float64")
-_OPERATORS = {"@": "matmul", "**": "pow", "+": "add", "-": "sub", "*": "mul", "/": "div", "[]": "index"}
+_OPERATORS = {"@": "matmul", "**": "pow", "+": "add", "-": "sub", "*": "mul", "/": "div", "[]": "index"} | {
+    "+=": "add",
+    "-=": "sub",
+    "*=": "mul",
+    "/=": "div",
+}
 _ATEN = {
     "cross_entropy": "cross_entropy_loss",
     "kl_div_loss": "kl_div",
@@ -136,9 +141,11 @@ class Dtypes:
                 return "torch.float32"
         if operator in _TRUTHS or event.name in _TRUTHS:
             return "torch.bool"
+        written = event.changed.get("@dtype")
+        if event.kind == "forward" and written is not None:
+            return written.name if isinstance(written, Symbol) else ""
         if is_opaque or layer.startswith("Embedding"):
-            written = event.changed.get("@dtype")
-            return written.name if isinstance(written, Symbol) else "torch.float32" if layer else ""
+            return "torch.float32" if layer else ""
         return self._widest(self._read(event, operator))
 
     def _is_network(self, event: Event, is_opaque: bool) -> bool:
