@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.queries import is_test_path
 from tclint.source.run.values import TRUE, Place
 
 
@@ -48,11 +47,9 @@ class BlockingCopy(SourceRule):
     asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if is_test_path(context.path):
-            return
         batches = context.batches
         for copy in batches.copies_of_pinned():
-            if batches.is_blocking(copy):
+            if batches.is_blocking(copy) and context.concerns(copy):
                 shown = context.shown(copy)
                 yield self.finding(
                     context.at(copy),
@@ -66,7 +63,7 @@ class BlockingCopy(SourceRule):
             copies = [copy for copy in batches.copies_of(loader) if batches.is_blocking(copy)]
             if not copies or loader.fields.get("pin_memory") != TRUE or loader.made is None:
                 continue
-            if copies[0].place in seen:
+            if not context.concerns(loader.made) or copies[0].place in seen:
                 continue
             seen.add(copies[0].place)
             yield self.finding(

@@ -68,7 +68,7 @@ class CudnnBenchmarkMissing(SourceRule):
     def _reason(self, context: SourceContext, step: Step) -> tuple[str, str]:
         """What convolves in a step on a GPU, and what gives its inputs one size; '' for what is not known."""
         backward, facts = step.backwards[0], context.facts
-        if not context.concerns(backward):
+        if not context.is_shown(backward):
             return "", ""
         networks = [
             (name, module)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.queries import is_test_path
 from tclint.source.names.requirements import may_run
 from tclint.source.run.values import FALSE, Event, Thing
 from tclint.source.wording import THE_SAME
@@ -55,7 +54,7 @@ class OptimizerNotFused(SourceRule):
             for made, optimizer in context.optimizers.all
             if context.concerns(made) and self._applies_to(context, made, optimizer)
         ]
-        if not found or is_test_path(context.path):
+        if not found:
             return
         made, optimizer = found[0]
         name = optimizer.name.rpartition(".")[2]

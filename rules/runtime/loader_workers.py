@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.queries import is_test_path
 from tclint.source.run.values import Constant
 from tclint.source.wording import spelled
 
@@ -46,13 +45,13 @@ class NumWorkersZero(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         batches = context.batches
-        if is_test_path(context.path) or not context.devices.program_uses_gpu:
+        if not context.devices.program_uses_gpu:
             return
         for loader in batches.trained_on:
             given = loader.fields.get("num_workers")
             is_none = given == Constant(0) if given is not None else batches.is_missing(loader, "num_workers")
             work = batches.work_of(loader) if is_none and not batches.is_on_gpu(loader) else ""
-            if not work or loader.made is None:
+            if not work or loader.made is None or not context.concerns(loader.made):
                 continue
             what, option = spelled(context, loader, "num_workers")
             shown = f"has no {option}" if given is None or what != "DataLoader" else f"has {option}=0"

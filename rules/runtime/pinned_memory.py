@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.queries import is_test_path
 from tclint.source.run.values import Event, Thing
 from tclint.source.wording import THE_SAME
 
@@ -52,7 +51,7 @@ class PinMemoryMissing(SourceRule):
     def check(self, context: SourceContext) -> Iterator[Finding]:
         batches = context.batches
         found = [pair for loader in batches.trained_on for pair in self._unpinned(context, loader)]
-        if not found or is_test_path(context.path):
+        if not found:
             return
         made, copy, by_framework = found[0]
         others = found[1:] + [

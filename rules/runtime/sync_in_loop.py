@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.queries import is_test_path
 from tclint.source.questions.steps import Step
 from tclint.source.run.values import Event
 from tclint.source.wording import places_of
@@ -55,11 +54,9 @@ class SyncInLoop(SourceRule):
     asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if is_test_path(context.path):
-            return
         for step in context.steps.all:
             waits = context.waits.of(step)
-            if waits:
+            if waits and context.is_shown(waits[0]):
                 yield self._found(context, step, waits)
 
     def _found(self, context: SourceContext, step: Step, waits: list[Event]) -> Finding:

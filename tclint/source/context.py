@@ -191,6 +191,12 @@ class SourceContext:
         is_said = self.lints(event) or event.place.file.is_library
         return is_said and not is_test_path(self._place(event).file.path)
 
+    def is_shown(self, event: Event) -> bool:
+        """Whether a file that is linted, which is no test, says what an event does: itself, or by what it
+        calls."""
+        place = self.run.place_of(event)
+        return place is not None and not is_test_path(place.file.path)
+
     @cached_property
     def devices(self) -> Devices:
         """What is on a GPU."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from tclint.source.names.queries import words
 from tclint.source.questions.devices import Devices
 from tclint.source.questions.steps import Steps
 from tclint.source.run.facts import Facts, distinct
 from tclint.source.run.values import FALSE, NONE, Event, Place, Thing, Value, constant_of, modules_in
 
-_VIEWS = words(
-    "[] .view .view_as .reshape .flatten .unflatten .unsqueeze .squeeze .permute .transpose .t .T .mT .data "
-    ".detach .narrow .select .contiguous .expand .unbind .chunk .split .requires_grad_"
+_VIEWS = frozenset(
+    {".T", ".chunk", ".contiguous", ".data", ".detach", ".expand", ".flatten", ".mT", ".narrow", ".permute"}
+    | {".requires_grad_", ".reshape", ".select", ".split", ".squeeze", ".t", ".transpose", ".unbind"}
+    | {".unflatten", ".unsqueeze", ".view", ".view_as", "[]"}
 )
 """Operations whose result lies in the memory of what they are done to, or may be it."""
 _TOKENS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
