@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
+from tclint.graph.ops.float16 import AT_ZERO, LARGEST, loss_in_words, lost_in_float16
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.questions.dtypes import operator_of
 from tclint.source.questions.flow import KEEPS
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Constant, Event
-
-_LARGEST = 65504.0
-_SMALLEST = 2.0**-25
-"""What is smaller rounds to zero: half of the smallest number above it."""
-_FILLS = frozenset(
-    {"masked_fill", "fill", "index_fill", "full", "full_like", "new_full", "clamp", "clamp_min", "clamp_max"}
-    | {"clip", "pad"}
-)
-_GUARDS = frozenset({"add", "clamp", "clamp_min", "clip"})
-_AT_ZERO = frozenset({"log", "log2", "log10", "rsqrt", "reciprocal"})
 
 
 class Float16Constants(SourceRule):
@@ -69,7 +59,7 @@ class Float16Constants(SourceRule):
             assert value is not None
             if context.dtypes.of(event.result) != "torch.float16":
                 context.skip(event, "the tensor is not known to be float16")
-            elif abs(value) > _LARGEST or self._guards(context, event):
+            elif abs(value) > LARGEST or self._guards(context, event):
                 yield self._report(context, event, value)
             else:
                 context.skip(event, "nothing divides by what it gives, or takes its logarithm")
@@ -81,7 +71,7 @@ class Float16Constants(SourceRule):
             made = pending.pop()
             for reader in context.flow.readers(made.result):
                 operator = operator_of(reader)
-                if operator in _AT_ZERO or (operator == "div" and made.result is not reader.inputs[0]):
+                if operator in AT_ZERO or (operator == "div" and made.result is not reader.inputs[0]):
                     return True
                 if (reader.name in KEEPS or operator == "sqrt") and reader not in seen:
                     seen.add(reader)
@@ -89,34 +79,22 @@ class Float16Constants(SourceRule):
         return False
 
     def _report(self, context: SourceContext, event: Event, value: float) -> Finding:
-        raises = abs(value) > _LARGEST
         region = context.dtypes.cast_by(event.result)
         entered = region.entered if region is not None else None
-        says = "is zero in float16, which the tensor is: it guards against nothing."
-        advice = "Take at least 1e-6, or compute in float32: `.float()` before it."
-        if raises:
-            says = "is beyond 65504, where float16 ends, and the tensor is float16: it raises RuntimeError."
-            advice = "Take torch.finfo(tensor.dtype).min (or .max), or an infinity."
+        says, advice = loss_in_words(value)
         return self.finding(
             context.at(event),
-            f"`{context.code(event, 60)}`: {value:g} {says}",
+            f"`{context.code(event, 60)}`: {says}.",
             related=(context.also(entered, "autocast is on from here"),) if entered is not None else (),
             evidence={"call": context.code(event), "constant": value, "dtype": "float16"},
             fix=Fix(advice),
-            level="error" if raises else "warning",
+            level="error" if abs(value) > LARGEST else "warning",
             identity=f"{event.place.function.qualified_name}:{context.code(event)}",
         )
 
 
 def _odd(event: Event) -> float | None:
     """The constant of an event that float16 cannot hold."""
-    operator = operator_of(event).removesuffix("_").removesuffix("=")
-    for item in event.inputs:
-        value = item.value if isinstance(item, Constant) else None
-        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-            continue
-        if operator in _FILLS and abs(value) > _LARGEST:
-            return float(value)
-        if operator in _GUARDS and 0 < abs(value) < _SMALLEST:
-            return float(value)
-    return None
+    arguments = {"": event.subject, **event.arguments}
+    constants = {name: item.value for name, item in arguments.items() if isinstance(item, Constant)}
+    return lost_in_float16(operator_of(event).removesuffix("_"), constants)
