@@ -70,6 +70,8 @@ class Library:
         """Kind -> kinds whose methods it has as well."""
         self.values: dict[str, object] = {}
         """Names of libraries that stand for a constant."""
+        self.deprecated: dict[str, str] = {}
+        """Names of libraries that warn when they are used, with what to write instead."""
         self.stars: dict[str, tuple[str, ...]] = {}
         self.networks: dict[str, str] = {}
         """Patterns for names of libraries' models, by what these are."""
@@ -95,6 +97,7 @@ class Library:
                     self.methods.setdefault(kind, {})[name] = spec
         self.aliases.update(table.get("alias", {}))
         self.values.update(table.get("value", {}))
+        self.deprecated.update(table.get("deprecated", {}))
         self.networks.update(table.get("networks", {}))
         for module, names in table.get("stars", {}).items():
             self.stars[module] = tuple(names)

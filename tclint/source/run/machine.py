@@ -191,6 +191,7 @@ class Machine(Calls):
         else:
             owner = frame.cls if frame.function.kind == "class" else None
             value = FunctionValue(frame.file, function, frame, owner)
+        self.node_id = function.node_id
         for decorator in reversed(function.decorators):
             value = self._decorated(self.evaluate(decorator), value)
         self.store.write(frame.names, function.name, value)
@@ -230,6 +231,7 @@ class Machine(Calls):
                 made.fields["function"] = value
                 return made
             else:
+                self.happen("decorate", decorator.name, None, {"function": value})
                 return value
         if isinstance(decorator, Thing):
             if decorator.kind == "dataclass":
@@ -445,7 +447,7 @@ class Machine(Calls):
         if self._imports_in(statement) and not any(item.block.kind == "try" for item in statement.branches):
             # What is imported is there; what stands in for it is not needed.
             return _FALLS
-        failed = self.unknown("exception")
+        failed = self.chosen_outside(Constant("exception"))
         status = _FALLS
         handlers = []
         finals = []
