@@ -28,6 +28,7 @@ from tclint.source.questions.batches import Batches
 from tclint.source.questions.cells import Cells
 from tclint.source.questions.devices import Devices
 from tclint.source.questions.dtypes import Dtypes
+from tclint.source.questions.float32 import Float32
 from tclint.source.questions.flow import Flow
 from tclint.source.questions.gradients import Gradients
 from tclint.source.questions.layouts import Layouts
@@ -181,6 +182,17 @@ class SourceContext:
         """What modules are made of."""
         return Networks(self.flow)
 
+    @cached_property
+    def imports_science(self) -> bool:
+        """Whether the program uses packages for numerical work, or for tiny networks."""
+        science = self.run.facts.library.science
+        return any(
+            item.qualified.partition(".")[0] in science
+            for file in self.run.files
+            for function in file.tables.functions
+            for item in function.imports
+        )
+
     def lints(self, event: Event) -> bool:
         """Whether an event stands in a file that is linted, rather than in one that it calls."""
         return event.place.file.path in self.run.within
@@ -206,6 +218,11 @@ class SourceContext:
     def steps(self) -> Steps:
         """What runs in every training step."""
         return Steps(self.run.facts)
+
+    @cached_property
+    def float32(self) -> Float32:
+        """Which trainings compute in float32 because nobody chose anything else."""
+        return Float32(self.autocasts, self.devices, self.networks, self.steps)
 
     @cached_property
     def switches(self) -> Switches:

@@ -30,8 +30,19 @@ class Devices:
 
     def is_surely_gpu(self, device: Value | None) -> bool:
         """Whether a device is a GPU, and nothing else."""
-        return device is not None and all(
-            isinstance(option, Constant) and self._is_gpu(option) for option, _ in options_of(device)
+        return device is not None and all(_names_gpu(option) for option, _ in options_of(device))
+
+    def is_in_program_for_gpus(self, value: Value | None) -> bool:
+        """Whether something is on a GPU, in a program that names the GPU as the device of something."""
+        return self._names_gpu and self.on_gpu(value) is True
+
+    @cached_property
+    def _names_gpu(self) -> bool:
+        return any(
+            event.name.startswith("torch.cuda.")
+            or (device is not None and any(_names_gpu(option) for option, _ in options_of(device)))
+            for event in self.facts.record.events
+            for device in [event.arguments.get("device", event.arguments.get("type"))]
         )
 
     def _is_gpu(self, device: Value) -> bool:
@@ -123,3 +134,15 @@ class Devices:
                 for thing in self.facts.things(event.subject):
                     found.setdefault(thing, []).extend(event.arguments.values())
         return found
+
+
+def _names_gpu(device: Value) -> bool:
+    """Whether a device is a GPU: `"cuda"`, `0`, `f"cuda:{rank}"`."""
+    if isinstance(device, Thing) and device.operation is not None and device.operation[1]:
+        operator, operands = device.operation
+        return (
+            operator in ("text", "+", "%") and isinstance(operands[0], Constant) and _names_gpu(operands[0])
+        )
+    if not isinstance(device, Constant) or isinstance(device.value, bool):
+        return False
+    return isinstance(device.value, int) or str(device.value).startswith("cuda")

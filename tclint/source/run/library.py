@@ -72,6 +72,10 @@ class Library:
         """Names of libraries that stand for a constant."""
         self.deprecated: dict[str, str] = {}
         """Names of libraries that warn when they are used, with what to write instead."""
+        self.float32_checkpoints: tuple[str, ...] = ()
+        """Patterns for names of published checkpoints that are stored in float32."""
+        self.science: frozenset[str] = frozenset()
+        """Packages for programs whose matrices are tiny, or whose accuracy is the result."""
         self.stars: dict[str, tuple[str, ...]] = {}
         self.networks: dict[str, str] = {}
         """Patterns for names of libraries' models, by what these are."""
@@ -98,6 +102,8 @@ class Library:
         self.aliases.update(table.get("alias", {}))
         self.values.update(table.get("value", {}))
         self.deprecated.update(table.get("deprecated", {}))
+        self.float32_checkpoints += tuple(table.get("checkpoints", {}).get("float32", ()))
+        self.science |= frozenset(table.get("packages", {}).get("science", ()))
         self.networks.update(table.get("networks", {}))
         for module, names in table.get("stars", {}).items():
             self.stars[module] = tuple(names)
