@@ -11,10 +11,7 @@ from typing import Any, TypeVar
 from tclint.config.settings import Settings
 from tclint.core.finding import Location, Related
 from tclint.source.facts.amp import Amp
-from tclint.source.facts.autocast_flow import Flows
-from tclint.source.facts.casts import Casts
 from tclint.source.facts.program import Program
-from tclint.source.facts.scaling import Scaling
 from tclint.source.facts.values import Values
 from tclint.source.names.frameworks import Names, names
 from tclint.source.names.neighbours import Neighbours
@@ -314,21 +311,6 @@ class SourceContext:
     def amp(self) -> Amp:
         """Autocast regions, gradient modes, scalers."""
         return Amp(self.resolver)
-
-    @cached_property
-    def flows(self) -> Flows:
-        """Which autocast regions values come from."""
-        return Flows(self.amp)
-
-    @cached_property
-    def casts(self) -> Casts:
-        """Models that are turned into another dtype."""
-        return Casts(self.resolver)
-
-    @cached_property
-    def scaling(self) -> Scaling:
-        """What functions do with loss scalers, gradients and optimizers, in order."""
-        return Scaling(self.amp, self.project)
 
     @cached_property
     def program(self) -> Program:
