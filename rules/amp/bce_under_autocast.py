@@ -68,11 +68,15 @@ class BceUnderAutocast(SourceRule):
         assert entered is not None
         on = context.facts.is_on(autocast, event.path)
         where = f"{context.where(entered, event)}{'' if on else ', where it is enabled'}"
+        at = context.at(event)
+        related = [context.also(entered, "autocast is on from here")]
+        if at.path != event.place.file.path:
+            related.append(context.also(event, f"`{context.code(event)}` in this file"))
         return self.finding(
-            context.at(event),
+            at,
             f"`{called}` runs under the autocast of {where}: on CUDA it raises RuntimeError (unsafe to "
             "autocast).",
-            related=(context.also(entered, "autocast is on from here"),),
+            related=tuple(related),
             evidence={
                 "call": context.code(event),
                 "function": event.place.function.qualified_name,
