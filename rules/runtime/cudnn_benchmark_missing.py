@@ -72,7 +72,7 @@ class CudnnBenchmarkMissing(SourceRule):
             return "", ""
         networks = [
             (name, module)
-            for module in facts.modules_of(facts.loss_of(backward))
+            for module in facts.networks_of(facts.loss_of(backward))
             for name in [context.networks.convolutions(module)]
             if name and context.devices.may_be_on_gpu(module)
         ]

@@ -56,7 +56,7 @@ class DataParallel(SourceRule):
             module: backward
             for step in context.steps.all
             for backward in step.backwards
-            for module in facts.modules_of(facts.loss_of(backward))
+            for module in facts.networks_of(facts.loss_of(backward))
         }
         for event in distinct(context.record.of("wrap", "make")):
             wrapped = [*facts.things(event.first), *facts.things(event.result)]

@@ -67,7 +67,7 @@ class DdpAccumulationWithoutNoSync(SourceRule):
         by_hand = [event for event in context.record.of("call") if event.name in _CALLS]
         for step in context.steps.all if wrapped and not by_hand else ():
             backward = step.backwards[0]
-            wraps = [wrapped[item] for item in facts.modules_of(facts.loss_of(backward)) if item in wrapped]
+            wraps = [wrapped[item] for item in facts.networks_of(facts.loss_of(backward)) if item in wrapped]
             stepped = next((event for event in step.steps if steps_at_intervals(step, event)), None)
             if not wraps or stepped is None or not context.concerns(backward):
                 continue

@@ -46,11 +46,19 @@ class Batches:
         found: list[tuple[Thing, Event]] = []
         for backward in (event for step in self.steps.all for event in step.backwards):
             for made in self.facts.made_by(self.facts.loss_of(backward)):
-                sources = [region.context for region in made.regions]
+                sources = [
+                    region.context for region in made.regions if self._is_of_round(region.context, backward)
+                ]
                 sources += [made.subject] if made.kind == "batch" and made.subject is not None else []
                 for source in sources:
                     found.extend((loader, backward) for loader in self.facts.kinds(source, "loader"))
         return found
+
+    def _is_of_round(self, loader: Value, backward: Event) -> bool:
+        """Whether a loader gives a batch in each round that goes backward, or in a round around that."""
+        loops = [round_.loop for round_ in backward.loops]
+        batches = [batch for batch in self.record.of("batch") if batch.subject is loader]
+        return any(batch.loop is None or batch.loop in loops for batch in batches)
 
     def backwards_of(self, loader: Thing) -> list[Event]:
         """The backward passes of losses that are computed from a loader's batches."""
@@ -98,7 +106,7 @@ class Batches:
         found: list[tuple[Place, Event]] = []
         for event in self.record.of("to"):
             memory = self.memory_of(event.subject) if self._copies_to_gpu(event) else None
-            if memory is None or memory.kind != "batch":
+            if memory is None or memory.kind != "batch" or self._is_part_of(event, memory):
                 continue
             for loader in self.facts.things(memory.subject):
                 if loader.made is not None:

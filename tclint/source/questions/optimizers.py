@@ -30,7 +30,7 @@ class Optimizers:
             thing
             for event in self.record.of("step", "scaler_step", "trains")
             for value in event.inputs
-            for thing in self.facts.held(value)
+            for thing in self._with_parts(value)
         }
         return [
             (event, thing)
@@ -38,6 +38,13 @@ class Optimizers:
             for thing in self.facts.kinds(event.result, "optimizer")
             if thing in stepped
         ]
+
+    def _with_parts(self, value: Value) -> set[Value]:
+        """A value, what it comes from, and what unknown objects among these hold."""
+        found: set[Value] = set(self.facts.held(value)) | set(self.facts.within(value))
+        for thing in [item for item in found if isinstance(item, Thing) and item.is_unknown]:
+            found.update(part for item in thing.fields.values() for part in self.facts.held(item))
+        return found
 
     def updated_by(self, optimizer: Thing) -> frozenset[Thing]:
         """The modules, and other things, whose parameters an optimizer gets."""

@@ -43,8 +43,10 @@ class Waits:
     def _waits(self, step: Step, event: Event) -> bool:
         if event.kind == "synchronize":
             return not any(other.kind == "clock" for other in step.events)
-        if event.kind != "wait":
-            return False
+        if event.kind != "wait" or any(
+            self.facts.kinds(region.context, "loader") for region in event.regions
+        ):
+            return False  # what a loader runs is not in the way of the step
         on_gpu = self.devices.on_gpu(event.subject)
         # Where nothing says where values are, those count that the network computes.
         return on_gpu is True or (

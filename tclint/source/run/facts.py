@@ -193,6 +193,16 @@ class Facts:
             for thing in self.things(event.subject)
         )
 
+    def networks_of(self, value: Value | None) -> frozenset[Thing]:
+        """The modules that a value was computed with or in: what a forward gives, operations in it made."""
+        events = [event for made in self.made_by(value) for event in (made, *made.around)]
+        return frozenset(
+            thing
+            for event in dict.fromkeys(events)
+            if event.kind in ("forward", "call") and event.subject is not None and event.name[:1] != "."
+            for thing in self.things(event.subject)
+        )
+
     def root(self, thing: Thing) -> Thing:
         """What a part of something unknown belongs to: `model` of `model.encoder`."""
         while thing.operation is not None and thing.operation[0] in (".", "[]"):
