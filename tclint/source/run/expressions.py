@@ -365,12 +365,11 @@ class Expressions(Containers):
         if kind == "enter":
             return self.entered(self.evaluate(parts[0]))
         if kind == "string":
+            values = []
             for part in parts:
-                value = self.evaluate(part)
-                self.wait("format", value)
-            return (
-                self.operate("text", tuple(self.evaluate(part) for part in parts)) if parts else Constant("")
-            )
+                values.append(self.evaluate(part))
+                self.wait("format", values[-1])
+            return self.operate("text", tuple(values)) if parts else Constant("")
         if kind == "slice":
             return self.operate("slice", tuple(self.evaluate(part) for part in parts))
         if kind == "iterate":

@@ -12,7 +12,7 @@ from tclint.source.run.record import conditions_in
 
 
 def test_sides_of_one_test_exclude_each_other() -> None:
-    text = "if FLAG:\n    print(open(1))\nelse:\n    print(open(2))\nif FLAG:\n    print(open(3))\n"
+    text = "if FLAG:\n    probe(1)\nelse:\n    probe(2)\nif FLAG:\n    probe(3)\n"
     one, other, again = events(text, "call")
     assert exclude(one.path, other.path)
     assert exclude(other.path, again.path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from programs import probed
+from programs import events, probed
 
 
 @pytest.mark.parametrize(
@@ -143,3 +143,9 @@ def test_code_that_is_not_seen_may_set_what_a_module_has() -> None:
 def test_what_many_alternatives_are_is_unknown() -> None:
     choices = "".join(f"if FLAG{n}:\n    x = {n}\n" for n in range(20))
     assert "?" in probed(f"x = -1\n{choices}probe(x)")[0]
+
+
+def test_parts_of_joined_texts_are_evaluated_once() -> None:
+    # Twice each would be 2 to the power of 64 times.
+    text = "print(" + " ".join('f"{probe(x)}"' for _ in range(64)) + ")\n"
+    assert sum(event.name == "probe" for event in events(text, "call")) == 64
