@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.names.requirements import may_run
+from tclint.source.run.facts import distinct
 from tclint.source.run.values import FALSE, Event, Thing
 from tclint.source.wording import THE_SAME
 
@@ -49,11 +50,13 @@ class OptimizerNotFused(SourceRule):
     asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        found = [
-            (made, optimizer)
-            for made, optimizer in context.optimizers.all
-            if context.concerns(made) and self._applies_to(context, made, optimizer)
-        ]
+        found = list(
+            distinct(
+                (made, optimizer)
+                for made, optimizer in context.optimizers.all
+                if context.concerns(made) and self._applies_to(context, made, optimizer)
+            )
+        )
         if not found:
             return
         made, optimizer = found[0]

@@ -72,5 +72,7 @@ def why(rule: SourceRule, path: str, line: int, settings: Settings) -> Answer:
 
 
 def _is_on(context: SourceContext, event: Event, path: str, line: int) -> bool:
+    if all(place.file.is_library for place in event.places):
+        return False  # what a framework does before the program calls it
     at = context.at(event)
     return at.path == path and at.line <= line <= (at.end_line or at.line)

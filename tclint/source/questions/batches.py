@@ -193,8 +193,11 @@ class Batches:
 
     def _takes_time(self, loader: Thing, event: Event) -> bool:
         # Padding alone is little work: who writes the loop can choose, a framework's default need not change.
-        takes = event.kind == "read" or (event.kind == "pad" and "@settings" not in loader.fields)
+        takes = event.kind == "read" or (event.kind == "pad" and not self._is_of_framework(loader))
         return takes or (event.kind == "call" and not _OF_PROCESSORS.isdisjoint(event.arguments))
+
+    def _is_of_framework(self, loader: Thing) -> bool:
+        return loader.made is not None and loader.made.place.file.is_library
 
     def _prepared_by(self, loader: Thing, event: Event) -> str:
         """The class or function of the project that the loader runs, or what it calls of a library."""

@@ -53,7 +53,8 @@ class Devices:
         if isinstance(device, Thing):
             if device.operation is not None and device.operation[0] == ".":
                 owner, attribute = device.operation[1]
-                if attribute == Constant("device") and self.on_gpu(owner) is False:
+                is_object = isinstance(owner, Thing) and owner.cls is not None and not owner.kind
+                if attribute == Constant("device") and not is_object and self.on_gpu(owner) is False:
                     return False
             return not device.kind or device.kind == "number"
         return isinstance(device, Symbol) and device.name.startswith("torch.cuda.")

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from tclint.source.questions.autocasts import Autocasts
-from tclint.source.questions.flow import KEEPS, Flow
+from tclint.source.questions.flow import Flow
 from tclint.source.run.facts import Facts, distinct
 from tclint.source.run.values import FALSE, Constant, Event, Thing, Value, constant_of
 
 _TAKES_GRADIENTS = ("backward", "gradient", "trains", "step", "scaler_step")
 _RUNS = ("forward", "call")
+_COMPUTES = frozenset({"op", "to", "forward"})
 _CUTS = frozenset({".detach", ".data"})
 
 
@@ -80,15 +81,18 @@ class Recording:
         )
 
     def _is_detached(self, value: Value | None) -> bool:
-        """Whether all that reads a value cuts it off first: `.detach()`, `.data`."""
+        """Whether all that is computed from a value is cut off in the end: by `.detach()`, `.data`."""
         pending, cut = list(self.flow.parts(value)), False
+        seen = set(pending)
         while pending:
             thing = pending.pop()
             for reader in self.flow.readers(thing):
                 if reader.name in _CUTS or not any(self._reads(item, thing) for item in reader.inputs):
                     cut = True
-                elif reader.name in KEEPS:
-                    pending.extend(self.facts.things(reader.result) if reader.kind != "wait" else ())
+                elif reader.kind in _COMPUTES:
+                    found = set(self.flow.parts(reader.result)) - seen
+                    seen |= found
+                    pending.extend(found)
                 elif reader.kind != "wait" or reader.name not in (".cpu", ".numpy"):
                     return False
         return cut

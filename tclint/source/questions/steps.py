@@ -179,6 +179,8 @@ class Steps:
             return True  # which of several things something is, is no test of the program
         if atom.test == "is" and atom.other == Constant(None) and not atom.holds:
             return any(thing.kind == "writer" for thing in self.facts.things(atom.subject))
+        if atom in self.record.required:
+            return True
         operation = atom.subject.operation if isinstance(atom.subject, Thing) else None
         if operation is not None and operation[0] in ("isinstance", "hasattr"):
             return True

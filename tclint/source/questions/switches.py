@@ -92,10 +92,11 @@ class Switches:
         return next((switch for switch in found if self.is_always(switch.event)), None)
 
     def is_always(self, event: Event) -> bool:
-        """Whether something is set whatever comes out of tests, but for whether there is a GPU, and for all
-        that follows."""
+        """Whether something is set whatever comes out of tests, but for whether there is a GPU and those
+        without which the program fails, and for all that follows."""
         defaults = Defaults()
-        holds = defaults.follows(event.path) is True and not defaults.named
+        decided = tuple(atom for atom in event.path if atom not in self.facts.record.required)
+        holds = defaults.follows(decided) is True and not defaults.named
         return holds and not event.regions and not self._is_helper(event)
 
     def _is_helper(self, event: Event) -> bool:
@@ -120,12 +121,9 @@ class Switches:
 
     def seeds(self, switch: Switch) -> bool:
         """Whether the function that sets it seeds random numbers as well."""
-        depth = len(switch.event.stack)
         return any(
-            seed.stack[:depth] == switch.event.stack
-            and seed.places[depth].function is switch.event.place.function
+            seed.stack == switch.event.stack and seed.place.function is switch.event.place.function
             for seed in self.facts.record.of("seed")
-            if seed.run == switch.event.run and len(seed.places) > depth
         )
 
     def together(self, one: Switch, other: Switch) -> bool:

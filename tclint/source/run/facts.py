@@ -178,6 +178,9 @@ class Facts:
                 found.update(self.things(over))
             elif thing.kind == "optimizer":
                 found.update(self.parameters_of(thing.fields.get("params")))
+            elif thing.is_unknown and self.root(thing).kind == "module":
+                part = self.root(thing)  # `layer.weight` of any one of a module's layers
+                found.update(self.things(part.fields.get("@part of", part)))
             elif thing.is_unknown and thing.made is not None and thing.made.kind == "call":
                 # `trainable_parameters(model)` of code that is not seen.
                 given = (item for value in thing.made.arguments.values() for item in self.things(value))

@@ -430,6 +430,8 @@ class Machine(Calls):
             if len(outcomes) > 1:
                 # The rest of the block runs on this side alone.
                 self.path = (*path, *through[0][1])
+                if all(status in (_FALLS, _RAISES) for status, _, _ in outcomes):
+                    self.record.required.update(through[0][1])
         else:
             self.store.merge(through)
         return _FALLS

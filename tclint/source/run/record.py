@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from tclint.source.run.conditions import exclude
-from tclint.source.run.values import Event, Loop, Path
+from tclint.source.run.values import Atom, Event, Loop, Path
 
 
 class Record:
@@ -16,6 +16,8 @@ class Record:
         self.events: list[Event] = []
         self._by_kind: dict[str, list[Event]] = {}
         self._indexed = 0
+        self.required: set[Atom] = set()
+        """Tests without which the program ends with an error."""
         self.cut: set[str] = set()
         """What the budget cut off: functions that were not followed."""
 
