@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 
 from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.flow import Flow
 from tclint.source.run.facts import Facts, distinct
-from tclint.source.run.values import FALSE, Constant, Event, Thing, Value, constant_of
+from tclint.source.run.values import FALSE, Constant, Event, Thing, Value, constant_of, modules_in
 
 _TAKES_GRADIENTS = ("backward", "gradient", "trains", "step", "scaler_step")
 _RUNS = ("forward", "call")
@@ -65,20 +66,34 @@ class Recording:
         """Calls of networks that an optimizer updates which record, and whose results are detached before
         anything else reads them."""
         for call in self.record.of(*_RUNS):
-            networks = set(self.facts.things(call.subject)) & self._updated
+            networks = set(self.facts.things(call.subject)) & self._updated.keys()
             if not networks or not call.arguments or not self._records(call):
                 continue
             if self._is_detached(call.result) and not self._may_be_frozen(networks):
-                yield call
+                yield self._from_outside(call, {self._updated[network] for network in networks})
 
     @cached_property
-    def _updated(self) -> frozenset[Thing]:
-        return frozenset(
-            thing
+    def _updated(self) -> dict[Thing, Thing]:
+        """Networks that optimizers update, and their parts: part -> network."""
+        return {
+            part: thing
             for event in self.record.of("make")
             for optimizer in self.facts.kinds(event.result, "optimizer")
             for thing in self.facts.parameters_of(optimizer.fields.get("params"))
-        )
+            for part in (thing, *(modules_in(thing) if thing.kind == "module" else ()))
+        }
+
+    def _from_outside(self, call: Event, networks: set[Thing]) -> Event:
+        """A call as the function says it that uses the networks: by the method of them that it calls."""
+        methods = {
+            (owner.file, owner.function.index)
+            for network in networks
+            for owner in (network.cls.lineage() if network.cls is not None else ())
+        }
+        for depth, place in enumerate(call.places[1:]):
+            if (place.file, place.function.parent) in methods:
+                return replace(call, place=call.places[depth], stack=call.places[:depth])
+        return call
 
     def _is_detached(self, value: Value | None) -> bool:
         """Whether all that is computed from a value is cut off in the end: by `.detach()`, `.data`."""
@@ -89,7 +104,7 @@ class Recording:
             for reader in self.flow.readers(thing):
                 if reader.name in _CUTS or not any(self._reads(item, thing) for item in reader.inputs):
                     cut = True
-                elif reader.kind in _COMPUTES:
+                elif reader.kind in _COMPUTES or reader.name.startswith("torch."):
                     found = set(self.flow.parts(reader.result)) - seen
                     seen |= found
                     pending.extend(found)
