@@ -64,8 +64,6 @@ class ApexAmp(SourceRule):
         rb"\bapex\.(?:amp|parallel|fp16_utils)\b|\bfrom\s+apex\s+import\b|\bimport\s+apex\s+as\b"
     )
 
-    asks_record = True
-
     def check(self, context: SourceContext) -> Iterator[Finding]:
         amp = ("autocast", "scaler")
         for made in context.record.of("make"):

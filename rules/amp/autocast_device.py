@@ -42,8 +42,6 @@ class AutocastDeviceMismatch(SourceRule):
     triggers = ("autocast",)
     requires = ()
 
-    asks_record = True
-
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for event, made in distinct(context.autocasts.made):
             problem = _argument(event) if event.name == "torch.autocast" else ""

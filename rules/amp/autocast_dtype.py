@@ -43,8 +43,6 @@ class AutocastFp32Dtype(SourceRule):
     triggers = ("autocast",)
     requires = ("torch",)
 
-    asks_record = True
-
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for event, made in distinct(context.autocasts.made):
             dtype = made.fields.get("dtype")

@@ -52,8 +52,6 @@ class BackwardUnderAutocast(SourceRule):
     triggers = ("autocast",)
     requires = (".backward(",)
 
-    asks_record = True
-
     def check(self, context: SourceContext) -> Iterator[Finding]:
         places: dict[Place, list[Event]] = {}
         for event in context.record.of("backward"):

@@ -46,7 +46,6 @@ class BceUnderAutocast(SourceRule):
         "binary_cross_entropy: autocast raises an error for the latter",
     )
     triggers = ("autocast", "binary_cross_entropy", "BCELoss")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         events = context.record.of("op", "call", "forward")

@@ -59,8 +59,6 @@ class Bf16OnPreAmpere(SourceRule):
     def applies(self, settings: Settings) -> bool:
         return bool(_gpus_without_bf16(settings))
 
-    asks_record = True
-
     def check(self, context: SourceContext) -> Iterator[Finding]:
         gpus = _gpus_without_bf16(context.settings)
         if not gpus:

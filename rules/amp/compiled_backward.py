@@ -49,8 +49,6 @@ class CompileBackwardAutocast(SourceRule):
     triggers = ("compile",)
     requires = ("autocast", ".backward(", "torch")
 
-    asks_record = True
-
     def check(self, context: SourceContext) -> Iterator[Finding]:
         facts, autocasts = context.facts, context.autocasts
         compiled: dict[Thing, Event] = {}

@@ -54,7 +54,6 @@ class CustomFunctionNoCustomFwd(SourceRule):
         "and custom_bwd",
     )
     triggers = ("autograd", ".apply(")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         seen: set[Function] = set()

@@ -54,8 +54,6 @@ class DeprecatedCudaAmp(SourceRule):
     triggers = ("cuda.amp", "cpu.amp", "cuda import amp", "cpu import amp", "import cuda")
     requires = ()
 
-    asks_record = True
-
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if not context.torch_may_be((2, 4)):
             return

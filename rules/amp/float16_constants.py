@@ -50,7 +50,6 @@ class Float16Constants(SourceRule):
         "PyTorch 2.13 c10/util/TypeCast.h, checked_convert: scalars that overflow a tensor's dtype raise",
     )
     triggers = ("masked_fill", "fill_", "full", "clamp", "clip", "pad(", "e-")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         events = (event for event in context.record.of("op", "factory") if _odd(event) is not None)

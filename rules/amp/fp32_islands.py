@@ -47,7 +47,6 @@ class Fp32IslandMissingFloat(SourceRule):
         "PyTorch Automatic Mixed Precision package, torch.autocast: cast inputs of a nested disabled region",
     )
     triggers = ("autocast",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         seen: set[object] = set()

@@ -56,7 +56,6 @@ class HalfModelWithAutocast(SourceRule):
         "PyTorch 2.13 torch/amp/grad_scaler.py, _unscale_grads_: refuses float16 gradients",
     )
     triggers = (".half(", "float16", "torch.half", "HalfTensor", "dtype")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         found = {cast.event: self._raises(context, cast, step) for cast, step in self._scaled(context)}

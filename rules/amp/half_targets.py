@@ -48,7 +48,6 @@ class HalfTargets(SourceRule):
         "IEEE 754-2019: binary16 has 11 bits of precision",
     )
     triggers = (".half(", "float16", "torch.half", "HalfTensor")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for cast in distinct(context.record.of("to")):

@@ -52,7 +52,6 @@ class HalfTrainNoScaler(SourceRule):
         "PyTorch Automatic Mixed Precision package, Gradient Scaling: why float16 gradients underflow",
     )
     triggers = (".half(", "float16", "torch.half", "HalfTensor", "dtype", "-true")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         found: dict[Event, Finding] = {}

@@ -43,7 +43,6 @@ class InPlaceUnderAutocast(SourceRule):
         "PyTorch Automatic Mixed Precision package, Op Eligibility: only out-of-place ops are autocast",
     )
     triggers = ("out=", "out =", *sorted(_IN_PLACE))
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for event in distinct(event for event in context.record.of("op", "call") if _kind(event)):

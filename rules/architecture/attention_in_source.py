@@ -48,7 +48,6 @@ class ManualAttentionInSource(SourceRule):
         "FlashAttention (arXiv 2205.14135): the scores stay on the chip",
     )
     triggers = ("softmax(", "Softmax(")
-    asks_record = True
     # Two products.
     pattern = re.compile(rb"(?s)(?:.*?(?: @ |matmul\(|bmm\(|einsum\()){2}")
 

@@ -43,7 +43,6 @@ class MhaNeedWeights(SourceRule):
         "without scaled_dot_product_attention",
     )
     triggers = ("MultiheadAttention",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         flow = context.flow

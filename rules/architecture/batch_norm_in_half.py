@@ -52,7 +52,6 @@ class BatchNormInHalf(SourceRule):
         "IEEE 754-2019: binary16 has 11 significant bits and holds at most 65504",
     )
     triggers = (".half(", "float16", "torch.half")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         seen = set[Place]()

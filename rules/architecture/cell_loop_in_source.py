@@ -45,7 +45,6 @@ class RnnCellLoopInSource(SourceRule):
         "NVIDIA Recurrent Layers User's Guide: how recurrent layers become matrix products",
     )
     triggers = ("LSTMCell(", "GRUCell(", "RNNCell(")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         seen = set[Place]()

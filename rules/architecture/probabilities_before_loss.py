@@ -69,7 +69,6 @@ class ProbabilitiesBeforeLoss(SourceRule):
         "PyTorch torch.nn.BCEWithLogitsLoss: more stable by the log-sum-exp trick",
     )
     triggers = ("binary_cross_entropy(", "BCELoss", "nll_loss", "NLLLoss")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         flow, models = context.flow, set[Place]()

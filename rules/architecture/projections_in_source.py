@@ -59,7 +59,6 @@ class ProjectionsSeparateInSource(SourceRule):
     )
     triggers = ("Linear(",)
     requires = ("self.", "Module")
-    asks_record = True
     # Two attributes called with the same name close together.
     pattern = re.compile(rb"(?s)self\.\w+\((\w+)\).{0,200}?self\.\w+\(\1\)")
 

@@ -58,7 +58,6 @@ class LmHeadNoPaddingTie(SourceRule):
     priced_as = ("DIM003",)
     triggers = (".weight = ", ".weight=")
     requires = ("Embedding(", "Linear(")
-    asks_record = True
     pattern = re.compile(
         rb"self\.[\w.]+\.weight *= *(?:self\.[\w.]+\.weight|\w+[ \r]*(?:#.*)?$)", re.MULTILINE
     )

@@ -63,7 +63,6 @@ class ConvBiasBeforeBnInSource(SourceRule):
         rb"(?!(?:[^()]|\((?:[^()]|\([^()]*\))*\))*?\bbias\s*=)"
         rb"(?=(?:[^\n]|\n(?!class )){0,3000}?(?<!\w)(?:Sync|Lazy)?BatchNorm(?:[123]d)?\()"
     )
-    asks_record = True
 
     def applies(self, settings: Settings) -> bool:
         return settings.mode == "train"

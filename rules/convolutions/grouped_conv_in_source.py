@@ -59,7 +59,6 @@ class GroupedConvShapeInSource(SourceRule):
         rb"(?<!\w)Conv(?:Transpose)?[123]d\("
         rb"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*?\bgroups\s*=\s*(?:[2-9]|[0-9]{2}|[A-Z][A-Z_0-9]+\b)"
     )
-    asks_record = True
 
     def applies(self, settings: Settings) -> bool:
         return efficient_multiple(settings.precision) is not None

@@ -56,7 +56,6 @@ class SequencePad(SourceRule):
         "multiples of 8",
     )
     triggers = ("DataCollator", "pad_sequence")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         precision = _half_training(context)

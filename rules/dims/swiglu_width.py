@@ -50,7 +50,6 @@ class SwigluTwoThirds(SourceRule):
         "Machine Learning Engineering (Bekman), SwiGLU-based MLP: measured rates of rounded widths",
     )
     triggers = ("int(",)
-    asks_record = True
     # int(), a power of two in it, and a division by three.
     pattern = re.compile(
         rb"\bint\s*\((?=.{0,300}?(?<![\w.])(?:2|4|8|16)(?![\w]|\.0*[1-9])).{0,300}?/\s*3(?:\.0*)?(?![\w.])",

@@ -61,7 +61,6 @@ class ChannelsLastMissingInSource(SourceRule):
     triggers = ("autocast", "mixed_precision", "precision=")
     # Where another file goes backward, this one still hands it the optimizer, or clears its gradients.
     pattern = re.compile(rb"\.backward\(|zero_grad\(|optim|\.fit\(")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         # Somebody has thought about the format, or a compiler chooses it.

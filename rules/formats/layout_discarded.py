@@ -40,7 +40,6 @@ class ChannelsLastDiscarded(SourceRule):
         "PyTorch torch.Tensor.to: returns a new tensor (behaviour tried on PyTorch 2.13)",
     )
     triggers = ("memory_format",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         flow = context.flow

@@ -45,7 +45,6 @@ class ModelChannelsLastInputNot(SourceRule):
         "inputs (propagation of the layout tried on PyTorch 2.13)",
     )
     triggers = ("channels_last",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         layouts, seen = context.layouts, set[Place]()

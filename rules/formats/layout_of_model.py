@@ -41,7 +41,6 @@ class InputChannelsLastModelNot(SourceRule):
         "PyTorch Channels Last Memory Format tutorial, Converting existing models: convert model and inputs",
     )
     triggers = ("channels_last",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         layouts, seen = context.layouts, set[Place]()

@@ -40,7 +40,6 @@ class ContiguousInsteadOfTo(SourceRule):
         "with C == 1 or H == W == 1 (strides tried on PyTorch 2.13)",
     )
     triggers = ("contiguous(memory_format",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         seen = set[Place]()

@@ -40,7 +40,6 @@ class ChannelsLastWrongRank(SourceRule):
         "tried on PyTorch 2.13)",
     )
     triggers = ("channels_last",)
-    asks_record = True
     requires = ("memory_format",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:

@@ -58,7 +58,6 @@ class Float64Model(SourceRule):
         "NVIDIA Ampere GA102 GPU Architecture: float64 at 1/64 of the rate of float32",
     )
     triggers = (".double()", "float64", "64-true")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         casts = (event for event in context.record.of("to") if _is_double(context, event))

@@ -52,8 +52,6 @@ class PrecisionBadValue(SourceRule):
     )
     triggers = ("fp32_precision", "set_float32_matmul_precision")
 
-    asks_record = True
-
     def check(self, context: SourceContext) -> Iterator[Finding]:
         switches = {switch.event: switch for switch in context.switches.all if _allowed(switch.name)}
         for event in distinct(switches):

@@ -40,8 +40,6 @@ class ReducedPrecisionReduction(SourceRule):
     )
     triggers = ("reduced_precision_reduction",)
 
-    asks_record = True
-
     def check(self, context: SourceContext) -> Iterator[Finding]:
         switches = context.switches
         for switch in switches.all:

@@ -49,7 +49,6 @@ class Tf32MatmulOff(SourceRule):
         "NVIDIA A100 Tensor Core GPU Architecture: 156 TFLOP/s in TF32 and 19.5 in float32",
     )
     triggers = (".backward(", "TrainingArguments(", "Trainer(", "Fabric(")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         switches = context.switches
@@ -57,7 +56,7 @@ class Tf32MatmulOff(SourceRule):
         if any(switch.operators for switch in switches.all) or any(map(switches.environment.get, variables)):
             return
         for found in [item for item in context.float32.trainings if item.products][:1]:
-            if not context.concerns(found.event) or context.imports_science:
+            if not context.concerns(found.event):
                 return
             argument = "tf32=True" if found.name.endswith("TrainingArguments") else None
             switch = 'Call `torch.set_float32_matmul_precision("high")` once before training'

@@ -46,8 +46,6 @@ class Tf32MixedApi(SourceRule):
     )
     triggers = ("fp32_precision",)
 
-    asks_record = True
-
     def check(self, context: SourceContext) -> Iterator[Finding]:
         switches = [switch for switch in context.switches.all if switch.operators]
         found = (

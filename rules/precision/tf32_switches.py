@@ -43,8 +43,6 @@ class Tf32Disabled(SourceRule):
     )
     triggers = ("tf32", "fp32_precision", "set_float32_matmul_precision")
 
-    asks_record = True
-
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for switch in context.switches.all:
             off = _kept_off(switch)
@@ -105,8 +103,6 @@ class Tf32LegacyApi(SourceRule):
     enabled_by_default = False
     sources = ("PyTorch CUDA semantics, TensorFloat-32 (TF32) on Ampere (and later) devices: the newer API",)
     triggers = ("allow_tf32",)
-
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if any(switch.last == "fp32_precision" for switch in context.switches.all):

@@ -44,7 +44,6 @@ class BlockingCopy(SourceRule):
         "memory for asynchronous copies",
     )
     triggers = ("pin_memory", ".cuda(", ".to(")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         batches = context.batches

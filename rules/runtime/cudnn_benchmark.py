@@ -38,7 +38,6 @@ class CudnnBenchmarkOff(SourceRule):
     confidence = "medium"
     sources = ("PyTorch Performance Tuning Guide, Enable cuDNN auto-tuner: what cudnn.benchmark does",)
     triggers = ("benchmark",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         switches = context.switches
@@ -99,7 +98,6 @@ class DeterministicWithBenchmark(SourceRule):
         "PyTorch Performance Tuning Guide, Enable cuDNN auto-tuner: what cudnn.benchmark does",
     )
     triggers = ("benchmark",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         switches = context.switches

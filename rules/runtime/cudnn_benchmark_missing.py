@@ -44,7 +44,6 @@ class CudnnBenchmarkMissing(SourceRule):
         "always find the fastest algorithm",
     )
     triggers = (".step(", "Trainer(", "Fabric(")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if context.switches.of(BENCHMARK, *DETERMINISTIC):

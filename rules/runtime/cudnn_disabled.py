@@ -35,7 +35,6 @@ class CudnnDisabled(SourceRule):
     confidence = "high"
     sources = ("PyTorch torch.backends, torch.backends.cudnn.enabled: what it switches off",)
     triggers = ("cudnn",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         switch = context.switches.only(CUDNN_ENABLED, FALSE)

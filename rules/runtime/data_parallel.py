@@ -46,7 +46,6 @@ class DataParallel(SourceRule):
         "PyTorch torch.nn.DataParallel: its warning recommends DistributedDataParallel",
     )
     triggers = ("DataParallel",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         facts = context.facts

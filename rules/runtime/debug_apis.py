@@ -46,7 +46,6 @@ class DebugApisOn(SourceRule):
         "PyTorch CUDA semantics, Asynchronous execution: CUDA_LAUNCH_BLOCKING",
     )
     triggers = ("detect_anomaly", "emit_nvtx", "emit_itt", "CUDA_LAUNCH_BLOCKING", "profiler")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for event in distinct(context.record.of("debug")):

@@ -38,7 +38,6 @@ class DropLast(SourceRule):
         "PyTorch Performance Tuning Guide, Use CUDA Graphs: static shapes",
     )
     triggers = ("reduce-overhead", "max-autotune", "CUDAGraph", "make_graphed_callables")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         static = context.record.of("capture") + [

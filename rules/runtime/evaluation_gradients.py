@@ -48,7 +48,6 @@ class EvalWithoutNoGrad(SourceRule):
         "no_grad saves memory and time",
     )
     triggers = (".eval()", ".parameters()")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         recording = context.recording

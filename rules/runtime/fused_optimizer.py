@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.requirements import may_run
+from tclint.source.project.requirements import may_run
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import FALSE, Event, Thing
 from tclint.source.wording import THE_SAME
@@ -47,7 +47,6 @@ class OptimizerNotFused(SourceRule):
         "on PyTorch 2.13)",
     )
     triggers = ("Adam(", "AdamW(", "SGD(")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         found = list(

@@ -53,7 +53,6 @@ class DdpAccumulationWithoutNoSync(SourceRule):
         "DistributedDataParallel and gradient accumulation: no_sync",
     )
     triggers = ("DistributedDataParallel", "DDP")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         facts = context.facts

@@ -41,7 +41,6 @@ class NumWorkersZero(SourceRule):
         "PyTorch Performance Tuning Guide, Enable asynchronous data loading and augmentation: num_workers",
     )
     triggers = ("DataLoader", "TrainingArguments(")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         batches = context.batches

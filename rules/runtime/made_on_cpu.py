@@ -44,7 +44,6 @@ class CpuCreateThenCuda(SourceRule):
         "PyTorch Performance Tuning Guide, Create tensors directly on the target device: instead of a copy",
     )
     triggers = (".cuda(", ".to(", "torch.cuda.")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         found = list(distinct(self._found(context)))

@@ -46,7 +46,6 @@ class PinMemoryMissing(SourceRule):
         "PyTorch CUDA semantics, Use pinned memory buffers: faster and asynchronous copies",
     )
     triggers = ("DataLoader",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         batches = context.batches

@@ -51,7 +51,6 @@ class SyncInLoop(SourceRule):
         "PyTorch Performance Tuning Guide, Avoid unnecessary CPU-GPU synchronization: which calls wait",
     )
     triggers = ("backward(", "training_step", "scaler(", "on_before_optimizer_step", "compute_loss")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for step in context.steps.all:

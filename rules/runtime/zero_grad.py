@@ -40,7 +40,6 @@ class ZeroGradMemset(SourceRule):
         "optimizer.zero_grad(): no memset and no read of the old gradient",
     )
     triggers = ("set_to_none",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         record = context.record

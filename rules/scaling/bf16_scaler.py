@@ -57,7 +57,6 @@ class ScalerWithBf16(SourceRule):
         "uses autocast and GradScaler together",
     )
     triggers = ("bfloat16", "bf16")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for scale, region, scaler in distinct(self._needless(context)):

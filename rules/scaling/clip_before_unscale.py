@@ -54,7 +54,6 @@ class ClipBeforeUnscale(SourceRule):
         "PyTorch Automatic Mixed Precision recipe, Inspecting/modifying gradients: unscale first",
     )
     triggers = ("clip_grad", "clamp", "adaptive_clip", ".grad")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for clip in distinct(context.gradients.clips()):

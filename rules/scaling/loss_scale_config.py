@@ -50,7 +50,6 @@ class LossScaleConfig(SourceRule):
         "NVIDIA Train With Mixed Precision, Choosing A Scaling Factor: 8 to 32768 have been used",
     )
     triggers = ("GradScaler",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for parameter, wrong, why, raises in _LIMITS:

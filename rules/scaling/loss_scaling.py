@@ -73,7 +73,6 @@ class Fp16AutocastNoScaler(SourceRule):
         " too small for float16 become zero",
     )
     triggers = (".backward(", "backward(")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         found: dict[Function, list[_Lossy]] = {}

@@ -47,7 +47,6 @@ class ScaledGradientInspection(SourceRule):
         "reading them",
     )
     triggers = (".grad",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         seen: set[Event] = set()

@@ -48,7 +48,6 @@ class StepBypassesScaler(SourceRule):
         "scaler.step(optimizer)",
     )
     triggers = (".step(", "_step(")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for step, backward in distinct(self._bypasses(context)):

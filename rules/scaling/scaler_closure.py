@@ -38,7 +38,6 @@ class ScalerClosure(SourceRule):
     confidence = "high"
     sources = ("PyTorch 2.13 torch/amp/grad_scaler.py, GradScaler.step: closures are refused",)
     triggers = (".step(",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for step, what in distinct(self._wrong(context)):

@@ -57,7 +57,6 @@ class ScalerLifetime(SourceRule):
         "Optimizers: one update after all steps",
     )
     triggers = ("GradScaler", ".update(")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         steps = context.scaled_steps

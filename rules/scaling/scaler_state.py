@@ -39,7 +39,6 @@ class ScalerStateNotSaved(SourceRule):
     confidence = "high"
     sources = ("PyTorch Automatic Mixed Precision recipe, Saving/Resuming: save the scaler's state as well",)
     triggers = ("state_dict",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         facts, record = context.facts, context.record

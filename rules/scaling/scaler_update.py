@@ -49,7 +49,6 @@ class StepWithoutUpdate(SourceRule):
         "Optimizers: one update after all steps",
     )
     triggers = (".step(",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for step in distinct(filter(context.scaled_steps.lacks_update, context.scaled_steps.steps())):

@@ -46,7 +46,6 @@ class ScalerWithoutAutocast(SourceRule):
         "together for float16",
     )
     triggers = ("GradScaler",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if self._has_16_bits(context):

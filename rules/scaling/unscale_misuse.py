@@ -67,7 +67,6 @@ class UnscaleMisuse(SourceRule):
         "PyTorch Automatic Mixed Precision examples, Gradient accumulation: unscale only before a step",
     )
     triggers = ("unscale_(",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for unscale, other, message, advice in distinct(self._problems(context.scaled_steps)):

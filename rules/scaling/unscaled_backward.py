@@ -46,7 +46,6 @@ class UnscaledBackward(SourceRule):
         "through the scaled loss",
     )
     triggers = (".backward(",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for backward, step in distinct(self._unscaled(context)):

@@ -76,7 +76,6 @@ def _stand_in(module: str, fields: Mapping[str, Any]) -> type[Rule]:
     if fields["kind"] == "source":
         base = SourceRule
         members.update({name: tuple(fields[name]) for name in _TUPLES})
-        members["asks_record"] = fields["asks_record"]
         if fields["pattern"] is not None:
             text, flags = fields["pattern"]
             members["pattern"] = re.compile(text.encode("latin-1"), flags)
@@ -93,7 +92,6 @@ def fields_of(rule: type[Rule]) -> dict[str, Any]:
         pattern = rule.pattern
         fields.update({name: list(getattr(rule, name)) for name in _TUPLES})
         fields["kind"] = "source"
-        fields["asks_record"] = rule.asks_record
         fields["pattern"] = None if pattern is None else [pattern.pattern.decode("latin-1"), pattern.flags]
         fields["asks_settings"] = rule.applies is not SourceRule.applies
     return fields

@@ -14,8 +14,7 @@ from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Location
 from tclint.core.rule import apply_rule
 from tclint.source.context import SourceContext
-from tclint.source.names.neighbours import Neighbours
-from tclint.source.names.queries import is_test_path
+from tclint.source.project.neighbours import Neighbours, is_test_path
 from tclint.source.run.files import File
 from tclint.source.run.program import Program
 from tclint.source.run.project import ProjectFiles
@@ -99,21 +98,14 @@ class SourceProgram:
         except Exception as error:
             return cls(None, {}, {path: _failed(path, error) for path in linted} | unreadable)
         linted = {path: file for path, file in linted.items() if path in program.within}
-        return cls(SourceContext.of_program(program, start, settings), linted, unreadable)
+        return cls(SourceContext(program, settings), linted, unreadable)
 
     def findings(self, texts: Mapping[str, SourceText]) -> Iterator[Finding]:
         """What the rules find in the files that concern them."""
         if self.context is None:
             return
         for rule in dict.fromkeys(rule for text in texts.values() for rule in text.rules):
-            if rule.asks_record:
-                yield from apply_rule(rule, self.context, Location(self.context.path, 1))
-        for path, file in self.linted.items():
-            inner = SourceContext.of_program(self.context.run, file, self.context.settings)
-            for rule in texts[path].rules:
-                if not rule.asks_record:
-                    found = apply_rule(rule, inner, Location(path, 1))
-                    yield from (finding for finding in found if finding.location.path == path)
+            yield from apply_rule(rule, self.context, Location(self.context.path, 1))
 
 
 def lint_programs(
@@ -199,6 +191,17 @@ def lint_text(
         NotPython: it cannot be parsed.
     """
     with for_deep_code():
-        context = SourceContext.of(path, parse_text(text), settings)
+        parsed = parse_text(text)
+        file = File(path, parsed.tables, lambda: parsed.spans, lambda: parsed.lines)
+        files = ProjectFiles(lambda _, data: _parsed(data, parse_text))
+        files.keep(path, file)
+        context = SourceContext(Program.of(file, files), settings)
         found = [finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))]
     return shown(found, path)
+
+
+def _parsed(data: bytes, parse_text: Callable[[str], Parsed]) -> Parsed | None:
+    try:
+        return parse_text(decode(data))
+    except NotPython:
+        return None

@@ -14,7 +14,7 @@ from tclint.server.models import targets_in
 from tclint.server.session import DEBOUNCE_S, TRACE, Server
 from tclint.server.sources import Linted, SettingsOf, fix_all
 from tclint.server.text import Text
-from tclint.source.names import neighbours, requirements
+from tclint.source.project import neighbours, requirements
 
 
 def make_server(settings_of: SettingsOf, debounce_s: float = DEBOUNCE_S) -> Server:

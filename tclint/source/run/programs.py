@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from tclint.source.run.files import File
 from tclint.source.run.library import Library, library
 from tclint.source.run.machine import Machine
 from tclint.source.run.project import ProjectFiles
-from tclint.source.run.values import NONE, ClassValue, FunctionValue, Place, Thing, Value, modules_in
+from tclint.source.run.values import (
+    NONE,
+    ClassValue,
+    FunctionValue,
+    ModuleValue,
+    Place,
+    Thing,
+    Value,
+    modules_in,
+)
 from tclint.source.syntax.tables import (
     Assignment,
     Attribute,
@@ -35,11 +45,28 @@ def run(
     """
     machine = Machine(project, tables or library())
     machine.run_file(file)
+    _run_imported(machine)
     _run_rest(machine, file)
     for other in others:
         if other is not file and other in machine.frames:
             _run_rest(machine, other)
     return machine
+
+
+def _run_imported(machine: Machine) -> None:
+    """Modules that files import and read nothing of: they may be there for what they set.
+
+    What packages hand on is left to who reads it.
+    """
+    done: set[File] = set()
+    while pending := [file for file in machine.frames if file not in done]:
+        done.update(pending)
+        for file in pending:
+            is_package = os.path.basename(file.path) == "__init__.py"
+            for item in () if file.is_library or is_package else file.tables.module.imports:
+                found = machine.import_(file, item.qualified) if item.name != "*" else None
+                if isinstance(found, ModuleValue):
+                    machine.run_module(found.file)
 
 
 def functions_of(machine: Machine, project: ProjectFiles) -> frozenset[tuple[str, str]]:

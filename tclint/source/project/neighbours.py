@@ -1,24 +1,21 @@
-"""What the rest of a project says: the files that a file imports, or that end up importing it.
+"""The rest of a project: which script starts the program that a file belongs to, and what starts that.
 
-Rules that speak about something missing ask here before they do. Nothing is parsed: imports are found with
-a pattern, and words are looked for in the bytes. The work is done once per project, when first asked for.
+Nothing is parsed: imports are found with a pattern. The work is done once per project, when first asked for.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from tclint.source.names.queries import is_test_path
 from tclint.source.syntax.discovery import SKIPPED_FOLDERS
 
 _MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml")
 _LARGEST_PROJECT = 4_000
-"""Files. Larger projects are not searched, and what they hold counts as unknown."""
+"""Files. Larger projects are not searched: each of their files is a program of its own."""
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;]+)|import[ \t]+([^\n#;]+))",
     re.MULTILINE,
@@ -32,48 +29,11 @@ class Neighbours:
     """The files of one project that run together with one of them."""
 
     path: str
-    _around: tuple[str, ...] | None = field(default=None, repr=False)
-    _below: tuple[str, ...] | None = field(default=None, repr=False)
-
-    @property
-    def known(self) -> bool:
-        """False where the project is too large to search."""
-        return self._project is not None
 
     @cached_property
     def _project(self) -> _Project | None:
         # A text that is not in a file has no neighbours.
         return _project(_root_of(self.path)) if os.path.isfile(self.path) else _Project({})
-
-    def imported(self) -> tuple[str, ...]:
-        """Files of the project that this one imports, directly or not; without the file itself."""
-        if self._below is None:
-            project = self._project
-            found = project.reached([self.path]) if project else set()
-            self._below = tuple(sorted(found - {self.path}))
-        return self._below
-
-    def around(self) -> tuple[str, ...]:
-        """Files that can run in one program with this one: whatever imports it, and all that these import."""
-        if self._around is None:
-            project = self._project
-            found: set[str] = set()
-            if project:
-                found = project.reached(project.importers(self.path))
-            self._around = tuple(sorted(found - {self.path}))
-        return self._around
-
-    def mention(self, words: Iterable[str], *, imported_only: bool = False) -> str | None:
-        """A neighbouring file that holds one of the words, or None. Of a project that is too large to
-        search: the file itself, as anything may be said in it."""
-        if not self.known:
-            return self.path
-        wanted = [word.encode() for word in words]
-        for path in self.imported() if imported_only else self.around():
-            data = _read(path)
-            if any(word in data for word in wanted):
-                return path
-        return None
 
     def scripts_match(self, pattern: re.Pattern[bytes]) -> bool:
         """Whether a shell script, a configuration or a page beside the file, or in a folder above it in its
@@ -85,13 +45,6 @@ class Neighbours:
             if str(folder) == root:
                 break
         return False
-
-    def importing(self, word: str) -> Iterator[str]:
-        """Files that import this one and hold a word."""
-        wanted = word.encode()
-        for path, used in self._project.imports.items() if self._project else ():
-            if self.path in used and wanted in _read(path):
-                yield path
 
     def root(self) -> str:
         """The script that starts the program which this file belongs to: one that leads to it, and that no
@@ -107,33 +60,17 @@ class Neighbours:
             for path in reached
             if _starts(path) and not (project.imported_by.get(path, set()) & reached) - {path}
         ]
-        if not scripts or _starts(self.path):
+        if not scripts or b"__main__" in _read(self.path):
             return self.path
         folder = os.path.dirname(self.path)
         # The nearest one goes first.
         return min(scripts, key=lambda path: (os.path.dirname(path) != folder, len(path), path))
-
-    def count(self, words: Iterable[str], *, around: bool = False) -> int:
-        """How often the words occur in the files that this one imports, or that can run with it."""
-        wanted = [word.encode() for word in words]
-        paths = self.around() if around else self.imported()
-        return sum(_read(path).count(word) for path in paths for word in wanted)
 
 
 @dataclass
 class _Project:
     imports: dict[str, set[str]]
     """File -> the files of the project that it imports."""
-
-    def reached(self, starts: Iterable[str]) -> set[str]:
-        found = set(starts)
-        pending = list(found)
-        while pending:
-            for path in self.imports.get(pending.pop(), ()):
-                if path not in found:
-                    found.add(path)
-                    pending.append(path)
-        return found
 
     @cached_property
     def imported_by(self) -> dict[str, set[str]]:
@@ -239,6 +176,16 @@ def _imported_files(
                 if known[-shorter:] == parts[-shorter:] and len(known) >= len(parts):
                     found.add(file)
     return found - {path}
+
+
+def is_test_path(path: str) -> bool:
+    """Whether a file is a test by its name or the folder it lies in."""
+    folder, name = os.path.split(path.lower())
+    return (
+        name.startswith(("test_", "tests", "conftest"))
+        or name.endswith("_test.py")
+        or os.path.basename(folder) in ("test", "tests", "testing", "unit_tests", "unittests")
+    )
 
 
 @lru_cache(maxsize=_LARGEST_PROJECT)
