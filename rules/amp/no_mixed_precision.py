@@ -55,11 +55,10 @@ class NoMixedPrecision(SourceRule):
         "Lightning Trainer, precision: 32-true by default",
     )
     triggers = (".backward(", "TrainingArguments(", "Trainer(", "Fabric(")
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for found in context.float32.trainings[:1]:
-            if not context.concerns(found.event) or context.imports_science:
+            if not context.concerns(found.event):
                 return
             fix = (
                 "Compute the loss under torch.autocast, in bfloat16 on GPUs that have it, or in float16 and "

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import re
+import sys
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import NamedTuple
 
-from tclint.source.names.neighbours import Neighbours
-from tclint.source.names.requirements import may_run
+from tclint.source.project.neighbours import Neighbours
+from tclint.source.project.requirements import may_run
 from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.devices import Devices
 from tclint.source.questions.networks import Networks
 from tclint.source.questions.steps import Steps
 from tclint.source.run.facts import Facts
-from tclint.source.run.values import NONE, Event, Region, Symbol, Thing, constants_of, integers_of, modules_in
+from tclint.source.run.values import (
+    NONE,
+    Event,
+    Region,
+    Symbol,
+    Thing,
+    Value,
+    constants_of,
+    integers_of,
+    modules_in,
+)
 
 _SMALL_FEATURES = 256
 """A matrix product whose sides are all smaller runs in a few microseconds whatever its precision."""
@@ -22,6 +33,7 @@ _SMALL_CHANNELS = 64
 _LINEAR_PER_CONVOLUTION = 4
 """A choice of this project: linear layers for each convolution from which on they are most of the work, as in
 vision transformers; those at the end of a convolutional network are little of it."""
+_CONVOLVES = "torch.nn.functional.conv"
 _ATTENTION = ("MultiheadAttention", "Transformer")
 _CONVOLUTIONAL = re.compile(r"ResNet|ConvN|RegNet|EfficientNet|MobileNet|PoolFormer|MobileViT|Bit(Model|For)")
 """In names of classes of transformers: cuDNN runs their convolutions in TF32 by default."""
@@ -125,21 +137,36 @@ class Float32:
             return None
         if settings is not None and (settings.made is None or _is_launched(settings.made)):
             return None
-        modules = {}
+        if self._is_numerical(backward):
+            return None
+        forwards: dict[Thing, Event] = {}
+        regions: set[Region] = set()
         for made in self.autocasts.differentiated(loss):
             for event in (made, *made.around):
-                if any(map(self._may_choose, event.regions)):
-                    return None
+                regions.update(event.regions)
                 for part in self.facts.kinds(event.subject, "module") if event.kind == "forward" else ():
-                    if self.networks.is_trained(part, event):
-                        modules.update(dict.fromkeys(modules_in(part)))
+                    forwards.setdefault(part, event)
+        if any(map(self._may_choose, regions)):
+            return None
+        trained = (part for part, event in forwards.items() if self.networks.is_trained(part, event))
+        modules = dict.fromkeys(item for part in trained for item in modules_in(part))
         if not all(map(self._is_float32, modules)):
             return None
-        products, layers = self._products(list(modules)), self._others(list(modules))
+        products, layers = self._products(list(modules)), self._others(list(modules), loss)
         if not products and not layers:
             return None
         managed = scalers[0] if scalers else None
         return Training(backward, step, managed, settings, products or layers, products)
+
+    def _is_numerical(self, backward: Event) -> bool:
+        """Whether a file that leads to a backward pass uses packages for numerical work or tiny networks."""
+        science = self.facts.library.science
+        return any(
+            item.qualified.partition(".")[0] in science
+            for place in backward.places
+            for function in place.file.tables.functions
+            for item in function.imports
+        )
 
     def _may_choose(self, region: Region) -> bool:
         """Whether a context may choose a precision: autocast that may be on, or one that is not seen."""
@@ -147,7 +174,8 @@ class Float32:
             made = context.made.name if context.made is not None else ""
             if context.kind == "autocast" and self.facts.is_on(context) is not False:
                 return True
-            if context.is_unknown and not made.startswith("torch."):
+            package = made.partition(".")[0]
+            if context.is_unknown and package not in ("builtins", "torch", *sys.stdlib_module_names):
                 return True
         return False
 
@@ -171,7 +199,7 @@ class Float32:
         is_large = self._is_large(linears, _SMALL_FEATURES, "in_features", "out_features")
         return f"{len(linears)} linear layers" if is_large else ""
 
-    def _others(self, modules: list[Thing]) -> str:
+    def _others(self, modules: list[Thing], loss: Value | None) -> str:
         """Convolutions, or a network of a library."""
         for module in modules:
             name = _of_transformers(module) or self.networks.library_name(module)[0]
@@ -179,7 +207,10 @@ class Float32:
                 return f"`{name}`"
         found = self._convolutions(modules)
         is_large = self._is_large(found, _SMALL_CHANNELS, "in_channels", "out_channels")
-        return self.networks.flow.kind(found[0]) if is_large else ""
+        if found or not modules:
+            return self.networks.flow.kind(found[0]) if is_large else ""
+        names = (made.name for made in self.autocasts.differentiated(loss))
+        return next((name.rpartition(".")[2] for name in names if name.startswith(_CONVOLVES)), "")
 
     def _convolutions(self, modules: list[Thing]) -> list[Thing]:
         return [module for module in modules if "Conv" in self.networks.flow.kind(module)]
