@@ -122,3 +122,63 @@ class DeterministicWithBenchmark(SourceRule):
                 ),
                 identity=f"{switch.place.function.qualified_name}:{switched}",
             )
+
+
+class BenchmarkWithVaryingSizes(SourceRule):
+    """cudnn.benchmark on for inputs whose sizes change from step to step.
+
+    What it does
+    Finds `cudnn.benchmark = True` in programs that train convolutions on a GPU on inputs whose sizes are seen
+    to change: batches padded to their longest item, sizes that are drawn, detectors of torchvision.
+
+    Why it costs
+    The auto-tuner times all algorithms of every convolution again for each new shape, which takes many times
+    as long as the convolution itself; with sizes that keep changing it seldom has a result to reuse.
+
+    Example
+        torch.backends.cudnn.benchmark = True
+        for waves in loader:   # padded to the longest of the batch
+            ...
+
+    Use instead
+        torch.backends.cudnn.benchmark = False   # or pad to one of a few lengths
+
+    When it does not apply
+    A few sizes that come again and again: each is timed once.
+    """
+
+    code = "RUN023"
+    name = "cudnn-benchmark-varying-sizes"
+    level = "info"
+    confidence = "medium"
+    sources = (
+        "PyTorch Performance Tuning Guide, Enable cuDNN auto-tuner: for inputs of one size",
+        "PyTorch Reproducibility, CUDA convolution benchmarking: it runs for each new set of sizes",
+    )
+    triggers = ("benchmark",)
+    asks_record = True
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        on = [item.event for item in context.switches.of(BENCHMARK) if item.value == TRUE]
+        for switch in distinct(item for item in on if context.is_shown(item)):
+            cause = next(
+                (
+                    cause
+                    for step in context.steps.all
+                    for cause in [context.sizes.vary(step)]
+                    if cause is not None and context.networks.convolves_in(step)
+                ),
+                None,
+            )
+            if cause is None or not context.switches.is_always(switch):
+                continue
+            yield self.finding(
+                context.at(switch),
+                f"`{context.code(switch)}` times convolutions anew for every new size, and sizes change: "
+                f"`{context.shown(cause)}` on {context.where(cause, switch)}.",
+                related=(context.also(cause, "sizes change here"),),
+                evidence={"benchmark": True, "sizes": cause.name},
+                fix=Fix("Leave it off, or bring inputs to one of a few sizes."),
+                identity=f"{switch.place.function.qualified_name}:{switch.name}",
+            )
+            return

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from tclint.source.questions.flow import Flow
+from tclint.source.questions.steps import Step
 from tclint.source.run.values import Constant, Event, Thing, constant_of, modules_in, options_of
 
 _ENOUGH = 3
@@ -84,6 +85,17 @@ class Networks:
             if inner and self._is_library_network(inner):
                 return inner
         return ""
+
+    def convolves_in(self, step: Step) -> bool:
+        """Whether a convolution runs in a training step, or a network that is laid out for them."""
+        return any(
+            _CONVOLUTION.fullmatch(self.flow.kind(module)) is not None
+            or bool(self.convolutions(module))
+            or self.flow.symbol(module.fields.get("@layout")).startswith("torch.channels_last")
+            for event in step.events
+            if event.kind == "forward"
+            for module in self.facts.kinds(event.subject, "module")
+        )
 
     def convolutional(self, module: Thing, forward: Event) -> Network | None:
         """What a module is that a forward runs, where it is a network of 2-D convolutions."""

@@ -9,7 +9,7 @@ from tclint.source.questions.defaults import Defaults
 from tclint.source.questions.networks import Networks
 from tclint.source.questions.steps import Step
 from tclint.source.run.facts import Facts
-from tclint.source.run.values import FALSE, NONE, Constant, Event, Thing, Value
+from tclint.source.run.values import FALSE, NONE, Constant, Event, Thing
 
 _RESIZES = frozenset({"torch.nn.functional.interpolate", "torch.nn.functional.upsample"})
 
@@ -57,19 +57,36 @@ class Sizes:
 
     def vary(self, step: Step) -> Event | None:
         """What is known to change the sizes of inputs from step to step; None: nothing is."""
-        loaders = [loader for item in step.backwards for loader in self.batches.loaders_of(item)]
-        for event in self.record.of("pad"):
-            if any(region.context in loaders for region in event.regions):
+        loaders = {loader for item in step.backwards for loader in self.batches.loaders_of(item)}
+        for event in self.record.events:
+            if any(region.context in loaders for region in event.regions) and (
+                event.kind == "pad" or self._has_random_size(event) or self._has_size_of_batch(event)
+            ):
                 return event
         for event in step.events:
-            if event.name in _RESIZES and any(map(self._is_random, list(event.arguments.values())[1:])):
-                return event
-            if event.kind == "forward" and self._is_detector(event):
+            if self._has_random_size(event) or (event.kind == "forward" and self._is_detector(event)):
                 return event
         return None
 
-    def _is_random(self, value: Value) -> bool:
-        return any(made.kind == "random" for made in self.facts.made_by(value))
+    def _has_random_size(self, event: Event) -> bool:
+        """Whether something resizes to a size that is drawn, or makes a tensor of one: [N, C, *drawn]."""
+        if event.name not in _RESIZES and event.kind != "factory":
+            return False
+        first = 1 if event.name in _RESIZES else 2
+        return any(
+            made.kind == "random"
+            for value in list(event.arguments.values())[first:]
+            for made in self.facts.made_by(value)
+        )
+
+    def _has_size_of_batch(self, event: Event) -> bool:
+        """Whether a tensor is made as long as the longest item of a batch."""
+        return event.kind in ("factory", "convert") and any(
+            thing.operation is not None and thing.operation[0] == "max"
+            for value in event.inputs
+            for thing in self.facts.within(value)
+            if isinstance(thing, Thing)
+        )
 
     def _is_detector(self, forward: Event) -> bool:
         """Whether a model of a library takes a list of images, which it pads to the largest."""
