@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from tclint.source.questions.autocasts import Autocasts
@@ -118,20 +119,33 @@ class Weights:
         that is frozen in part, or what code that is not seen makes of it."""
         if not {"@adapters", "@quantized"}.isdisjoint(use.changed):
             return True
-        for event in self.record.before(use, "set", "op", "call", "requires_grad", "trains", "escape"):
-            if event.kind == "set" and event.name == ".requires_grad":
-                if self._is_part(event.subject, module):
-                    return True
-            elif event.name == ".requires_grad_":
-                if Constant(False) in event.arguments.values() and self._is_part(event.subject, module):
-                    return True
-            elif event.kind in UNSEEN and event.subject is None and event.index > cast.index:
-                if event.name.startswith("builtins."):
-                    continue
-                given = (thing for value in event.arguments.values() for thing in self.facts.held(value))
-                if any(thing is module for thing in given):
-                    return True
-        return False
+        frozen = (event for event, owner in self._frozen if self._is_part(owner, module))
+        given = (event for event in self._given.get(module, ()) if event.index > cast.index)
+        return any(
+            event.index < use.index and event.run == use.run and not exclude(event.path, use.path)
+            for event in (*frozen, *given)
+        )
+
+    @cached_property
+    def _frozen(self) -> list[tuple[Event, Value | None]]:
+        """(event, what it is about) for gradients that are switched off, or on."""
+        return [
+            (event, event.subject)
+            for event in self.record.events
+            if (event.kind == "set" and event.name == ".requires_grad")
+            or (event.name == ".requires_grad_" and Constant(False) in event.arguments.values())
+        ]
+
+    @cached_property
+    def _given(self) -> dict[Thing, list[Event]]:
+        """The functions that are not seen, by what they get."""
+        found: dict[Thing, list[Event]] = {}
+        for event in self.record.of(*UNSEEN):
+            if event.subject is None and not event.name.startswith("builtins."):
+                for value in event.arguments.values():
+                    for thing in self.facts.held(value):
+                        found.setdefault(thing, []).append(event)
+        return found
 
     def _is_part(self, value: Value | None, module: Thing) -> bool:
         """Whether a value is a module, a part of it, or one of its parameters."""

@@ -42,6 +42,7 @@ class Facts:
     def __init__(self, record: Record, library: Library) -> None:
         self.record = record
         self.library = library
+        self._parts: dict[Thing, frozenset[Thing]] = {}
         self._scaled: dict[Value, tuple[Thing, ...]] = {}
         self._made: dict[Value, tuple[tuple[Event, ...], frozenset[Value]]] = {}
         Protocols(record, library).settle()
@@ -217,7 +218,14 @@ class Facts:
 
     def contains(self, module: Thing, part: Thing) -> bool:
         """Whether a module has another one among its parts."""
-        return module is part or any(item is part for item in modules_in(module))
+        return module is part or part in self.parts(module)
+
+    def parts(self, module: Thing) -> frozenset[Thing]:
+        """A module and the modules in it."""
+        found = self._parts.get(module)
+        if found is None:
+            found = self._parts[module] = frozenset(modules_in(module))
+        return found
 
     # -- settings
 
