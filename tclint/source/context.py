@@ -173,7 +173,7 @@ class SourceContext:
     @cached_property
     def recording(self) -> Recording:
         """Which calls of networks keep what no backward pass reads."""
-        return Recording(self.flow, self.autocasts)
+        return Recording(self.flow, self.autocasts, self.optimizers, self.steps)
 
     @cached_property
     def sizes(self) -> Sizes:

@@ -57,6 +57,14 @@ class Optimizers:
         sizes = [self.size_of(module) for module in self.updated_by(optimizer)]
         return bool(sizes) and None not in sizes and sum(size or 0 for size in sizes) < _TINY
 
+    def has_parameters(self, module: Thing) -> bool:
+        """Whether a module is known to have parameters."""
+        counted = (self._own_size(part) for part in modules_in(module))
+        return any(size is None or size > 0 for size in counted) and any(
+            self.flow.kind(part) or (part.cls is None and part.made is not None)
+            for part in modules_in(module)
+        )
+
     def size_of(self, module: Thing) -> int | None:
         """How many parameters a module has; None where some of it is not seen."""
         if module.kind != "module":

@@ -8,6 +8,8 @@ from functools import cached_property
 
 from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.flow import Flow
+from tclint.source.questions.optimizers import Optimizers
+from tclint.source.questions.steps import Steps
 from tclint.source.run.facts import Facts, distinct
 from tclint.source.run.values import FALSE, Constant, Event, Thing, Value, constant_of, modules_in
 
@@ -20,8 +22,10 @@ _CUTS = frozenset({".detach", ".data"})
 class Recording:
     """Answers about one program."""
 
-    def __init__(self, flow: Flow, autocasts: Autocasts) -> None:
+    def __init__(self, flow: Flow, autocasts: Autocasts, optimizers: Optimizers, steps: Steps) -> None:
         self.flow = flow
+        self.optimizers = optimizers
+        self.steps = steps
         self.facts: Facts = flow.facts
         self.record = self.facts.record
         self.autocasts = autocasts
@@ -95,6 +99,66 @@ class Recording:
                 return replace(call, place=call.places[depth], stack=call.places[:depth])
         return call
 
+    def untrained(self) -> Iterator[tuple[Event, Thing, bool]]:
+        """(call, network, whether its inputs need gradients) for networks that a loss's gradients flow back
+        through, although no optimizer of the program updates them and nothing freezes them."""
+        if not self._knows_all_optimizers:
+            return
+        frozen = self._frozen
+        for backward in self.steps.all_backwards:
+            flow = self.autocasts.differentiated(self.facts.loss_of(backward))
+            calls = [event for made in flow for event in (made, *made.around) if event.kind in _RUNS]
+            for call in dict.fromkeys(calls):
+                network = next(self.facts.things(call.subject), None)
+                if network is None or call.inside is not None or network.kind != "module":
+                    continue
+                if network in self._updated or not self.optimizers.has_parameters(network):
+                    continue
+                parts = set(modules_in(network))
+                if parts & self._updated.keys() or parts & frozen or not self._records(call):
+                    continue
+                if not self._may_be_frozen({network}):
+                    yield call, network, self._needs_gradients(call)
+
+    def _needs_gradients(self, call: Event) -> bool:
+        """Whether what a network gets is computed with one that is updated."""
+        return any(
+            thing in self._updated
+            for value in call.arguments.values()
+            for made in self.autocasts.differentiated(value)
+            for event in (made, *made.around)
+            for thing in self.facts.things(event.subject)
+        )
+
+    @cached_property
+    def _knows_all_optimizers(self) -> bool:
+        """Whether all that is stepped is an optimizer that is seen to be made, of parameters that are seen."""
+        stepped = [
+            event.arguments.get("optimizer") if event.kind == "scaler_step" else event.subject
+            for event in self.record.of("step", "scaler_step")
+        ]
+        things = [thing for value in stepped for thing in self.facts.things(value)]
+        return (
+            bool(things)
+            and not self.record.of("trains")
+            and all(
+                thing.made is not None and thing.kind == "optimizer" and self.optimizers.updated_by(thing)
+                for thing in things
+            )
+        )
+
+    @cached_property
+    def _frozen(self) -> set[Thing]:
+        """Modules some of whose parameters are frozen."""
+        switched = [
+            event.subject
+            for event in self.record.of("set", "requires_grad")
+            if event.kind == "requires_grad" or event.name == ".requires_grad"
+        ]
+        owners = {owner for value in switched for owner in self.facts.parameters_of(value)}
+        owners.update(thing for value in switched for thing in self.facts.things(value))
+        return {part for owner in owners for part in (owner, *modules_in(owner))}
+
     def _is_detached(self, value: Value | None) -> bool:
         """Whether all that is computed from a value is cut off in the end: by `.detach()`, `.data`."""
         pending, cut = list(self.flow.parts(value)), False
@@ -131,12 +195,12 @@ class Recording:
 
     def _may_be_frozen(self, networks: set[Thing]) -> bool:
         """Whether parameters are frozen somewhere: by the program, or by what gets the network alone."""
-        if any(event.name == ".requires_grad" for event in self.record.of("set")):
+        if not networks.isdisjoint(self._frozen):
             return True
         return any(
             not networks.isdisjoint(self.facts.held(event.first))
-            for event in self.record.of("requires_grad", "call")
-            if event.kind == "requires_grad" or (len(event.arguments) == 1 and event.name[:1] != ".")
+            for event in self.record.of("call")
+            if len(event.arguments) == 1 and event.name[:1] != "."
         )
 
 

@@ -78,6 +78,11 @@ class Steps:
         steps = [self._step(loops, tuple(backwards)) for backwards, loops in found.values()]
         return [step for step in steps if self._is_repeated(step)]
 
+    @property
+    def all_backwards(self) -> list[Event]:
+        """The backward passes of all training steps that optimizers follow."""
+        return [event for step in self.all if step.steps for event in step.backwards]
+
     def _loop_of(self, backward: Event) -> Loop | None:
         """The innermost loop around a backward pass that an optimizer's step is in as well."""
         around = [round_.loop for round_ in reversed(backward.loops)]
