@@ -62,7 +62,7 @@ class SequencePad(SourceRule):
         if not precision or _fixed_length(context):
             return
         seen = set[tuple[File, int]]()
-        for event in distinct(context.record.of("call", "op", "make")):
+        for event in distinct(context.record.of("call", "op", "make", "pad")):
             function, last = event.place.function, event.name.rpartition(".")[2]
             if event.name not in (*_COLLATORS, _PADS) or not context.concerns(event):
                 continue

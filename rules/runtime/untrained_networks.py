@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.run.facts import distinct
+from tclint.source.run.values import Event, Thing
 
 
 class GradientsNobodyUses(SourceRule):
@@ -47,9 +48,14 @@ class GradientsNobodyUses(SourceRule):
     asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        for call, network, needs_gradients in distinct(context.recording.untrained()):
-            if not context.concerns(call):
-                continue
+        found: dict[Thing, tuple[Event, Thing, bool]] = {}
+        for call, network, needs_gradients in context.recording.untrained():
+            # A network that is frozen records nothing where its inputs need no gradients.
+            if context.concerns(call) and (needs_gradients or network not in found):
+                found.setdefault(network, (call, network, needs_gradients))
+                if not found[network][2]:
+                    found[network] = (call, network, needs_gradients)
+        for call, network, needs_gradients in distinct(found.values()):
             how = (
                 "its weights get gradients that nothing reads"
                 if needs_gradients

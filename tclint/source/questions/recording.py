@@ -100,8 +100,8 @@ class Recording:
         return call
 
     def untrained(self) -> Iterator[tuple[Event, Thing, bool]]:
-        """(call, network, whether its inputs need gradients) for networks that a loss's gradients flow back
-        through, although no optimizer of the program updates them and nothing freezes them."""
+        """(call, network, whether its inputs need gradients) for networks that the gradients of a loss flow
+        back through, although no optimizer of the program updates them and nothing freezes them."""
         if not self._knows_all_optimizers:
             return
         frozen = self._frozen
@@ -112,9 +112,10 @@ class Recording:
                 network = next(self.facts.things(call.subject), None)
                 if network is None or call.inside is not None or network.kind != "module":
                     continue
-                if network in self._updated or not self.optimizers.has_parameters(network):
+                whole = self.facts.root(network)
+                if whole in self._updated or not self.optimizers.has_parameters(whole):
                     continue
-                parts = set(modules_in(network))
+                parts = {network, *modules_in(whole)}
                 if parts & self._updated.keys() or parts & frozen or not self._records(call):
                     continue
                 if not self._may_be_frozen({network}):
@@ -132,7 +133,7 @@ class Recording:
 
     @cached_property
     def _knows_all_optimizers(self) -> bool:
-        """Whether all that is stepped is an optimizer that is seen to be made, of parameters that are seen."""
+        """Whether all that is stepped are optimizers that are seen to be made, of parameters that are seen."""
         stepped = [
             event.arguments.get("optimizer") if event.kind == "scaler_step" else event.subject
             for event in self.record.of("step", "scaler_step")

@@ -25,6 +25,7 @@ from tclint.source.run.values import (
     Thing,
     Union,
     Value,
+    duplicate,
     either,
     join,
     modules_in,
@@ -736,6 +737,8 @@ class Calls(Modules):
             if names[0] == "*":
                 held = [item for key, item in given.items() if key.isdigit()]
                 return held[0] if len(held) == 1 else self.container("tuple", held)
+            if found and spec.event == "duplicate":
+                return duplicate(found[0], event)
             return found[0] if found else self.unknown(name, event)
         if returns.startswith("each "):
             source = given.get(returns[5:])

@@ -20,6 +20,7 @@ from tclint.source.run.values import (
     Value,
     modules_in,
     options_of,
+    root_of,
 )
 
 _Found = TypeVar("_Found", Event, tuple[Event, Any], tuple[Event, Any, Any], tuple[Event, Any, Any, Any])
@@ -209,12 +210,7 @@ class Facts:
 
     def root(self, thing: Thing) -> Thing:
         """What a part of something unknown belongs to: `model` of `model.encoder`."""
-        while thing.operation is not None and thing.operation[0] in (".", "[]"):
-            owner = thing.operation[1][0]
-            if not isinstance(owner, Thing):
-                break
-            thing = owner
-        return thing
+        return root_of(thing)
 
     def contains(self, module: Thing, part: Thing) -> bool:
         """Whether a module has another one among its parts."""

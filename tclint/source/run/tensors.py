@@ -18,6 +18,7 @@ from tclint.source.run.values import (
     either,
     modules_in,
     options_of,
+    root_of,
 )
 from tclint.source.syntax.tables import Call
 
@@ -139,7 +140,8 @@ class Tensors(Expressions):
             given: what is asked for: 'device', 'dtype', 'memory_format', 'non_blocking'.
         """
         event = self.happen("to", name, subject, given, call)
-        is_item = subject.operation is not None or (subject.made is not None and subject.is_unknown)
+        is_part_of_data = subject.operation is not None and root_of(subject).kind != "module"
+        is_item = is_part_of_data or (subject.made is not None and subject.is_unknown)
         if subject.kind == "tensor" or (subject.is_unknown and is_item):
             # A part of something is data; what a function gives can be a module as well.
             is_part = subject.operation is not None and subject.operation[0] != "()"

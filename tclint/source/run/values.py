@@ -449,6 +449,29 @@ def modules_in(module: Thing, *, only_sure: bool = False) -> Iterator[Thing]:
                     yield item
 
 
+def duplicate(value: Value, made: Event, done: dict[Value, Thing] | None = None) -> Value:
+    """What a deep copy of a value is: modules, and what holds them, anew; all else as it is."""
+    done = {} if done is None else done
+    if isinstance(value, Union):
+        return Union(tuple(Option(duplicate(item, made, done), guard) for item, guard in value.options))
+    if not isinstance(value, Thing) or value.kind not in _HOLDERS:
+        return value
+    if value not in done:
+        copied = done[value] = Thing(value.kind, value.name, made, value.cls, value.operation)
+        copied.fields = {key: duplicate(item, made, done) for key, item in value.fields.items()}
+    return done[value]
+
+
+def root_of(thing: Thing) -> Thing:
+    """What a part of something belongs to: `model` of `model.encoder`."""
+    while thing.operation is not None and thing.operation[0] in (".", "[]"):
+        owner = thing.operation[1][0]
+        if not isinstance(owner, Thing):
+            break
+        thing = owner
+    return thing
+
+
 def constants_of(value: Value) -> tuple[object, ...] | None:
     """The constants that a value can be; None where it may be anything else."""
     found = []
