@@ -133,7 +133,7 @@ class Recording:
 
     @cached_property
     def _knows_all_optimizers(self) -> bool:
-        """Whether all that is stepped are optimizers that are seen to be made, of parameters that are seen."""
+        """Whether all that is stepped are optimizers that are made here, of parameters that are seen."""
         stepped = [
             event.arguments.get("optimizer") if event.kind == "scaler_step" else event.subject
             for event in self.record.of("step", "scaler_step")
