@@ -58,7 +58,10 @@ class HalfModelWithAutocast(SourceRule):
     triggers = (".half(", "float16", "torch.half", "HalfTensor", "dtype")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        found = {cast.event: self._raises(context, cast, step) for cast, step in self._scaled(context)}
+        found: dict[Event, Finding] = {}
+        for cast, step in self._scaled(context):
+            if cast.event not in found:
+                found[cast.event] = self._raises(context, cast, step)
         for cast, region in self._under_autocast(context):
             if cast.event not in found:
                 found[cast.event] = self._rounds(context, cast, region)
