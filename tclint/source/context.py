@@ -153,7 +153,7 @@ class SourceContext:
     @cached_property
     def float32(self) -> Float32:
         """Which trainings compute in float32 because nobody chose anything else."""
-        return Float32(self.autocasts, self.devices, self.networks, self.steps)
+        return Float32(self.autocasts, self.devices, self.networks, self.steps, self.run.files)
 
     @cached_property
     def switches(self) -> Switches:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from tclint.source.questions.devices import Devices
 from tclint.source.questions.networks import Networks
 from tclint.source.questions.steps import Steps
 from tclint.source.run.facts import Facts
+from tclint.source.run.files import File
 from tclint.source.run.values import (
     NONE,
     Event,
@@ -38,6 +40,8 @@ _ATTENTION = ("MultiheadAttention", "Transformer")
 _CONVOLUTIONAL = re.compile(r"ResNet|ConvN|RegNet|EfficientNet|MobileNet|PoolFormer|MobileViT|Bit(Model|For)")
 """In names of classes of transformers: cuDNN runs their convolutions in TF32 by default."""
 _SIXTEEN_BITS = frozenset({Symbol("torch.float16"), Symbol("torch.bfloat16")})
+_MIXED = frozenset({"autocast", "GradScaler"})
+"""Names of torch in code that a setting keeps from running."""
 _ONLY_BEFORE_5 = frozenset({"evaluation_strategy", "overwrite_output_dir", "no_cuda", "tokenizer"})
 """Arguments that TrainingArguments and Trainer of transformers 5 refuse. Before it, from_pretrained loads
 float32 whatever is stored; since then, what is stored (transformers/modeling_utils.py, `_get_dtype`)."""
@@ -88,13 +92,21 @@ class Training(NamedTuple):
 class Float32:
     """Answers about one program."""
 
-    def __init__(self, autocasts: Autocasts, devices: Devices, networks: Networks, steps: Steps) -> None:
+    def __init__(
+        self,
+        autocasts: Autocasts,
+        devices: Devices,
+        networks: Networks,
+        steps: Steps,
+        files: Sequence[File],
+    ) -> None:
         self.facts: Facts = autocasts.facts
         self.record = self.facts.record
         self.autocasts = autocasts
         self.devices = devices
         self.networks = networks
         self.steps = steps
+        self.files = files
 
     @cached_property
     def trainings(self) -> list[Training]:
@@ -111,8 +123,13 @@ class Float32:
 
     @cached_property
     def _is_chosen(self) -> bool:
-        """Whether the program chooses another precision for something."""
+        """Whether the program chooses another precision for something, or could by a setting that is off."""
+        if any(not _MIXED.isdisjoint(file.tables.identifiers) for file in self.files):
+            return True
         for event in self.record.events:
+            for kind in ("autocast", "scaler") if event.kind == "make" else ():
+                if any(self.facts.is_on(made) is not False for made in self.facts.kinds(event.result, kind)):
+                    return True
             if event.place.file.is_library:
                 continue
             if not _SIXTEEN_BITS.isdisjoint(event.arguments.values()):
@@ -120,9 +137,6 @@ class Float32:
             is_float64 = Symbol("torch.float64") in event.arguments.values()
             if is_float64 and (event.kind == "default_dtype" or self.facts.kinds(event.subject, "module")):
                 return True
-            for kind in ("autocast", "scaler") if event.kind == "make" else ():
-                if any(self.facts.is_on(made) is not False for made in self.facts.kinds(event.result, kind)):
-                    return True
         return False
 
     def _training(self, backward: Event, step: Event) -> Training | None:
@@ -159,14 +173,11 @@ class Float32:
         return Training(backward, step, managed, settings, products or layers, products)
 
     def _is_numerical(self, backward: Event) -> bool:
-        """Whether a file that leads to a backward pass uses packages for numerical work or tiny networks."""
+        """Whether the file of a backward pass uses packages for numerical work or tiny networks."""
         science = self.facts.library.science
-        return any(
-            item.qualified.partition(".")[0] in science
-            for place in backward.places
-            for function in place.file.tables.functions
-            for item in function.imports
-        )
+        file = next(place.file for place in reversed(backward.places) if not place.file.is_library)
+        imports = (item for function in file.tables.functions for item in function.imports)
+        return any(item.qualified.partition(".")[0] in science for item in imports)
 
     def _may_choose(self, region: Region) -> bool:
         """Whether a context may choose a precision: autocast that may be on, or one that is not seen."""
@@ -193,11 +204,13 @@ class Float32:
                 [module], _SMALL_FEATURES, "d_model", "embed_dim"
             ):
                 return f"`{kind}`"
+        return self._linears(modules, _LINEAR_PER_CONVOLUTION * len(self._convolutions(modules)))
+
+    def _linears(self, modules: list[Thing], least: int) -> str:
+        """The linear layers, where there are so many; '' where there are fewer, or they are small."""
         linears = [module for module in modules if self.networks.flow.kind(module) == "Linear"]
-        if len(linears) < max(2, _LINEAR_PER_CONVOLUTION * len(self._convolutions(modules))):
-            return ""
         is_large = self._is_large(linears, _SMALL_FEATURES, "in_features", "out_features")
-        return f"{len(linears)} linear layers" if is_large else ""
+        return f"{len(linears)} linear layers" if is_large and len(linears) >= max(2, least) else ""
 
     def _others(self, modules: list[Thing], loss: Value | None) -> str:
         """Convolutions, or a network of a library."""
@@ -208,7 +221,7 @@ class Float32:
         found = self._convolutions(modules)
         is_large = self._is_large(found, _SMALL_CHANNELS, "in_channels", "out_channels")
         if found or not modules:
-            return self.networks.flow.kind(found[0]) if is_large else ""
+            return self.networks.flow.kind(found[0]) if is_large else self._linears(modules, 2)
         names = (made.name for made in self.autocasts.differentiated(loss))
         return next((name.rpartition(".")[2] for name in names if name.startswith(_CONVOLVES)), "")
 
@@ -216,10 +229,13 @@ class Float32:
         return [module for module in modules if "Conv" in self.networks.flow.kind(module)]
 
     def _is_large(self, modules: list[Thing], least: int, *names: str) -> bool:
-        """Whether one of some layers has a side of so many features, or none of them says."""
-        values = (self.networks.flow.argument(module, name) for module in modules for name in names)
-        sizes = [size for value in values for size in integers_of(value)]
-        return bool(modules) and max(sizes, default=least) >= least
+        """Whether one of some layers has a side of so many features, or says nothing of its sides."""
+        for module in modules:
+            values = (self.networks.flow.argument(module, name) for name in names)
+            sizes = [size for value in values for size in integers_of(value)]
+            if max(sizes, default=least) >= least:
+                return True
+        return False
 
     # -- checkpoints
 

@@ -95,8 +95,9 @@ def _file_of(importer: str, module: str) -> str | None:
         return None
     for _ in range(_LEVELS):
         found = _module_file(folder, parts)
-        if found is not None:
-            return found if found != os.path.abspath(importer) else None
+        # A file never means itself: `from model import Net` in utils/model.py is of the script's folder.
+        if found is not None and found != os.path.abspath(importer):
+            return found
         parent = os.path.dirname(folder)
         if parent == folder or os.path.exists(os.path.join(folder, ".git")):
             return None
