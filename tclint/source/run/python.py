@@ -253,6 +253,13 @@ class Python(Loading):
             return self._over("zip", self.container("tuple", None, row))
         return self._over("zip", self.container("tuple", arguments))
 
+    def _builtin_chain(self, arguments: list[Value], keywords: dict[str, Value], call: Call) -> Value:
+        made = self.container("list", [])
+        for item in arguments:
+            is_star = isinstance(item, Thing) and item.kind == "star"
+            self.extend(made, self.element(item.fields["over"]) if is_star else item)  # type: ignore[attr-defined]
+        return made
+
     def _builtin_map(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         if len(arguments) < 2:
             return self.unknown()
