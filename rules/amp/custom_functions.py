@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import HALVES
 from tclint.source.run.values import Event, Place, Region
 from tclint.source.syntax.tables import Function
 from tclint.source.wording import called_of
@@ -53,7 +55,9 @@ class CustomFunctionNoCustomFwd(SourceRule):
         "PyTorch Automatic Mixed Precision examples, Autocast and Custom Autograd Functions: custom_fwd "
         "and custom_bwd",
     )
-    triggers = ("autograd", ".apply(")
+    triggers = ("autograd", "Function)")
+    program = HALVES
+    pattern = re.compile(rb"autograd\.Function|import Function")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         seen: set[Function] = set()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tclint.graph.ops.float16 import AT_ZERO, LARGEST, loss_in_words, lost_in_float16
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import HALVES
 from tclint.source.questions.dtypes import operator_of
 from tclint.source.questions.flow import KEEPS
 from tclint.source.run.facts import distinct
@@ -49,7 +51,10 @@ class Float16Constants(SourceRule):
         "IEEE 754-2019: binary16 ends at 65504, and its smallest subnormal number is 2^-24",
         "PyTorch 2.13 c10/util/TypeCast.h, checked_convert: scalars that overflow a tensor's dtype raise",
     )
-    triggers = ("masked_fill", "fill_", "full", "clamp", "clip", "pad(", "e-")
+    triggers = ("masked_fill", "fill_(", "full(", "full_like(", "clamp", "clip(", "pad(", "e-8", "e-9", "e-1")
+    # A number that float16 does not hold: beyond 65504, or below 3e-8.
+    pattern = re.compile(rb"[0-9.]e(?:[-+]?[1-9][0-9]|-[89]|\+?[5-9])|6553[56]|00000|99999")
+    program = HALVES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         events = (event for event in context.record.of("op", "factory") if _odd(event) is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import SCALES
 from tclint.source.questions.weights import Cast
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event, Region
@@ -55,7 +56,8 @@ class HalfModelWithAutocast(SourceRule):
         'model(s) or inputs when using autocasting"',
         "PyTorch 2.13 torch/amp/grad_scaler.py, _unscale_grads_: refuses float16 gradients",
     )
-    triggers = (".half(", "float16", "torch.half", "HalfTensor", "dtype")
+    triggers = (".half(", "float16", "torch.half", "HalfTensor")
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         found: dict[Event, Finding] = {}

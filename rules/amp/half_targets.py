@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event, Symbol, options_of
 from tclint.source.wording import receiver_of
@@ -48,6 +49,7 @@ class HalfTargets(SourceRule):
         "IEEE 754-2019: binary16 has 11 bits of precision",
     )
     triggers = (".half(", "float16", "torch.half", "HalfTensor")
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for cast in distinct(context.record.of("to")):

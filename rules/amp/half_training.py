@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
 from tclint.source.questions.weights import Cast
 from tclint.source.run.values import Event
 from tclint.source.wording import model_name
@@ -51,7 +52,8 @@ class HalfTrainNoScaler(SourceRule):
         " too small for float16 become zero",
         "PyTorch Automatic Mixed Precision package, Gradient Scaling: why float16 gradients underflow",
     )
-    triggers = (".half(", "float16", "torch.half", "HalfTensor", "dtype", "-true")
+    triggers = (".half(", "float16", "torch.half", "HalfTensor", "-true")
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         found: dict[Event, Finding] = {}

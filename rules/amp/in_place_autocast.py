@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import HALVES
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import NONE, Event
 
@@ -42,7 +44,9 @@ class InPlaceUnderAutocast(SourceRule):
     sources = (
         "PyTorch Automatic Mixed Precision package, Op Eligibility: only out-of-place ops are autocast",
     )
-    triggers = ("out=", "out =", *sorted(_IN_PLACE))
+    triggers = ("out=", *sorted(_IN_PLACE))
+    pattern = re.compile(rb"[(,]\s*out\s*=|\.(?:addbmm|addmm|addmv|addr|baddbmm)_\(")
+    program = HALVES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for event in distinct(event for event in context.record.of("op", "call") if _kind(event)):

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
 from tclint.source.run.values import Place
 
 
@@ -48,8 +49,9 @@ class ManualAttentionInSource(SourceRule):
         "FlashAttention (arXiv 2205.14135): the scores stay on the chip",
     )
     triggers = ("softmax(", "Softmax(")
+    program = TRAINS
     # Two products.
-    pattern = re.compile(rb"(?s)(?:.*?(?: @ |matmul\(|bmm\(|einsum\()){2}")
+    pattern = re.compile(rb"(?s)\A(?:.*?(?: @ |matmul\(|bmm\(|einsum\()){2}")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if not context.torch_may_be((2, 1)):

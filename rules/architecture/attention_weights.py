@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Place
 from tclint.source.syntax.tables import render
@@ -43,6 +44,7 @@ class MhaNeedWeights(SourceRule):
         "without scaled_dot_product_attention",
     )
     triggers = ("MultiheadAttention",)
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         flow = context.flow

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
 from tclint.source.run.values import Event, Place, Symbol, Thing, modules_in
 from tclint.source.syntax.tables import render
 from tclint.source.wording import receiver_of
@@ -52,6 +53,7 @@ class BatchNormInHalf(SourceRule):
         "IEEE 754-2019: binary16 has 11 significant bits and holds at most 65504",
     )
     triggers = (".half(", "float16", "torch.half")
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         seen = set[Place]()

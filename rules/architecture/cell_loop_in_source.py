@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
 from tclint.source.run.values import Place
 from tclint.source.syntax.tables import render
 
@@ -45,6 +46,7 @@ class RnnCellLoopInSource(SourceRule):
         "NVIDIA Recurrent Layers User's Guide: how recurrent layers become matrix products",
     )
     triggers = ("LSTMCell(", "GRUCell(", "RNNCell(")
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         seen = set[Place]()

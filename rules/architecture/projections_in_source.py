@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tclint.cost.gpu import Gpu
 from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
 from tclint.source.questions.projections import Projection
 from tclint.source.run.values import Place
 from tclint.source.syntax.tables import render
@@ -58,6 +59,7 @@ class ProjectionsSeparateInSource(SourceRule):
         "activations where possible",
     )
     triggers = ("Linear(",)
+    program = TRAINS
     requires = ("self.", "Module")
     # Two attributes called with the same name close together.
     pattern = re.compile(rb"(?s)self\.\w+\((\w+)\).{0,200}?self\.\w+\(\1\)")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from tclint.config.precisions import PRECISION_FACTS
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
 from tclint.source.questions.projections import size_of
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event, Thing
@@ -57,6 +58,7 @@ class LmHeadNoPaddingTie(SourceRule):
     )
     priced_as = ("DIM003",)
     triggers = (".weight = ", ".weight=")
+    program = TRAINS
     requires = ("Embedding(", "Linear(")
     pattern = re.compile(
         rb"self\.[\w.]+\.weight *= *(?:self\.[\w.]+\.weight|\w+[ \r]*(?:#.*)?$)", re.MULTILINE

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
 from tclint.source.questions.flow import Flow
 from tclint.source.run.values import Thing, modules_in
 from tclint.source.syntax.tables import render
@@ -55,6 +56,7 @@ class ConvBiasBeforeBnInSource(SourceRule):
         *("Conv1d(", "Conv2d(", "Conv3d(", "ConvTranspose1d(", "ConvTranspose2d(", "ConvTranspose3d("),
         "Linear(",
     )
+    program = TRAINS
     requires = ("BatchNorm",)
     # A layer whose arguments do not say `bias=`, with a batch norm made further down in its class or
     # function.

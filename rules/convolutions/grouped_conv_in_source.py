@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
 from tclint.source.questions.flow import Flow
 from tclint.source.run.values import Thing, constant_of
 from tclint.source.syntax.tables import render
@@ -53,6 +54,7 @@ class GroupedConvShapeInSource(SourceRule):
         "NVIDIA cuDNN 8 Developer Guide, grouped convolutions: channels per group of the Tensor Core kernels",
     )
     triggers = ("groups=", "groups =")
+    program = TRAINS
     requires = ("Conv",)
     # Groups given to a convolution as a number above 1 or by a constant.
     pattern = re.compile(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Constant, Event, Place, Thing, Value, constant_of, options_of
 from tclint.source.wording import assigned_name
@@ -50,6 +51,7 @@ class SwigluTwoThirds(SourceRule):
         "Machine Learning Engineering (Bekman), SwiGLU-based MLP: measured rates of rounded widths",
     )
     triggers = ("int(",)
+    program = TRAINS
     # int(), a power of two in it, and a division by three.
     pattern = re.compile(
         rb"\bint\s*\((?=.{0,300}?(?<![\w.])(?:2|4|8|16)(?![\w]|\.0*[1-9])).{0,300}?/\s*3(?:\.0*)?(?![\w.])",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
@@ -45,6 +46,7 @@ class ModelChannelsLastInputNot(SourceRule):
         "inputs (propagation of the layout tried on PyTorch 2.13)",
     )
     triggers = ("channels_last",)
+    pattern = re.compile(rb"memory_format|torch\.channels_last")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         layouts, seen = context.layouts, set[Place]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule, render
@@ -41,6 +42,7 @@ class InputChannelsLastModelNot(SourceRule):
         "PyTorch Channels Last Memory Format tutorial, Converting existing models: convert model and inputs",
     )
     triggers = ("channels_last",)
+    pattern = re.compile(rb"memory_format|torch\.channels_last")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         layouts, seen = context.layouts, set[Place]()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event, Symbol, modules_in
 
@@ -58,6 +59,7 @@ class Float64Model(SourceRule):
         "NVIDIA Ampere GA102 GPU Architecture: float64 at 1/64 of the rate of float32",
     )
     triggers = (".double()", "float64", "64-true")
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         casts = (event for event in context.record.of("to") if _is_double(context, event))

@@ -43,6 +43,7 @@ class BatchMultipleOf8(SourceRule):
         "NVIDIA Convolutional Layers User's Guide, Batch Size, Height And Width: multiples for convolutions",
     )
     triggers = ("batch_size", "DataLoader")
+    program = ("DataLoader",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for loader in context.batches.trained_on:

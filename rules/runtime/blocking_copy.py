@@ -44,6 +44,7 @@ class BlockingCopy(SourceRule):
         "memory for asynchronous copies",
     )
     triggers = ("pin_memory", ".cuda(", ".to(")
+    program = ("pin_memory",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         batches = context.batches

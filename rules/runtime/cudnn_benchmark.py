@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
@@ -38,6 +39,7 @@ class CudnnBenchmarkOff(SourceRule):
     confidence = "medium"
     sources = ("PyTorch Performance Tuning Guide, Enable cuDNN auto-tuner: what cudnn.benchmark does",)
     triggers = ("benchmark",)
+    pattern = re.compile(rb"cudnn|benchmark\s*=")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         switches = context.switches
@@ -98,6 +100,7 @@ class DeterministicWithBenchmark(SourceRule):
         "PyTorch Performance Tuning Guide, Enable cuDNN auto-tuner: what cudnn.benchmark does",
     )
     triggers = ("benchmark",)
+    pattern = re.compile(rb"cudnn|benchmark\s*=")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         switches = context.switches

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event, Thing
 
@@ -46,6 +47,7 @@ class DataParallel(SourceRule):
         "PyTorch torch.nn.DataParallel: its warning recommends DistributedDataParallel",
     )
     triggers = ("DataParallel",)
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         facts = context.facts

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
 from tclint.source.questions.recording import first_of_each
 from tclint.source.run.facts import distinct
 from tclint.source.wording import receiver_of
@@ -48,6 +49,7 @@ class EvalWithoutNoGrad(SourceRule):
         "no_grad saves memory and time",
     )
     triggers = (".eval()", ".parameters()")
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         recording = context.recording

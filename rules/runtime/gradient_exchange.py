@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
 from tclint.source.questions.steps import steps_at_intervals
 
 _DDP = ("torch.nn.parallel.DistributedDataParallel",)
@@ -53,6 +54,7 @@ class DdpAccumulationWithoutNoSync(SourceRule):
         "DistributedDataParallel and gradient accumulation: no_sync",
     )
     triggers = ("DistributedDataParallel", "DDP")
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         facts = context.facts

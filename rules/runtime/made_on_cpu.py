@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event, Thing
 from tclint.source.wording import THE_SAME
@@ -44,6 +45,7 @@ class CpuCreateThenCuda(SourceRule):
         "PyTorch Performance Tuning Guide, Create tensors directly on the target device: instead of a copy",
     )
     triggers = (".cuda(", ".to(", "torch.cuda.")
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         found = list(distinct(self._found(context)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import SCALES
 from tclint.source.run.conditions import exclude
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event, Region, Thing
@@ -57,6 +58,7 @@ class ScalerWithBf16(SourceRule):
         "uses autocast and GradScaler together",
     )
     triggers = ("bfloat16", "bf16")
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for scale, region, scaler in distinct(self._needless(context)):

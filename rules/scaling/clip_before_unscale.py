@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import SCALES
 from tclint.source.questions.gradients import Backward, gives_infinite_limit
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event
@@ -53,7 +55,9 @@ class ClipBeforeUnscale(SourceRule):
         "PyTorch Automatic Mixed Precision examples, Gradient clipping: unscale first",
         "PyTorch Automatic Mixed Precision recipe, Inspecting/modifying gradients: unscale first",
     )
-    triggers = ("clip_grad", "clamp", "adaptive_clip", ".grad")
+    triggers = ("clip_grad", "adaptive_clip", ".grad")
+    pattern = re.compile(rb"clip_grad|adaptive_clip|\.grad\b")
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for clip in distinct(context.gradients.clips()):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import SCALES
 from tclint.source.questions.gradients import Backward
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event
@@ -47,6 +49,8 @@ class ScaledGradientInspection(SourceRule):
         "reading them",
     )
     triggers = (".grad",)
+    pattern = re.compile(rb"\.grad\b")
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         seen: set[Event] = set()

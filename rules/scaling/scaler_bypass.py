@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import SCALES
 from tclint.source.questions.gradients import Backward
 from tclint.source.run.conditions import exclude
 from tclint.source.run.facts import distinct
@@ -48,6 +49,7 @@ class StepBypassesScaler(SourceRule):
         "scaler.step(optimizer)",
     )
     triggers = (".step(", "_step(")
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for step, backward in distinct(self._bypasses(context)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import SCALES
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import NONE, Event, options_of
 from tclint.source.wording import names_of
@@ -38,6 +39,7 @@ class ScalerClosure(SourceRule):
     confidence = "high"
     sources = ("PyTorch 2.13 torch/amp/grad_scaler.py, GradScaler.step: closures are refused",)
     triggers = (".step(",)
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for step, what in distinct(self._wrong(context)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import SCALES
 from tclint.source.questions.scaler_lifetimes import recreated, unchecked_updates, updates_before_steps
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event
@@ -57,6 +58,7 @@ class ScalerLifetime(SourceRule):
         "Optimizers: one update after all steps",
     )
     triggers = ("GradScaler", ".update(")
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         steps = context.scaled_steps

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import SCALES
 from tclint.source.questions.gradients import UNSEEN
 from tclint.source.run.values import Event
 
@@ -38,7 +40,9 @@ class ScalerStateNotSaved(SourceRule):
     level = "info"
     confidence = "high"
     sources = ("PyTorch Automatic Mixed Precision recipe, Saving/Resuming: save the scaler's state as well",)
-    triggers = ("state_dict",)
+    triggers = (".state_dict",)
+    pattern = re.compile(rb"\.state_dict\b")
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         facts, record = context.facts, context.record

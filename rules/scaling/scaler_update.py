@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import SCALES
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event
 from tclint.source.wording import names_of, scaler_evidence
@@ -49,6 +50,7 @@ class StepWithoutUpdate(SourceRule):
         "Optimizers: one update after all steps",
     )
     triggers = (".step(",)
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for step in distinct(filter(context.scaled_steps.lacks_update, context.scaled_steps.steps())):

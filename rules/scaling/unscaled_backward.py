@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import SCALES
 from tclint.source.questions.gradients import Backward
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event
@@ -46,6 +47,7 @@ class UnscaledBackward(SourceRule):
         "through the scaled loss",
     )
     triggers = (".backward(",)
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for backward, step in distinct(self._unscaled(context)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
 from tclint.core.finding import Finding
-from tclint.engine.source_program import SourceProgram, SourceText, for_deep_code, root_of
+from tclint.engine.source_program import SourceProgram, for_deep_code, root_of
 from tclint.source.context import SourceContext
 from tclint.source.run.values import Event
 from tclint.source.source_rule import SourceRule
@@ -49,13 +49,12 @@ def why(rule: SourceRule, path: str, line: int, settings: Settings) -> Answer:
     except NotPython as error:
         raise TargetError(f"{path} cannot be read: {error}.") from None
     program_data = data if notebook is None else notebook.text.encode()
-    text = SourceText(path, data, program_data, notebook, (rule,))
     root = root_of(path, notebook)
     with for_deep_code():
-        program = SourceProgram.of(root, [path], settings, parse, {path: program_data})
+        program = SourceProgram.of(root, [path], settings, parse, {path: program_data}, rule.triggers)
         if program.context is None:
             raise TargetError(f"{path} cannot be linted: {program.unreadable.get(path)}.")
-        findings = [item for item in program.findings({path: text}) if item.location.path == path]
+        findings = [item for item in program.findings([rule]) if item.location.path == path]
         context = program.context
         reasons = [why for event, why in context.silences if _is_on(context, event, path, line)]
         happens = [

@@ -7,20 +7,19 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding, Location
 from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME
+from tclint.engine.source_text import SourceText
+from tclint.source.project.scripts import Scripts
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.cache import TablesCache
 from tclint.source.syntax.discovery import Skipped, discover
 from tclint.source.syntax.notebooks import Notebook, is_notebook, read_notebook
 from tclint.source.syntax.parse import NotPython, as_utf8, decode, what_is_broken
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable
-
-if TYPE_CHECKING:
-    from tclint.engine.source_program import SourceText
 
 Finish: TypeAlias = Callable[[str, str, Sequence[Finding]], list[Finding]]
 """Makes something more of one file's findings: path, text, findings -> findings."""
@@ -105,19 +104,27 @@ def lint(
         if b"tclint:" in data.lower():
             marked[path] = data.decode("utf-8-sig", "replace")
             digests[path] = hashlib.sha256(written).digest()
-        concerned = tuple(rule for rule in applicable(rules, data) if applies(rule))
-        if concerned:
-            from tclint.engine.source_program import SourceText
-
-            texts[path] = SourceText(
-                path, written, written if notebook is None else data, notebook, concerned
-            )
-        elif notebook is None and (path in named or b"torch" in data) and len(data) <= MAX_SOURCE_BYTES:
+        is_named = path in named or notebook is not None
+        concerned = tuple(
+            rule
+            for rule in applicable(rules, data)
+            if applies(rule)
+            and (is_named or not rule.program or Scripts.around(path).hold(path, rule.program))
+        )
+        texts[path] = SourceText(
+            path, written, written if notebook is None else data, notebook, concerned, is_named
+        )
+        if (
+            not concerned
+            and notebook is None
+            and (path in named or b"torch" in data)
+            and len(data) <= MAX_SOURCE_BYTES
+        ):
             tables_cache = open_cache()
             broken = (tables_cache.what_is_broken if tables_cache is not None else what_is_broken)(written)
             if broken is not None:
                 outcomes[path] = broken
-    if texts:
+    if any(text.rules for text in texts.values()):
         tables_cache = open_cache()
         from tclint.engine.source_program import lint_programs
 

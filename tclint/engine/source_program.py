@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeAlias
@@ -13,8 +13,10 @@ from typing import TypeAlias
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Location
 from tclint.core.rule import apply_rule
+from tclint.engine.source_text import SourceText
 from tclint.source.context import SourceContext
-from tclint.source.project.neighbours import Neighbours, is_test_path
+from tclint.source.project.scripts import Scripts
+from tclint.source.project.test_paths import is_test_path
 from tclint.source.run.files import File
 from tclint.source.run.program import Program
 from tclint.source.run.project import ProjectFiles
@@ -34,19 +36,6 @@ Outcome: TypeAlias = "list[Finding] | Skipped | NotPython"
 """What is found in a file, or why it could not be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceText:
-    """A file that rules concern."""
-
-    path: str
-    written: bytes
-    """As it stands on the disk."""
-    data: bytes
-    """Its program: of a notebook the code of its cells."""
-    notebook: Notebook | None
-    rules: tuple[SourceRule, ...]
-
-
 @dataclass
 class SourceProgram:
     """Files that run together, with what became of each."""
@@ -61,16 +50,18 @@ class SourceProgram:
     def of(
         cls,
         root: str,
-        paths: Sequence[str],
+        paths: Collection[str],
         settings: Settings,
         parse_text: Callable[[str], Parsed],
         contents: Mapping[str, bytes],
+        tokens: tuple[str, ...],
     ) -> SourceProgram:
-        """Run the program that starts in `root`, and all of some files that it reads.
+        """Run the program that starts in `root`, and what rules look for in some files that it reads.
 
         Args:
             paths: the files that are linted; those that the program does not read are no part of it.
             contents: by path, bytes that stand for what is on the disk.
+            tokens: what rules look for.
         """
         unreadable: dict[str, Outcome] = {}
 
@@ -89,22 +80,23 @@ class SourceProgram:
             return None
 
         files = ProjectFiles(parsed, contents)
-        linted = {path: file for path in paths for file in [files.file(path)] if file is not None}
-        if not linted:
+        start = files.file(root)
+        if start is None and root not in paths:
+            return cls(None, {}, {})
+        if start is None:
             return cls(None, {}, unreadable)
-        start = files.file(root) or next(iter(linted.values()))
         try:
-            program = Program.of(start, files, linted.values())
+            program = Program.of(start, files, paths, tokens)
         except Exception as error:
-            return cls(None, {}, {path: _failed(path, error) for path in linted} | unreadable)
-        linted = {path: file for path, file in linted.items() if path in program.within}
+            return cls(None, {}, {root: _failed(root, error)})
+        linted = {file.path: file for file in program.files if file.path in program.within}
         return cls(SourceContext(program, settings), linted, unreadable)
 
-    def findings(self, texts: Mapping[str, SourceText]) -> Iterator[Finding]:
-        """What the rules find in the files that concern them."""
+    def findings(self, rules: Sequence[SourceRule]) -> Iterator[Finding]:
+        """What rules find in the files that are linted."""
         if self.context is None:
             return
-        for rule in dict.fromkeys(rule for text in texts.values() for rule in text.rules):
+        for rule in rules:
             yield from apply_rule(rule, self.context, Location(self.context.path, 1))
 
 
@@ -114,33 +106,54 @@ def lint_programs(
     cache: TablesCache | None,
     contents: Mapping[str, bytes],
 ) -> dict[str, Outcome]:
-    """What is found in files, each as part of the program that it belongs to."""
+    """What is found in files, each as part of the program that it belongs to.
+
+    Args:
+        texts: by path, all that is linted; programs with files that concern rules are run.
+    """
     outcomes: dict[str, Outcome] = {}
     programs: dict[str, list[str]] = {}
     for path, text in texts.items():
         programs.setdefault(root_of(path, text.notebook), []).append(path)
     parse_text = lru_cache(_KEPT_FILES)(cache.parse if cache is not None else parse)
+    given = {**contents, **{path: text.data for path, text in texts.items()}}
     waiting = list(programs.items())
     while waiting:
         root, paths = waiting.pop()
-        given = {**contents, **{path: texts[path].data for path in paths}}
+        rules = tuple(dict.fromkeys(rule for path in paths for rule in _asked(texts[path], root)))
+        if not rules:
+            continue
+        tokens = tuple(dict.fromkeys(token for rule in rules for token in rule.triggers))
         with for_deep_code():
-            program = SourceProgram.of(root, paths, settings, parse_text, given)
+            program = SourceProgram.of(root, frozenset(paths), settings, parse_text, given, tokens)
             found: dict[str, list[Finding]] = {path: [] for path in program.linted}
-            for finding in program.findings(texts):
+            for finding in program.findings(rules):
                 if finding.location.path in found:
                     found[finding.location.path].append(finding)
         for path, findings in found.items():
             outcomes[path] = shown(findings, path)
-        # What the program does not read is looked at alone.
-        waiting += [(path, [path]) for path in paths if path not in found and path not in program.unreadable]
         outcomes.update({path: program.unreadable[path] for path in paths if path in program.unreadable})
+        # What the program does not read is looked at alone.
+        waiting += [(path, [path]) for path in paths if path != root and path not in outcomes]
     return outcomes
+
+
+def _asked(text: SourceText, root: str) -> Iterator[SourceRule]:
+    """The rules that a file concerns as part of a program."""
+    for rule in text.rules:
+        if (
+            text.path != root
+            or text.is_named
+            or not rule.program
+            or Scripts.around(root).of(root) == root
+            or Scripts.around(root).hold(root, rule.program, alone=True)
+        ):
+            yield rule
 
 
 def root_of(path: str, notebook: Notebook | None = None) -> str:
     """The file that starts the program which a file belongs to."""
-    return path if notebook is not None else Neighbours(path).root()
+    return path if notebook is not None else Scripts.around(path).of(path)
 
 
 def shown(findings: Sequence[Finding], path: str) -> list[Finding]:
@@ -195,7 +208,8 @@ def lint_text(
         file = File(path, parsed.tables, lambda: parsed.spans, lambda: parsed.lines)
         files = ProjectFiles(lambda _, data: _parsed(data, parse_text))
         files.keep(path, file)
-        context = SourceContext(Program.of(file, files), settings)
+        tokens = tuple(token for rule in rules for token in rule.triggers)
+        context = SourceContext(Program.of(file, files, tokens=tokens), settings)
         found = [finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))]
     return shown(found, path)
 

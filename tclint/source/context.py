@@ -8,8 +8,8 @@ from functools import cached_property
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Location, Related
-from tclint.source.project.neighbours import is_test_path
 from tclint.source.project.requirements import may_run
+from tclint.source.project.test_paths import is_test_path
 from tclint.source.questions.attentions import Attentions
 from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.batches import Batches

@@ -26,6 +26,8 @@ class SourceRule(Rule):
     priced_as: ClassVar[tuple[str, ...]] = ()
     """Codes of other rules that report the same problem of a traced model: their finding, which has a price,
     stands instead where both name a line."""
+    program: ClassVar[tuple[str, ...]] = ()
+    """Tokens one of which some file of the program must contain: this file, or what its script leads to."""
 
     def applies(self, settings: Settings) -> bool:  # noqa: ARG002
         """Whether it can report anything under these settings; otherwise no file is parsed for it."""

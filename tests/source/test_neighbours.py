@@ -9,7 +9,8 @@ import pytest
 
 from tclint.config.settings import Settings
 from tclint.engine.source_pass import lint
-from tclint.source.project.neighbours import Neighbours
+from tclint.source.project.launchers import launchers_match
+from tclint.source.project.scripts import Scripts
 from tclint.source.source_rule import SourceRule
 from tclint_rules.formats.layout_of_model import InputChannelsLastModelNot
 from tclint_rules.precision.tf32_matmul_off import Tf32MatmulOff
@@ -87,10 +88,10 @@ def test_the_script_that_starts_a_package_is_found_through_relative_imports(tmp_
             "pkg/b/four.py": "other = 1\n",
         },
     )
-    assert Neighbours(str(root / "pkg/b/two.py")).root() == str(root / "main.py")
-    assert Neighbours(str(root / "pkg/b/four.py")).root() == str(root / "pkg/b/four.py")
+    assert Scripts.around(path := str(root / "pkg/b/two.py")).of(path) == str(root / "main.py")
+    assert Scripts.around(path := str(root / "pkg/b/four.py")).of(path) == str(root / "pkg/b/four.py")
 
 
 def test_text_without_a_file_has_no_neighbours() -> None:
-    assert Neighbours("nowhere.py").root() == "nowhere.py"
-    assert not Neighbours("nowhere.py").scripts_match(re.compile(b"torch"))
+    assert Scripts.around("nowhere.py").of("nowhere.py") == "nowhere.py"
+    assert not launchers_match("nowhere.py", re.compile(b"torch"))

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import NamedTuple
 
-from tclint.source.project.neighbours import Neighbours
+from tclint.source.project.launchers import launchers_match
 from tclint.source.project.requirements import may_run
 from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.devices import Devices
@@ -271,7 +271,7 @@ class Float32:
 
 def _is_launched(event: Event) -> bool:
     """Whether something beside a file chooses the precision of frameworks when it starts the program."""
-    return Neighbours(event.place.file.path).scripts_match(_LAUNCHED)
+    return launchers_match(event.place.file.path, _LAUNCHED)
 
 
 def _of_transformers(module: Thing) -> str:

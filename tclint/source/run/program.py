@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tclint.source.run.facts import Facts
@@ -28,12 +28,22 @@ class Program:
     """Functions that were run: (path, name)."""
 
     @classmethod
-    def of(cls, file: File, project: ProjectFiles, others: Iterable[File] = ()) -> Program:
-        """Run a file, and all of those other files that it reads."""
-        linted = tuple(others) or (file,)
-        machine = run(file, project, linted)
+    def of(
+        cls,
+        file: File,
+        project: ProjectFiles,
+        paths: Collection[str] = (),
+        tokens: tuple[str, ...] | None = None,
+    ) -> Program:
+        """Run a file, and what rules look for in it and in others that it reads.
+
+        Args:
+            paths: the files that are linted; none: that one.
+            tokens: what rules look for; None: anything.
+        """
+        machine = run(file, project, paths, tokens)
         record = machine.record
-        within = frozenset(item.path for item in linted if item in machine.frames)
+        within = frozenset(item.path for item in machine.frames if item is file or item.path in paths)
         facts = Facts(record, library())
         return cls(file, record, facts, project.read, within, functions_of(machine, project))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection
 
+from tclint.source.run.entries import Entries
 from tclint.source.run.files import File
 from tclint.source.run.library import Library, library
 from tclint.source.run.machine import Machine
@@ -36,21 +37,37 @@ _MOST_ALIKE = 3
 
 
 def run(
-    file: File, project: ProjectFiles, others: Iterable[File] = (), tables: Library | None = None
+    file: File,
+    project: ProjectFiles,
+    paths: Collection[str] = (),
+    tokens: tuple[str, ...] | None = None,
+    tables: Library | None = None,
 ) -> Machine:
-    """Run a file as a program, then all of it that the program does not reach.
+    """Run a file as a program, then what of it the program does not reach.
 
     Args:
-        others: files of which everything is run as well, if the program reads them.
+        paths: files of which that is run as well, if the program reads them.
+        tokens: what is looked for; functions that do not lead to any of it are left out. None: all are run.
     """
     machine = Machine(project, tables or library())
     machine.run_file(file)
     _run_imported(machine)
-    _run_rest(machine, file)
-    for other in others:
-        if other is not file and other in machine.frames:
-            _run_rest(machine, other)
+    entries = Entries(tokens, lambda inner, names: _is_run(machine, inner, names))
+    read = [item for item in machine.frames if item.path in paths and item is not file]
+    for item in (file, *read):
+        entries.add(item)
+    for item in (file, *read):
+        _run_rest(machine, item, entries)
     return machine
+
+
+def _is_run(machine: Machine, file: File, names: frozenset[str]) -> bool:
+    """Whether functions of a file have been run, by their qualified names."""
+    return all(
+        (file.path, item.index) in machine.ran
+        for item in file.tables.functions
+        if item.qualified_name in names and item.kind == "function"
+    )
 
 
 def _run_imported(machine: Machine) -> None:
@@ -96,7 +113,7 @@ def result_of(file: File, project: ProjectFiles, name: str) -> tuple[Value, froz
     return value, functions_of(machine, project)
 
 
-def _run_rest(machine: Machine, file: File) -> None:
+def _run_rest(machine: Machine, file: File, entries: Entries) -> None:
     """Functions that nobody calls, and classes that nobody makes an object of.
 
     Those go first that nothing in the file names: what they call then runs with what they pass.
@@ -106,7 +123,7 @@ def _run_rest(machine: Machine, file: File) -> None:
         for function in file.tables.functions:
             if function.parent != 0 or function.kind not in ("function", "class"):
                 continue
-            if not named and function.name in read:
+            if (not named and function.name in read) or not entries.worth(file, function.name):
                 continue
             value: Value | None = machine.frames[file].names.get(function.name)
             if isinstance(value, FunctionValue) and value.function is function:
@@ -116,9 +133,9 @@ def _run_rest(machine: Machine, file: File) -> None:
             ):
                 _run_once(machine, inner)
             elif isinstance(value, ClassValue) and value.function is function:
-                _run_modules(machine, file)
+                _run_modules(machine, file, entries)
                 _run_class(machine, file, value, read)
-    _run_modules(machine, file)
+    _run_modules(machine, file, entries)
 
 
 def _run_once(machine: Machine, value: FunctionValue) -> None:
@@ -126,7 +143,7 @@ def _run_once(machine: Machine, value: FunctionValue) -> None:
         machine.run_unknown(value)
 
 
-def _run_modules(machine: Machine, file: File) -> None:
+def _run_modules(machine: Machine, file: File, entries: Entries) -> None:
     """Call modules that a file makes and nothing calls, those that are part of another one left out."""
     for event in machine.record.events[machine.looked_at :]:
         thing = event.result
@@ -146,6 +163,8 @@ def _run_modules(machine: Machine, file: File) -> None:
         kind = thing.cls or thing.name
         if event.place.file is not file:
             machine.modules.append((event, thing))
+        elif thing.cls is not None and not entries.worth(thing.cls.file, thing.cls.function.name):
+            continue
         elif machine.runs_parts(thing) and machine.run_alone_of.get(kind, 0) < _MOST_ALIKE:
             machine.run_alone_of[kind] = machine.run_alone_of.get(kind, 0) + 1
             machine.run_alone(thing, machine.frames[file])
