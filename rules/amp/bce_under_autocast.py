@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import HALVES
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import FALSE, NONE, TRUE, Event, Region, Thing, options_of
 from tclint.source.wording import called_of
@@ -46,8 +45,8 @@ class BceUnderAutocast(SourceRule):
         "PyTorch Automatic Mixed Precision package, Prefer binary_cross_entropy_with_logits over "
         "binary_cross_entropy: autocast raises an error for the latter",
     )
-    triggers = ("binary_cross_entropy", "BCELoss")
-    program = HALVES
+    triggers = ("autocast", "binary_cross_entropy", "BCELoss")
+    program = ("binary_cross_entropy", "BCELoss")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         events = context.record.of("op", "call", "forward")
