@@ -22,61 +22,42 @@ from tclint.core.rule import Rule
 from tclint.graph.dims.coupled import DimsUnresolved
 from tclint.graph.ops import Graph, Op, Site, TensorSpec
 from tclint.source.context import SourceContext
-from tclint.source.names.queries import Called, has_star, keyword, positional
-from tclint.source.names.resolve import Possible
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import Constant, Event, Symbol, Thing, options_of
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.tables import (
-    Assignment,
-    Call,
-    CallEvent,
-    Expression,
-    Function,
-    Literal,
-    Name,
-    Tables,
-    dotted,
-    render,
-)
+from tclint.source.syntax.tables import render
 
 if TYPE_CHECKING:
     from tclint.analysis.graph_context import GraphContext
 
 __all__ = [
-    "Assignment",
-    "Call",
-    "CallEvent",
-    "Called",
     "Change",
     "Confidence",
+    "Constant",
     "DimsUnresolved",
     "Edit",
     "Effect",
-    "Expression",
+    "Event",
     "Finding",
     "Fix",
-    "Function",
     "GpuEffect",
     "Graph",
     "GraphContext",
     "GraphRule",
     "Level",
-    "Literal",
     "Location",
-    "Name",
     "Op",
-    "Possible",
     "Related",
     "Rule",
     "Settings",
     "Site",
     "SourceContext",
     "SourceRule",
-    "Tables",
+    "Symbol",
     "TensorSpec",
-    "dotted",
-    "has_star",
-    "keyword",
-    "positional",
+    "Thing",
+    "distinct",
+    "options_of",
     "render",
     "resize",
 ]

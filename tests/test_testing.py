@@ -57,8 +57,8 @@ class Seeds(SourceRule):
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if context.settings.mode == "infer":
             return
-        for called in context.program.calls("torch.manual_seed")[:1]:
-            place = context.location(called.call.node_id)
+        for event in context.record.of("seed")[:1]:
+            place = context.at(event)
             assert place.end_column is not None
             edit = Edit(place.path, (place.line, place.column), (place.line, place.end_column), "pass")
             for copy in range(self.copies):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.run.values import Event
 
 _APEX = ("apex.amp.", "apex.parallel.", "apex.fp16_utils.")
 _WHY = {
@@ -64,29 +65,33 @@ class ApexAmp(SourceRule):
     )
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if {"autocast", "GradScaler"} & context.tables.identifiers:
+        amp = ("autocast", "scaler")
+        for made in context.record.of("make"):
+            if not made.place.file.is_library and any(context.facts.kinds(made.result, kind) for kind in amp):
+                return
+        found = {
+            context.at(event): (event, name) for event in context.record.events if (name := _named(event))
+        }
+        if not found:
             return
-        uses: list[tuple[int, str]] = []
-        for function, event in context.tables.calls:
-            qualified = context.resolver.called(function, event.call)
-            if qualified and all(
-                name.startswith(_APEX) and not name.startswith(_WITHOUT_SUCCESSOR) for name in qualified
-            ):
-                uses.append((event.call.node_id, qualified[0]))
-        if not uses:
-            return
-        uses.sort()
-        node_id, first = uses[0]
-        used = sorted({name for _, name in uses})
+        uses = [found[at] for at in sorted(found, key=lambda at: (at.path, at.line))]
+        event, first = uses[0]
         kinds = list(dict.fromkeys(_kind(name) for _, name in uses))
         yield self.finding(
-            context.location(node_id),
+            context.at(event),
             f"{first} is superseded: {_WHY[kinds[0]]}.",
-            related=tuple(context.related(place, name) for place, name in uses[:8]),
-            evidence={"used": used, "uses": len(uses)},
+            related=tuple(context.also(use, name) for use, name in uses[:8]),
+            evidence={"used": sorted({name for _, name in uses}), "uses": len(uses)},
             fix=Fix(f"Use {'; '.join(_INSTEAD[kind] for kind in kinds)}."),
             identity="apex",
         )
+
+
+def _named(event: Event) -> str:
+    """What of apex an event is a use of; ''."""
+    if event.place.file.is_library and event.place.file.name == "apex.amp" and event.stack:
+        return f"apex.amp.{event.place.function.name}"
+    return event.name if event.name.startswith(_APEX) and event.name not in _WITHOUT_SUCCESSOR else ""
 
 
 def _kind(name: str) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.syntax.tables import Call, CallEvent, Function, Literal, dotted, method_of
-
-_GENERIC = ("torch.autocast", "torch.amp.autocast", "torch.amp.autocast_mode.autocast")
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import Constant, Device, Event, Symbol, Thing, options_of
 
 
 class AutocastDeviceMismatch(SourceRule):
@@ -44,86 +43,54 @@ class AutocastDeviceMismatch(SourceRule):
     requires = ()
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        for function in context.tables.functions:
-            for event in function.calls:
-                if _is_generic(context, function, event.call):
-                    problem = self._argument(context, function, event.call)
-                    if problem is not None:
-                        yield self._report(context, function, event.call.node_id, *problem)
-            for region in context.amp.autocasts.regions(function):
-                if (
-                    region.autocast.devices != ("cpu",)
-                    or region.autocast.enabled is False
-                    or region.block == 0
-                ):
-                    continue
-                moved = self._moved(context, function, region.block)
-                if moved is not None:
-                    yield self._report(
-                        context,
-                        function,
-                        region.autocast.node_id,
-                        "is for the CPU, but the code in it runs on a GPU "
-                        f"(`{context.excerpt(moved.node_id, 40)}`): it stays in float32 there",
-                        "warning",
-                    )
+        for event, made in distinct(context.autocasts.made):
+            problem = _argument(event) if event.name == "torch.autocast" else ""
+            inside = None if problem else self._on_gpu(context, made)
+            if inside is not None:
+                problem = (
+                    f"is for the CPU, but the code in it runs on a GPU (`{context.code(inside, 40)}`): "
+                    "it stays in float32 there"
+                )
+            if not problem:
+                continue
+            yield self.finding(
+                context.at(event),
+                f"`{context.code(event, 60)}` {problem}.",
+                related=(context.also(inside or event, "runs on a GPU" if inside else "autocast"),),
+                evidence={"call": context.code(event), "function": event.place.function.qualified_name},
+                fix=Fix('Pass the device\'s type as a string: "cuda", or `device.type`.'),
+                level="warning" if inside else "error",
+                identity=f"{event.place.function.qualified_name}:{context.code(event)}",
+            )
 
-    def _argument(self, context: SourceContext, function: Function, call: Call) -> tuple[str, str] | None:
-        if any(argument.star for argument in call.arguments):
+    def _on_gpu(self, context: SourceContext, made: Thing) -> Event | None:
+        """The first thing under a context for the CPU that is on a GPU for sure."""
+        facts = context.facts
+        if facts.devices_of_autocast(made) != {"cpu"}:
             return None
-        given = next((a.value for a in call.arguments if a.keyword == "device_type"), None)
-        if given is None:
-            given = next((a.value for a in call.arguments if not a.keyword), None)
-        if given is None:
-            return "has no device_type: TypeError", "error"
-        if isinstance(given, Literal):
-            return (
-                None
-                if isinstance(given.value, str)
-                else ("needs a string as device_type: ValueError", "error")
-            )
-        if isinstance(given, Call) and "torch.device" in context.resolver.called(function, given):
-            return "needs a string as device_type, not a torch.device: ValueError", "error"
-        name = dotted(given)
-        values = list(context.resolver.origins_of(function, name)) if name else []
-        complete = context.resolver.definitions(function, name)[1] if name else False
-        if (
-            values
-            and complete
-            and all(
-                isinstance(value, Call) and "torch.device" in context.resolver.called(scope, value)
-                for scope, value in values
-            )
-        ):
-            return f"needs a string as device_type; `{name}` is a torch.device: ValueError", "error"
+        for event in context.record.of("to", "forward", "call", "op"):
+            if not any(made in set(facts.things(region.context)) for region in event.regions):
+                continue
+            if facts.is_on(made, event.path) is not False and any(
+                context.devices.is_surely_gpu(thing.fields.get("@device"))
+                for thing in (*facts.things(event.result), *facts.read_by(event))
+            ):
+                return event
         return None
 
-    def _moved(self, context: SourceContext, function: Function, block: int) -> Call | None:
-        for event in function.within(block):
-            if isinstance(event, CallEvent):
-                receiver, method = method_of(event.call)
-                if method == "cuda" and receiver is not None and dotted(receiver) != "torch":
-                    return event.call
-                if method == "to" and event.call.arguments:
-                    possible = context.resolver.evaluate(function, event.call.arguments[0].value)
-                    if possible.certain and str(possible.values[0]).startswith("cuda"):
-                        return event.call
-        return None
 
-    def _report(
-        self, context: SourceContext, function: Function, node_id: int, problem: str, level: str
-    ) -> Finding:
-        return self.finding(
-            context.location(node_id),
-            f"`{context.excerpt(node_id, 60)}` {problem}.",
-            related=(context.related(node_id, "autocast"),),
-            evidence={"call": context.excerpt(node_id), "function": function.qualified_name},
-            fix=Fix('Pass the device\'s type as a string: "cuda", or `device.type`.'),
-            level="error" if level == "error" else "warning",
-            identity=f"{function.qualified_name}:{context.excerpt(node_id)}",
-        )
-
-
-def _is_generic(context: SourceContext, function: Function, call: Call) -> bool:
-    called = context.resolver.called(function, call)
-    return bool(called) and all(name in _GENERIC for name in called)
+def _argument(event: Event) -> str:
+    """What is wrong with the device of an autocast context; ''."""
+    if "*" in event.arguments or "**" in event.arguments:
+        return ""
+    given = event.arguments.get("device_type")
+    if given is None:
+        return "has no device_type: TypeError"
+    options = [option for option, _ in options_of(given)]
+    if all(isinstance(option, Device) for option in options):
+        return "needs a string as device_type, not a torch.device: ValueError"
+    wrong = (
+        isinstance(option, Symbol) or (isinstance(option, Constant) and not isinstance(option.value, str))
+        for option in options
+    )
+    return "needs a string as device_type: ValueError" if all(wrong) else ""

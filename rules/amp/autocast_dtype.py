@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import FALSE, Symbol
 
 
 class AutocastFp32Dtype(SourceRule):
@@ -42,19 +44,16 @@ class AutocastFp32Dtype(SourceRule):
     requires = ("torch",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        for function, event in context.tables.calls:
-            for qualified in context.resolver.called(function, event.call):
-                if qualified not in context.names.autocast:
-                    continue
-                autocast = context.amp.autocasts.autocast(function, qualified, event.call)
-                if autocast.dtype not in ("float32", "float64") or autocast.enabled is False:
-                    continue
-                yield self.finding(
-                    context.location(event.call.node_id),
-                    f"Autocast to {autocast.dtype} is not supported: torch warns and leaves it off.",
-                    related=(context.related(event.call.node_id, "autocast"),),
-                    evidence={"autocast": context.excerpt(event.call.node_id), "dtype": autocast.dtype},
-                    fix=Fix("Pass enabled=False if float32 is meant, else float16 or bfloat16."),
-                    identity=f"{function.qualified_name}:{context.excerpt(event.call.node_id)}",
-                )
-                break
+        for event, made in distinct(context.autocasts.made):
+            dtype = made.fields.get("dtype")
+            name = dtype.name.removeprefix("torch.") if isinstance(dtype, Symbol) else ""
+            if name not in ("float32", "float64") or made.fields.get("enabled") == FALSE:
+                continue
+            yield self.finding(
+                context.at(event),
+                f"Autocast to {name} is not supported: torch warns and leaves it off.",
+                related=(context.also(event, "autocast"),),
+                evidence={"autocast": context.code(event), "dtype": name},
+                fix=Fix("Pass enabled=False if float32 is meant, else float16 or bfloat16."),
+                identity=f"{event.place.function.qualified_name}:{context.code(event)}",
+            )

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import CallEvent, Finding, Fix, Function, SourceContext, SourceRule, render
-from tclint.source.facts.autocasts import Region
-from tclint.source.names.queries import Condition, conditions_of, exclusive
-
-_CALLS_FOLLOWED = 3
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule, render
+from tclint.source.run.values import Event, Place, Region, Thing
 
 
 class BackwardUnderAutocast(SourceRule):
@@ -56,72 +53,64 @@ class BackwardUnderAutocast(SourceRule):
     requires = (".backward(",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        amp = context.amp
-        for function, event in context.tables.calls:
-            if not _is_backward(context, function.index, event):
+        places: dict[Place, list[Event]] = {}
+        for event in context.record.of("backward"):
+            if not event.place.file.is_library and self._is_of_tensor(context, event):
+                places.setdefault(event.place, []).append(event)
+        for events in places.values():
+            # What functions do by themselves counts where nothing in the program calls them.
+            called = [event for event in events if not _is_called(event.places[0], events)]
+            around = [self._region(context, event) for event in called]
+            found = next((item for item in around if item is not None), None)
+            if found is None or None in around:
                 continue
-            region = amp.autocasts.effective(function, event.block)
-            if region is None and not amp.autocasts.active(function, event.block):
-                tests = _about_the_object(function, event.block)
-                region = _called_under(context, function, tests, _CALLS_FOLLOWED)
-            if region is None:
-                continue
-            start = context.location(region.node_id)
-            what = render(event.call.function)
-            how = "decorator" if region.block == 0 else "region"
-            when = "" if region.autocast.enabled else ", where it is enabled"
-            yield self.finding(
-                context.location(event.call.node_id),
-                f"`{what}()` runs inside the autocast {how} of line {start.line}{when}; leave the region "
-                "before going backward.",
-                related=(context.related(region.node_id, f"the autocast {how} begins here"),),
-                evidence={
-                    "call": context.excerpt(event.call.node_id),
-                    "function": function.qualified_name,
-                    "autocast": context.excerpt(region.autocast.node_id),
-                    "autocast_line": start.line,
-                    "enabled": {True: "always", None: "decided at run time"}[region.autocast.enabled or None],
-                },
-                fix=Fix(
-                    "Compute only the forward pass and the loss in a `with autocast(...)` block and call "
-                    "backward after it."
-                    if how == "decorator"
-                    else f"Move `{what}()` and what follows it out of the `with` block, to the block's "
-                    "own indentation."
-                ),
-                identity=f"{function.qualified_name}:{what}",
-            )
+            yield self._report(context, called[0], *found)
 
+    def _is_of_tensor(self, context: SourceContext, event: Event) -> bool:
+        """Whether it is known that something computed goes backward, not an engine that gets the loss."""
+        loss = context.facts.loss_of(event)
+        if event.name == ".backward" and loss is not event.subject:
+            return False
+        is_computed = any(made.kind != "make" for made in context.facts.made_by(loss))
+        return is_computed or bool(context.facts.kinds(loss, "tensor"))
 
-def _called_under(
-    context: SourceContext, function: Function, tests: tuple[Condition, ...], depth: int
-) -> Region | None:
-    """The autocast region that every call of a function in its file is under that can lead to code which
-    runs under these tests; None where one call is not."""
-    calls = context.resolver.callers.get(function.index, [])
-    found: Region | None = None
-    for caller, event in calls if depth > 0 else ():
-        here = _about_the_object(caller, event.block)
-        if exclusive(tests, here):
-            continue
-        region = context.amp.autocasts.effective(caller, event.block)
-        if region is None and not context.amp.autocasts.active(caller, event.block):
-            region = _called_under(context, caller, (*tests, *here), depth - 1)
-        if region is None:
+    def _region(self, context: SourceContext, event: Event) -> tuple[Region, Thing] | None:
+        """The autocast region that a backward pass is in, where it may be on."""
+        found = context.autocasts.around(event)
+        if found is None or found[0].place.file.is_library:
             return None
-        found = found or region
-    return found
+        return found if context.facts.is_on(found[1], event.path) is not False else None
+
+    def _report(self, context: SourceContext, event: Event, region: Region, made: Thing) -> Finding:
+        what = render(event.call.function) if event.call is not None else "backward"
+        is_decorator = region.entered is None or region.place.node_id == region.place.function.node_id
+        how = "decorator" if is_decorator else "region"
+        is_on = context.facts.is_on(made)
+        start = context.also(region.place, f"the autocast {how} begins here")
+        where = context.where(region.entered or event, event)
+        return self.finding(
+            context.at(event),
+            f"`{what}()` runs inside the autocast {how} of {where}"
+            f"{'' if is_on else ', where it is enabled'}; leave the region before going backward.",
+            related=(start,),
+            evidence={
+                "call": context.code(event),
+                "function": event.place.function.qualified_name,
+                "autocast": context.code(made.made) if made.made is not None else "",
+                "autocast_line": start.location.line,
+                "enabled": "always" if is_on else "decided at run time",
+            },
+            fix=Fix(
+                "Compute only the forward pass and the loss in a `with autocast(...)` block and call "
+                "backward after it."
+                if is_decorator
+                else f"Move `{what}()` and what follows it out of the `with` block, to the block's "
+                "own indentation."
+            ),
+            identity=f"{event.place.function.qualified_name}:{what}",
+        )
 
 
-def _about_the_object(function: Function, block: int) -> tuple[Condition, ...]:
-    """Tests around a block that mean the same in every method: `if self.amp:`."""
-    return tuple(
-        condition for condition in conditions_of(function, block) if condition.text.startswith("self.")
-    )
-
-
-def _is_backward(context: SourceContext, function: int, event: CallEvent) -> bool:
-    owner = context.tables.functions[function]
-    if "torch.autograd.backward" in context.resolver.called(owner, event.call):
-        return True
-    return context.amp.is_tensor_backward(owner, event.call)
+def _is_called(entry: Place, events: list[Event]) -> bool:
+    """Whether what led to one of some events is a call of the function in which another one began."""
+    return any(entry.function is place.function for event in events for place in event.places[1:])

@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.facts.autocasts import Region
-from tclint.source.names.queries import any_word, makers, names_in
-from tclint.source.syntax.tables import (
-    Call,
-    Choice,
-    Function,
-    Literal,
-    dotted,
-    render,
-)
-from tclint.source.training.across_files import functions_run_by
-
-_BCE_TOKENS = (b"binary_cross_entropy", b"BCELoss")
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import FALSE, NONE, TRUE, Event, Region, Thing, options_of
+from tclint.source.wording import called_of
 
 
 class BceUnderAutocast(SourceRule):
@@ -55,123 +45,68 @@ class BceUnderAutocast(SourceRule):
         "PyTorch Automatic Mixed Precision package, Prefer binary_cross_entropy_with_logits over "
         "binary_cross_entropy: autocast raises an error for the latter",
     )
-    triggers = ("autocast",)
-    requires = ()
+    triggers = ("autocast", "binary_cross_entropy", "BCELoss")
+    program = ("binary_cross_entropy", "BCELoss")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        seen: set[int] = set()
-        for function, event in context.tables.calls:
-            region = context.amp.autocasts.effective(function, event.block)
-            if region is None or not region.on_cuda or _off_by_default(context, region):
-                continue
-            for where, function_of_call, call in self._raising(context, function, event.call, 3):
-                place = call.node_id if where is context else -event.call.node_id
-                if place not in seen:
-                    seen.add(place)
-                    yield self._report(context, where, function_of_call, call, region, event.call)
+        events = context.record.of("op", "call", "forward")
+        for event in distinct(event for event in events if _is_bce(context, event)):
+            found = context.dtypes.autocast(event)
+            if found is None or not context.autocasts.may_be_on_gpu(found[1]):
+                context.skip(event, "no autocast that may be on for a GPU is around it")
+            elif _is_off_by_default(found[1]):
+                context.skip(event, "autocast is off by default there, and nobody switches it on")
+            elif any(_is_on_cpu(context, item) for item in context.facts.read_by(event)):
+                context.skip(event, "it gets values that were moved to the CPU")
+            elif context.autocasts.is_off_gpu(event):
+                context.skip(event, "it does not run on a GPU")
+            else:
+                yield self._report(context, event, *found[:2])
 
-    def _raising(
-        self, context: SourceContext, function: Function, call: Call, depth: int
-    ) -> Iterator[tuple[SourceContext, Function, Call]]:
-        """Calls of the loss that a call leads to, itself included, with the file and function they are in."""
-        if self._is_bce(context, function, call):
-            if not any(".cpu()" in render(argument.value) for argument in call.arguments):
-                yield context, function, call
-            return
-        if depth <= 0:
-            return
-        for where, helper in functions_run_by(context, function, call, _BCE_TOKENS):
-            for event in helper.calls:
-                if not where.amp.autocasts.active(helper, event.block):
-                    yield from self._raising(where, helper, event.call, depth - 1)
-
-    def _is_bce(self, context: SourceContext, function: Function, call: Call) -> bool:
-        if "torch.nn.functional.binary_cross_entropy" in context.resolver.called(function, call):
-            return True
-        made = call.function
-        if isinstance(made, Call):
-            return _makes_bce(context, function, made)
-        name = dotted(made)
-        if not name:
-            return False
-        origins = [(context, *origin) for origin in context.resolver.origins_of(function, name)]
-        if not origins:
-            for other, caller, value in context.passed_elsewhere(function, name, "BCELoss"):
-                origins.extend(
-                    [(other, *origin) for origin in other.resolver.origins_of(caller, dotted(value))]
-                    or [(other, caller, value)]
-                )
-        found = [
-            isinstance(value, Call) and _makes_bce(where, scope, value) for where, scope, value in origins
-        ]
-        return any(found) and (all(found) or _chosen_by_task(context, function, name))
-
-    def _report(
-        self,
-        context: SourceContext,
-        where: SourceContext,
-        function: Function,
-        call: Call,
-        region: Region,
-        inside: Call,
-    ) -> Finding:
-        line = context.location(region.node_id).line
-        through = "" if inside.node_id == call.node_id else f" through `{render(inside.function)}(...)`"
-        when = "" if region.autocast.enabled else ", where it is enabled"
-        related = [context.related(region.node_id, "autocast is on from here")]
-        if where is not context:
-            related.append(
-                where.related(call.node_id, f"`{where.excerpt(call.node_id)}` in {function.qualified_name}")
-            )
+    def _report(self, context: SourceContext, event: Event, region: Region, autocast: Thing) -> Finding:
+        entered, called = region.entered, called_of(event)
+        assert entered is not None
+        on = context.facts.is_on(autocast, event.path)
+        where = f"{context.where(entered, event)}{'' if on else ', where it is enabled'}"
+        at = context.at(event)
+        related = [context.also(entered, "autocast is on from here")]
+        if at.path != event.place.file.path:
+            related.append(context.also(event, f"`{context.code(event)}` in this file"))
         return self.finding(
-            # What another file does is reported where this one calls it.
-            context.location(call.node_id if where is context else inside.node_id),
-            f"`{render(call.function)}` runs under the autocast of line {line}{through}{when}: on CUDA it "
-            "raises RuntimeError (unsafe to autocast).",
+            at,
+            f"`{called}` runs under the autocast of {where}: on CUDA it raises RuntimeError (unsafe to "
+            "autocast).",
             related=tuple(related),
             evidence={
-                "call": where.excerpt(call.node_id),
-                "function": function.qualified_name,
-                "autocast": context.excerpt(region.autocast.node_id),
-                "autocast_line": line,
-                "enabled": "always" if region.autocast.enabled else "decided at run time",
+                "call": context.code(event),
+                "function": event.place.function.qualified_name,
+                "autocast": context.code(entered),
+                "autocast_line": context.at(entered).line,
+                "enabled": "always" if on else "decided at run time",
             },
             fix=Fix(
                 "Use binary_cross_entropy_with_logits (or BCEWithLogitsLoss) on the logits and drop the "
                 'sigmoid; or compute the loss in float32 under `torch.autocast("cuda", enabled=False)`.'
             ),
-            identity=f"{function.qualified_name}:{where.excerpt(call.node_id)}",
+            identity=f"{event.place.function.qualified_name}:{context.code(event)}",
         )
 
 
-def _off_by_default(context: SourceContext, region: Region) -> bool:
-    """The region is on only where a parameter says so whose default is False, and nobody sets it."""
-    owner = context.tables.functions[region.function]
-    off = {item.name for item in owner.parameters if item.default in (Literal(False), Literal(None))}
-    wanted = {condition.text for condition in region.autocast.conditions if condition.holds}
-    return region.autocast.enabled is None and any(
-        not any(context.resolver.passed(owner, name))
-        and not (context.neighbours.known and context.neighbours.mention((f"{name}=",)))
-        for name in wanted & off
-    )
+def _is_bce(context: SourceContext, event: Event) -> bool:
+    if event.kind == "forward":
+        layers = {context.flow.layer(module) for module in context.facts.things(event.subject)}
+        return layers == {"torch.nn.BCELoss"} and event not in context.flow.followed
+    return event.name == "torch.nn.functional.binary_cross_entropy"
 
 
-def _chosen_by_task(context: SourceContext, function: Function, name: str) -> bool:
-    """`BCELoss() if binary else CrossEntropyLoss()`: nothing of precision decides which it is."""
-    written = [item.value for _, item in context.resolver.definitions(function, name)[0]]
-    return (
-        len(written) == 1
-        and isinstance(written[0], Choice)
-        and not any(
-            any_word(read, ("amp", "autocast", "half", "fp16", "float16", "mixed", "precision"))
-            for read in names_in(written[0].condition)
-        )
-    )
+def _is_on_cpu(context: SourceContext, thing: Thing) -> bool:
+    return context.facts.texts(thing.fields.get("@device")) == {"cpu"}
 
 
-def _makes_bce(context: SourceContext, function: Function, call: Call) -> bool:
-    return any(
-        name in ("torch.nn.BCELoss", "torch.nn.modules.loss.BCELoss")
-        for made in makers(call)
-        for name in context.resolver.called(function, made)
+def _is_off_by_default(autocast: Thing) -> bool:
+    """Whether it is on only where a parameter says so that is off by default, and that nobody sets."""
+    options = [option for option, _ in options_of(autocast.fields.get("enabled", TRUE))]
+    return any(option in (FALSE, NONE) for option in options) and all(
+        option in (FALSE, NONE) or (isinstance(option, Thing) and option.is_unknown and not option.fields)
+        for option in options
     )

@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import FALSE, NONE, Event, Value
 
-_CAPABILITY = frozenset(("is_bf16_supported", "get_device_capability", "is_torch_bf16_gpu_available"))
+_SUPPORTED = "torch.cuda.is_bf16_supported"
+_CAPABILITY = (
+    "is_bf16_supported",
+    "get_device_capability",
+    "is_torch_bf16_gpu_available",
+    "get_device_properties",
+)
 
 
 class Bf16OnPreAmpere(SourceRule):
     """bfloat16 on a GPU whose Tensor Cores do not compute in it.
 
     What it does
-    Finds autocast regions in bfloat16, and models cast to bfloat16, when you lint for a GPU of compute
-    capability 7.0 or 7.5 (`--gpu v100`, `--gpu t4`). With the default GPUs it reports nothing.
+    Finds autocast regions in bfloat16, those of frameworks included, and models cast to bfloat16, when you
+    lint for a GPU of compute capability 7.0 or 7.5 (`--gpu v100`, `--gpu t4`). With the default GPUs it
+    reports nothing.
 
     Why it costs
     Volta and Turing Tensor Cores compute in float16, not in bfloat16, which PyTorch emulates there: every
@@ -44,7 +53,7 @@ class Bf16OnPreAmpere(SourceRule):
         "PyTorch 2.13 torch/cuda/__init__.py, is_bf16_supported: older GPUs emulate bfloat16 "
         "(including_emulation)",
     )
-    triggers = ("bfloat16", "is_bf16_supported")
+    triggers = ("bfloat16", "bf16")
     requires = ()
 
     def applies(self, settings: Settings) -> bool:
@@ -52,48 +61,56 @@ class Bf16OnPreAmpere(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         gpus = _gpus_without_bf16(context.settings)
-        if gpus:
-            yield from self._asked(context, gpus)
-        if not gpus or _CAPABILITY & context.tables.identifiers:
+        if not gpus:
             return
-        listed = ", ".join(gpus)
-        uses: dict[int, str] = {}
-        for function in context.tables.functions:
-            for region in context.amp.autocasts.regions(function):
-                autocast = region.autocast
-                if autocast.dtype == "bfloat16" and autocast.enabled is not False and region.on_cuda:
-                    uses.setdefault(autocast.node_id, "autocast")
-        for cast in context.casts.model_casts:
-            if cast.dtype == "bfloat16":
-                uses.setdefault(cast.node_id, "cast")
-        for node_id, kind in sorted(uses.items()):
-            what = "bfloat16 autocast" if kind == "autocast" else "a bfloat16 model"
+        yield from self._asked(context, gpus)
+        for event, what, chosen in distinct(self._uses(context)):
+            values = [*chosen, *(atom.subject for atom in event.path)]
+            names = {name.rpartition(".")[2] for value in values for name in context.facts.names_in(value)}
+            if not names.isdisjoint(_CAPABILITY):
+                context.skip(event, "it is chosen by what the GPU supports")
+                continue
             yield self.finding(
-                context.location(node_id),
-                f"{what[0].upper()}{what[1:]} does not use the Tensor Cores of {listed}: they compute in "
-                "float16 only (bfloat16 needs compute capability 8.0).",
-                related=(context.related(node_id, what),),
-                evidence={"use": context.excerpt(node_id), "gpus": list(gpus), "dtype": "bfloat16"},
+                context.at(event),
+                f"{what[0].upper()}{what[1:]} does not use the Tensor Cores of {', '.join(gpus)}: they "
+                "compute in float16 only (bfloat16 needs compute capability 8.0).",
+                related=(context.also(event, what),),
+                evidence={"use": context.code(event), "gpus": list(gpus), "dtype": "bfloat16"},
                 fix=Fix(
                     "Use float16 with torch.amp.GradScaler on these GPUs; choose the dtype by "
                     "`torch.cuda.is_bf16_supported(including_emulation=False)`."
                 ),
-                identity=context.excerpt(node_id),
+                identity=context.code(event),
             )
+
+    def _uses(self, context: SourceContext) -> Iterator[tuple[Event, str, tuple[Value, ...]]]:
+        """(event, what it is, what decides) of autocast in bfloat16 and of models cast to it, in order."""
+        for event in context.record.of("make", "to"):
+            if event.kind == "to" and not context.facts.kinds(event.subject, "module"):
+                continue
+            given = event.arguments.get("dtype", event.arguments.get("torch_dtype", NONE))
+            if context.weights.dtype(given) == "torch.bfloat16" and not context.facts.kinds(
+                event.result, "autocast"
+            ):
+                yield event, "a bfloat16 model", (given,)
+            for made in context.facts.kinds(event.result, "autocast"):
+                enabled = made.fields.get("enabled", NONE)
+                if context.autocasts.dtype_on_gpu(made) == "torch.bfloat16" and enabled != FALSE:
+                    yield event, "bfloat16 autocast", (enabled,)
 
     def _asked(self, context: SourceContext, gpus: tuple[str, ...]) -> Iterator[Finding]:
         """`torch.cuda.is_bf16_supported()`, which emulation makes True on every GPU."""
-        for called in context.program.calls("torch.cuda.is_bf16_supported"):
-            if called.call.arguments or not context.torch_may_be((2, 4)):
+        for event in context.record.of("call"):
+            if event.name != _SUPPORTED or event.arguments or not context.torch_may_be((2, 4)):
                 continue
             yield self.finding(
-                context.location(called.call.node_id),
-                f"`{context.excerpt(called.call.node_id)}` is True on {', '.join(gpus)} as well, where "
+                context.at(event),
+                f"`{context.code(event)}` is True on {', '.join(gpus)} as well, where "
                 "bfloat16 is emulated without Tensor Cores.",
-                related=(context.related(called.call.node_id, "asked here"),),
+                related=(context.also(event, "asked here"),),
                 evidence={"including_emulation": True, "gpus": list(gpus)},
                 fix=Fix("Check `torch.cuda.is_bf16_supported(including_emulation=False)`."),
-                identity=f"{called.function.qualified_name}:is_bf16_supported",
+                identity=f"{event.place.function.qualified_name}:is_bf16_supported",
             )
             return
 

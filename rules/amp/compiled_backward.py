@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Call, CallEvent, Finding, Fix, SourceContext, SourceRule, dotted
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.run.values import Event, Thing
+
+_SETTING = "torch._functorch.config.backward_pass_autocast"
 
 
 class CompileBackwardAutocast(SourceRule):
@@ -47,44 +50,31 @@ class CompileBackwardAutocast(SourceRule):
     requires = ("autocast", ".backward(", "torch")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if "backward_pass_autocast" in context.tables.identifiers:
+        facts, autocasts = context.facts, context.autocasts
+        compiled: dict[Thing, Event] = {}
+        for event in context.record.of("wrap"):
+            if event.name == "torch.compile":
+                compiled.update((thing, event) for thing in facts.things(event.first))
+        if not compiled or any(event.name == _SETTING for event in context.record.of("set")):
             return
-        compiled: dict[str, int] = {}
-        for function, event in context.tables.assignments:
-            if not isinstance(event.value, Call):
+        for backward in context.gradients.backwards:
+            if autocasts.around(backward.event) is not None:
                 continue
-            if "torch.compile" in context.resolver.called(function, event.value):
-                compiled.update((target, event.value.node_id) for target in event.targets)
-        for flow in context.flows:
-            for backward in (*flow.scaled, *flow.backwards):
-                regions = sorted(backward.origin.regions)[:1] if backward.origin.regions else []
-                if not regions or context.amp.autocasts.effective(flow.function, backward.block) is not None:
+            for region, _, event in autocasts.origins(backward.loss):
+                wrapped = next((compiled[it] for it in facts.things(event.subject) if it in compiled), None)
+                if wrapped is None:
                     continue
-                region = regions[0]
-                inside = self._compiled_inside(context, region.function, region.block, compiled)
-                if inside is None:
-                    continue
+                name = event.name
                 yield self.finding(
-                    context.location(compiled[inside]),
-                    f"`{inside}` is compiled and runs under autocast, but its backward pass is outside: "
+                    context.at(wrapped),
+                    f"`{name}` is compiled and runs under autocast, but its backward pass is outside: "
                     "compiled code still runs the backward pass under the forward's autocast.",
                     related=(
-                        context.related(region.node_id, "autocast"),
-                        context.related(backward.call.node_id, "backward outside"),
+                        context.also(region.place, "autocast"),
+                        context.also(backward.event, "backward outside"),
                     ),
-                    evidence={"model": inside, "compile": context.excerpt(compiled[inside])},
+                    evidence={"model": name, "compile": context.code(wrapped)},
                     fix=Fix('Set `torch._functorch.config.backward_pass_autocast = "off"` before compiling.'),
-                    identity=inside,
+                    identity=name,
                 )
                 return
-
-    def _compiled_inside(
-        self, context: SourceContext, index: int, block: int, compiled: dict[str, int]
-    ) -> str | None:
-        function = context.tables.functions[index]
-        for event in function.within(block):
-            if isinstance(event, CallEvent):
-                name = dotted(event.call.function)
-                if name in compiled:
-                    return name
-        return None

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.syntax.tables import Call, Function, dotted, method_of, render
+from tclint.source.project.scripts import HALVES
+from tclint.source.run.values import Event, Place, Region
+from tclint.source.syntax.tables import Function
+from tclint.source.wording import called_of
+
+_OTHERS = frozenset(
+    {"torch", "math", "numpy", "typing", "functools", "builtins", "warnings", "logging", "os"}
+)
+"""Packages whose functions take tensors of any dtype, or none."""
 
 
 class CustomFunctionNoCustomFwd(SourceRule):
@@ -13,7 +23,7 @@ class CustomFunctionNoCustomFwd(SourceRule):
 
     What it does
     Finds a `torch.autograd.Function` whose forward calls an imported module that is not torch, without
-    `custom_fwd`, and whose `apply` runs in an autocast region of the same file.
+    `custom_fwd`, and whose `apply` runs under autocast.
 
     Why it costs
     Under autocast its inputs may be float16 where the extension expects float32 (or the other way round):
@@ -45,60 +55,57 @@ class CustomFunctionNoCustomFwd(SourceRule):
         "PyTorch Automatic Mixed Precision examples, Autocast and Custom Autograd Functions: custom_fwd "
         "and custom_bwd",
     )
-    triggers = ("Function)",)
-    requires = ("autocast", ".apply(", "forward")
+    triggers = ("autograd", "Function)")
+    program = HALVES
+    pattern = re.compile(rb"autograd\.Function|import Function")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        for owner in context.tables.functions:
-            if owner.kind != "class":
+        seen: set[Function] = set()
+        for call in context.record.of("call"):
+            applied = self._applied(call)
+            found = context.dtypes.autocast(call) if applied is not None else None
+            if applied is None or found is None or applied[1].function in seen:
                 continue
-            outer = context.tables.functions[owner.parent]
-            bases = [name for base in owner.bases for name in context.resolver.qualified(outer, dotted(base))]
-            if not any(
-                name in ("torch.autograd.Function", "torch.autograd.function.Function") for name in bases
-            ):
-                continue
-            forwards = context.tables.children.get(owner.index, {}).get("forward", ())
-            if len(forwards) != 1:
-                continue
-            forward = context.tables.functions[forwards[0]]
-            if any("custom_fwd" in render(decorator) for decorator in forward.decorators):
-                continue
-            foreign = self._foreign(context, forward)
-            used = self._used(context, owner)
-            if foreign is None or used is None:
-                continue
-            call, line = used
-            yield self.finding(
-                context.location(owner.node_id),
-                f"`{owner.name}.forward` calls `{render(foreign.function)}` and runs under the autocast of "
-                f"line {line} without custom_fwd: its inputs may be float16.",
-                related=(context.related(call.node_id, "it runs under autocast here"),),
-                evidence={"function": owner.qualified_name, "calls": render(foreign.function)},
-                fix=Fix(
-                    "Decorate forward with torch.amp.custom_fwd(device_type=..., cast_inputs=...) and "
-                    "backward with torch.amp.custom_bwd."
-                ),
-                identity=owner.qualified_name,
-            )
+            seen.add(applied[1].function)
+            if any(context.facts.kinds(region.context, "custom_fwd") for region in call.regions):
+                context.skip(call, "custom_fwd says which dtypes the function expects")
+            elif self._casts(context, call, applied[1].function):
+                context.skip(call, "the forward casts what it gets")
+            else:
+                yield self._report(context, call, found[0], *applied)
 
-    def _foreign(self, context: SourceContext, forward: Function) -> Call | None:
-        casts = {"float", "half", "to", "type", "type_as"}
-        found = None
-        for event in forward.calls:
-            _, method = method_of(event.call)
-            if method in casts:
-                return None
-            called = context.resolver.called(forward, event.call)
-            roots = {name.lstrip(".").partition(".")[0] for name in called}
-            if called and not roots & {"torch", "math", "numpy", "typing", "functools"}:
-                found = found or event.call
-        return found
-
-    def _used(self, context: SourceContext, owner: Function) -> tuple[Call, int] | None:
-        for function, event in context.tables.calls:
-            if dotted(event.call.function).endswith(f"{owner.name}.apply"):
-                region = context.amp.autocasts.effective(function, event.block)
-                if region is not None:
-                    return event.call, context.location(region.node_id).line
+    def _applied(self, call: Event) -> tuple[Place, Place] | None:
+        """Where a custom function is applied that calls code which is not torch, and its forward."""
+        if call.subject is not None or call.name.partition(".")[0] in _OTHERS:
+            return None
+        for caller, inside, forward in zip(call.places, call.places[1:], call.places[2:], strict=False):
+            if inside.file.is_library and inside.function.qualified_name == "Function.apply":
+                return caller, forward
         return None
+
+    def _casts(self, context: SourceContext, call: Event, forward: Function) -> bool:
+        return any(
+            made.kind == "to" and "dtype" in made.arguments and forward in [at.function for at in made.places]
+            for value in call.arguments.values()
+            for made in context.facts.made_by(value)
+        )
+
+    def _report(
+        self, context: SourceContext, call: Event, region: Region, applied: Place, forward: Place
+    ) -> Finding:
+        entered, tables = region.entered, forward.file.tables
+        assert entered is not None
+        owner = tables.functions[forward.function.parent]
+        made = replace(call, place=Place(forward.file, owner, owner.node_id), stack=())
+        return self.finding(
+            context.at(made),
+            f"`{owner.name}.forward` calls `{called_of(call)}` and runs under the autocast of "
+            f"{context.where(entered, made)} without custom_fwd: its inputs may be float16.",
+            related=(context.also(applied, "it runs under autocast here"),),
+            evidence={"function": owner.qualified_name, "calls": called_of(call)},
+            fix=Fix(
+                "Decorate forward with torch.amp.custom_fwd(device_type=..., cast_inputs=...) and backward "
+                "with torch.amp.custom_bwd."
+            ),
+            identity=owner.qualified_name,
+        )

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.syntax.tables import Assignment, Call, CallEvent, Function, Name, dotted, method_of, render
-
-_BACK_TO_FLOAT32 = frozenset(("float", "double"))
+from tclint.source.questions.dtypes import HALVES
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import Event, Region, Value
+from tclint.source.wording import called_of, value_name
 
 
 class Fp32IslandMissingFloat(SourceRule):
     """A region with autocast disabled that gets float16 tensors without a cast.
 
     What it does
-    Finds `autocast(enabled=False)` inside an enabled region where tensors of the outer region go into a
-    call without `.float()` or any other cast.
+    Finds calls of layers and losses under `autocast(enabled=False)` that get tensors which autocast left in
+    16 bits: inside of an enabled region, or after one.
 
     Why it costs
     Disabling autocast does not cast anything back: the tensors are still float16, ops between them run in
@@ -34,7 +35,8 @@ class Fp32IslandMissingFloat(SourceRule):
                 loss = head(features.float())
 
     When it does not apply
-    Any cast in or before the inner region, tensors from elsewhere, inner regions that are enabled.
+    Tensors that are cast back or that autocast computes in float32 (losses, softmax, norms), tensors from
+    elsewhere, inner regions that are enabled.
     """
 
     code = "AMP027"
@@ -44,57 +46,53 @@ class Fp32IslandMissingFloat(SourceRule):
     sources = (
         "PyTorch Automatic Mixed Precision package, torch.autocast: cast inputs of a nested disabled region",
     )
-    triggers = ("enabled=False", "enabled = False", "False")
-    requires = ("autocast",)
+    triggers = ("autocast",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        for function in context.tables.functions:
-            for region in context.amp.autocasts.regions(function):
-                block = region.block
-                if region.autocast.enabled is not False or block == 0:
-                    continue
-                parent = function.blocks[block].parent
-                outer = context.amp.autocasts.effective(function, parent)
-                if outer is None or outer.block == 0 or outer.autocast.enabled is not True:
-                    continue
-                if outer.autocast.dtype not in ("float16", "bfloat16"):
-                    continue
-                found = self._fed(context, function, block, outer.block)
-                if found is None:
-                    continue
-                call, name = found
-                yield self.finding(
-                    context.location(call.node_id),
-                    f"`{name}` comes from {outer.autocast.dtype} autocast and goes into "
-                    f"`{render(call.function)}` where autocast is off: it is still {outer.autocast.dtype}.",
-                    related=(
-                        context.related(outer.node_id, "autocast is on from here"),
-                        context.related(region.node_id, "and off from here"),
-                    ),
-                    evidence={"tensor": name, "call": context.excerpt(call.node_id)},
-                    fix=Fix(f"Pass `{name}.float()`."),
-                    identity=f"{function.qualified_name}:{name}",
-                )
+        seen: set[object] = set()
+        for event, value, island in distinct(self._fed(context)):
+            if island.place not in seen:
+                seen.add(island.place)
+                yield self._report(context, event, value, island)
 
-    def _fed(
-        self, context: SourceContext, function: Function, block: int, outer: int
-    ) -> tuple[Call, str] | None:
-        computed: dict[str, bool] = {}
-        candidate: tuple[Call, str] | None = None
-        for event in function.events:
-            if block in function.enclosing(event.block):
-                if isinstance(event, CallEvent):
-                    _, method = method_of(event.call)
-                    if method in (*_BACK_TO_FLOAT32, "to", "type", "type_as"):
-                        return None
-                    names = [dotted(a.value) for a in event.call.arguments if isinstance(a.value, Name)]
-                    fed = [name for name in names if computed.get(name)]
-                    calls_model = dotted(event.call.function) in context.casts.models
-                    if fed and candidate is None and calls_model:
-                        candidate = (event.call, fed[0])
-            elif isinstance(event, Assignment) and outer in function.enclosing(event.block):
-                value = event.value
-                runs_model = isinstance(value, Call) and dotted(value.function) in context.casts.models
-                for target in event.targets:
-                    computed[target] = runs_model and not event.unpacked and not event.operator
-        return candidate
+    def _fed(self, context: SourceContext) -> Iterator[tuple[Event, Value, Region]]:
+        """(computation, tensor of 16 bits that it gets, region where autocast is off)."""
+        trained = {
+            event
+            for backward in context.gradients.backwards
+            for event in context.autocasts.differentiated(backward.loss)
+        }
+        for event in context.record.of("forward", "call", "op"):
+            found = context.autocasts.around(event)
+            if found is None or context.facts.is_on(found[1], event.path) is not False:
+                continue
+            if event in context.flow.followed or not self._computes(event, event in trained):
+                continue
+            for value in event.arguments.values():
+                if context.dtypes.of(value) in HALVES and context.dtypes.cast_by(value) is not None:
+                    yield event, value, found[0]
+
+    def _computes(self, event: Event, is_trained: bool) -> bool:
+        """Whether an event runs layers or a loss: modules, functions of torch.nn, what a loss is made of."""
+        if event.kind == "op":
+            return event.name.startswith("torch.nn.functional.")
+        return event.kind == "forward" or (is_trained and event.name[:1] != ".")
+
+    def _report(self, context: SourceContext, event: Event, value: Value, island: Region) -> Finding:
+        outer, dtype = context.dtypes.cast_by(value), context.dtypes.of(value).removeprefix("torch.")
+        assert outer is not None
+        assert outer.entered is not None
+        assert island.entered is not None
+        name = value_name(event, value)
+        return self.finding(
+            context.at(event),
+            f"`{name}` comes from {dtype} autocast and goes into `{called_of(event)}` where autocast is off: "
+            f"it is still {dtype}.",
+            related=(
+                context.also(outer.entered, "autocast is on from here"),
+                context.also(island.entered, "and off from here"),
+            ),
+            evidence={"tensor": name, "call": context.code(event)},
+            fix=Fix(f"Pass `{name}.float()`."),
+            identity=f"{event.place.function.qualified_name}:{name}",
+        )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.facts.autocasts import Region
-from tclint.source.facts.casts import ModelCast
-from tclint.source.syntax.tables import CallEvent, Function, Literal, Name, dotted, method_of, render
-from tclint.source.training.training_casts import MASTER_WEIGHTS, half_input, trained_casts
+from tclint.source.project.scripts import SCALES
+from tclint.source.questions.weights import Cast
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import Event, Region
+from tclint.source.wording import called_of, model_name, receiver_of
 
 
 class HalfModelWithAutocast(SourceRule):
@@ -55,145 +56,118 @@ class HalfModelWithAutocast(SourceRule):
         'model(s) or inputs when using autocasting"',
         "PyTorch 2.13 torch/amp/grad_scaler.py, _unscale_grads_: refuses float16 gradients",
     )
-    triggers = (".half(", "float16", "bfloat16", "torch.half")
-    requires = (".backward(", "optim")
+    triggers = (".half(", "float16", "torch.half", "HalfTensor")
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if context.amp.framework or any(
-            MASTER_WEIGHTS.search(name.lower()) for name in context.tables.identifiers
-        ):
-            return
-        reported = set()
-        for cast, optimizer in trained_casts(context):
-            found = self._scaled(context, cast, optimizer) or self._autocast(context, cast, optimizer)
-            if found is not None and cast.name not in reported:
-                reported.add(cast.name)
-                yield found
-        if not reported:
-            yield from self._inputs(context)
+        found: dict[Event, Finding] = {}
+        for cast, step in self._scaled(context):
+            if cast.event not in found:
+                found[cast.event] = self._raises(context, cast, step)
+        for cast, region in self._under_autocast(context):
+            if cast.event not in found:
+                found[cast.event] = self._rounds(context, cast, region)
+        yield from found.values()
+        if not found:
+            for use, given, region in distinct(self._inputs(context)):
+                yield self._input(context, use, given, region)
 
-    def _scaled(self, context: SourceContext, cast: ModelCast, optimizer: int) -> Finding | None:
-        if cast.dtype != "float16":
-            return None
-        used = [
-            (view, op)
-            for view in context.scaling.views
-            for op in view.of("scaler_step", "unscale")
-            if not context.scaling.is_off(view, op)
-        ]
-        # Where the casting function itself trains, only what it does after the cast counts.
-        same = [item for item in used if item[1].places[0].function == cast.function]
-        for _, op in same or used:
-            if not same or op.places[0].node_id > cast.node_id:
-                what = "step" if op.kind == "scaler_step" else "unscale_"
-                return self.finding(
-                    context.location(cast.written),
-                    f"`{cast.name}` is float16 from here on; `{op.scaler}.{what}({op.optimizer})` raises "
-                    "ValueError (Attempting to unscale FP16 gradients) on float16 parameters.",
-                    related=(
-                        context.related(op.node_id, "the scaler unscales here"),
-                        context.related(optimizer, "the optimizer of the float16 parameters"),
-                    ),
-                    evidence={
-                        "model": cast.name,
-                        "cast": context.excerpt(cast.written),
-                        "scaler": op.scaler,
-                        "optimizer": context.excerpt(optimizer),
-                    },
-                    fix=Fix("Leave the model in float32; autocast runs its matrix products in float16."),
-                    identity=cast.name,
-                )
-        return None
+    def _scaled(self, context: SourceContext) -> Iterator[tuple[Cast, Event]]:
+        """Float16 weights whose gradients a scaler is to unscale."""
+        gradients, steps = context.gradients, context.scaled_steps
+        for step in context.record.of("unscale", "scaler_step"):
+            optimizers = steps.optimizers_of(step)
+            for backward in gradients.last_backwards(step, optimizers) if steps.is_on(step) else ():
+                for cast in context.weights.casts(backward, optimizers):
+                    off = gradients.is_off(backward.scalers, cast.event)
+                    if cast.dtype == "torch.float16" and backward.scalers and not off:
+                        yield cast, step
 
-    def _autocast(self, context: SourceContext, cast: ModelCast, optimizer: int) -> Finding | None:
-        last = cast.name.rpartition(".")[2]
-        own = context.tables.functions[cast.function]
-        trains_itself = any(
-            view.function is own and view.of("step", "scaler_step") for view in context.scaling.views
-        )
-        for function in (own,) if trains_itself else context.tables.functions:
-            for event, called, region in _calls_under_autocast(context, function):
-                if called.rpartition(".")[2] != last or region.autocast.dtype == "float32":
-                    continue
-                if function.index == cast.function and event.call.node_id < cast.node_id:
-                    continue
-                line = context.location(region.node_id).line
-                return self.finding(
-                    context.location(cast.written),
-                    f"`{cast.name}` is cast to {cast.dtype} as a whole and runs under the autocast of line "
-                    f"{line}, which expects float32 weights: the optimizer then updates "
-                    f"{cast.dtype} weights.",
-                    related=(
-                        context.related(region.node_id, "autocast is on from here"),
-                        context.related(optimizer, f"the optimizer of the {cast.dtype} parameters"),
-                    ),
-                    evidence={
-                        "model": cast.name,
-                        "cast": context.excerpt(cast.written),
-                        "autocast": context.excerpt(region.autocast.node_id),
-                        "optimizer": context.excerpt(optimizer),
-                    },
-                    fix=Fix("Leave the model in float32; autocast casts what gains from it."),
-                    level="warning",
-                    identity=cast.name,
-                )
-        return None
+    def _under_autocast(self, context: SourceContext) -> Iterator[tuple[Cast, Region]]:
+        """Weights of 16 bits that run under an autocast which the program enters itself."""
+        for step in context.record.of("step", "scaler_step"):
+            optimizers = context.scaled_steps.optimizers_of(step)
+            for backward in context.gradients.last_backwards(step, optimizers):
+                for cast in context.weights.casts(backward, optimizers):
+                    found = context.autocasts.around(cast.use)
+                    if found is None or found[0].place.file.is_library:
+                        continue
+                    if context.facts.is_on(found[1], (*cast.use.path, *cast.event.path)) is not False:
+                        yield cast, found[0]
 
-    def _inputs(self, context: SourceContext) -> Iterator[Finding]:
-        trained = {name.rpartition(".")[2] for name in context.casts.trained}
-        cast = {item.name.rpartition(".")[2] for item in context.casts.model_casts}
-        for view in context.scaling.views:
-            function = view.function
-            if not view.of("backward", "scaled_backward"):
+    def _inputs(self, context: SourceContext) -> Iterator[tuple[Event, Event, Region]]:
+        """(cast of an input, forward, region) of models that are trained under an autocast that is on."""
+        for backward in context.gradients.backwards:
+            if not any(True for _ in context.record.after(backward.event, "step", "scaler_step")):
                 continue
-            for event, called, region in _calls_under_autocast(context, function):
-                name = called.rpartition(".")[2]
-                if not region.autocast.enabled or name in cast:
+            for region, autocast, use in context.autocasts.origins(backward.loss):
+                if use.kind != "forward" or context.facts.is_on(autocast, use.path) is not True:
                     continue
-                if name not in trained and not _is_model_in_training(context, function, called):
-                    continue
-                inputs = (half_input(function, argument.value, event) for argument in event.call.arguments)
-                for given in [found for found in inputs if found is not None][:1]:
-                    line = context.location(region.node_id).line
-                    yield self.finding(
-                        context.location(given.node_id),
-                        f"`{render(given)}` casts the input of `{name}` under the autocast of line {line}, "
-                        "which already casts where that pays off; ops that need float32 get rounded values.",
-                        related=(context.related(region.node_id, "autocast is on from here"),),
-                        evidence={
-                            "input": render(given),
-                            "autocast": context.excerpt(region.autocast.node_id),
-                            "function": function.qualified_name,
-                        },
-                        fix=Fix("Pass the input in float32."),
-                        level="warning",
-                        identity=f"{function.qualified_name}:{render(given)}",
-                    )
+                for thing in (
+                    item for value in use.arguments.values() for item in context.facts.things(value)
+                ):
+                    cast = thing.made
+                    if cast is not None and cast.kind == "to" and cast.name in (".half", ".bfloat16"):
+                        yield cast, use, region
 
+    def _raises(self, context: SourceContext, cast: Cast, step: Event) -> Finding:
+        name = model_name(context, cast)
+        return self.finding(
+            context.at(cast.event),
+            f"`{name}` is float16 from here on; `{context.shown(step)}` raises ValueError (Attempting to "
+            "unscale FP16 gradients) on float16 parameters.",
+            related=(
+                context.also(step, "the scaler unscales here"),
+                context.also(cast.optimizer, "the optimizer of the float16 parameters"),
+            ),
+            evidence={
+                "model": name,
+                "cast": context.code(cast.event),
+                "scaler": receiver_of(step),
+                "optimizer": context.code(cast.optimizer),
+            },
+            fix=Fix("Leave the model in float32; autocast runs its matrix products in float16."),
+            identity=name,
+        )
 
-def _calls_under_autocast(
-    context: SourceContext, function: Function
-) -> Iterator[tuple[CallEvent, str, Region]]:
-    """Calls of what has a name, in an autocast region and with gradients."""
-    for event in function.calls:
-        if isinstance(event.call.function, Name):
-            region = context.amp.autocasts.effective(function, event.block)
-            if region is not None and context.amp.gradients_on(function, event.block):
-                yield event, event.call.function.dotted, region
+    def _rounds(self, context: SourceContext, cast: Cast, region: Region) -> Finding:
+        name, dtype, entered = model_name(context, cast), cast.dtype.removeprefix("torch."), region.entered
+        assert entered is not None
+        return self.finding(
+            context.at(cast.event),
+            f"`{name}` is cast to {dtype} as a whole and runs under the autocast of "
+            f"{context.where(entered, cast.event)}, which expects float32 weights: the optimizer then "
+            f"updates {dtype} weights.",
+            related=(
+                context.also(entered, "autocast is on from here"),
+                context.also(cast.optimizer, f"the optimizer of the {dtype} parameters"),
+            ),
+            evidence={
+                "model": name,
+                "cast": context.code(cast.event),
+                "autocast": context.code(entered),
+                "optimizer": context.code(cast.optimizer),
+            },
+            fix=Fix("Leave the model in float32; autocast casts what gains from it."),
+            level="warning",
+            identity=name,
+        )
 
-
-def _is_model_in_training(context: SourceContext, function: Function, name: str) -> bool:
-    """A model that the function is given, or an attribute that is put to training."""
-    last = name.rpartition(".")[2]
-    if name in context.casts.models and any(parameter.name == last for parameter in function.parameters):
-        return True
-    return name.startswith("self.") and _is_put_to_training(context, name)
-
-
-def _is_put_to_training(context: SourceContext, name: str) -> bool:
-    """`self.net.train()`, `self.net.named_parameters()`; a frozen network only sees `eval()`."""
-    return any(
-        method_of(event.call)[1] in ("train", "parameters", "named_parameters")
-        and dotted(method_of(event.call)[0] or Literal(None)) == name
-        for _, event in context.tables.calls
-    )
+    def _input(self, context: SourceContext, cast: Event, use: Event, region: Region) -> Finding:
+        given, entered = context.code(cast), region.entered
+        assert entered is not None
+        return self.finding(
+            context.at(cast),
+            f"`{given}` casts the input of `{called_of(use)}` under the autocast of "
+            f"{context.where(entered, cast)}, which already casts where that pays off; ops that need float32 "
+            "get rounded values.",
+            related=(context.also(entered, "autocast is on from here"),),
+            evidence={
+                "input": given,
+                "autocast": context.code(entered),
+                "function": cast.place.function.qualified_name,
+            },
+            fix=Fix("Pass the input in float32."),
+            level="warning",
+            identity=f"{cast.place.function.qualified_name}:{given}",
+        )

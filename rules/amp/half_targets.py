@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.queries import is_test_path, keyword
-from tclint.source.names.resolve import dtype_of
-from tclint.source.syntax.tables import Call, Function, dotted, method_of
+from tclint.source.project.scripts import TRAINS
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import Event, Symbol, options_of
+from tclint.source.wording import receiver_of
 
-_TARGETS = re.compile(r"(?:^|_)(?:targets?|labels?|gts?|boxes|bboxes|gt_boxes|ground_truth)(?:_|$)")
+_FLOAT16 = Symbol("torch.float16")
 
 
 class HalfTargets(SourceRule):
     """Targets of a loss cast to float16 by hand.
 
     What it does
-    Finds `targets = targets.half()` and `targets.to(dtype)` with a dtype that is, or can be, float16, for
-    variables named like targets, labels or boxes, in functions that call backward.
+    Finds casts to a dtype that is, or can be, float16 of what a loss compares with: the second argument of
+    a loss, or what a model gets beside its input where it gives the loss itself.
 
     Why it costs
     float16 keeps 11 significant bits: above 2048 it cannot represent every whole number, near 500 it
@@ -48,34 +48,37 @@ class HalfTargets(SourceRule):
         "among them",
         "IEEE 754-2019: binary16 has 11 bits of precision",
     )
-    triggers = ("autocast",)
-    requires = ("backward(",)
-    pattern = re.compile(rb"(?:target|label|gt|box)\w*\s*\.\s*(?:half|to|type)\s*\(")
+    triggers = (".half(", "float16", "torch.half", "HalfTensor")
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if is_test_path(context.path):
-            return
-        training = {item.function.index for item in context.program.trainings}
-        for function, event, _ in context.program.methods("half", "to", "type"):
-            receiver, method = method_of(event.call)
-            name = dotted(receiver) if receiver is not None else ""
-            if function.index not in training or not _TARGETS.search(name.rpartition(".")[2].lower()):
+        for cast in distinct(context.record.of("to")):
+            dtypes = options_of(cast.arguments["dtype"]) if "dtype" in cast.arguments else ()
+            if not any(option == _FLOAT16 for option, _ in dtypes) or not context.concerns(cast):
                 continue
-            if method != "half" and not _may_be_float16(context, function, event.call):
-                continue
-            yield self.finding(
-                context.location(event.call.node_id),
-                f"`{context.excerpt(event.call.node_id)}` rounds `{name}` to float16's 11 bits: from 2048 on "
-                "whole numbers are lost, and autocast needs no such cast.",
-                evidence={"targets": name, "dtype": "float16", "function": function.qualified_name},
-                effect=Effect(unknown="it costs accuracy, not time"),
-                fix=Fix("Keep the targets in float32; autocast casts what products need."),
-                identity=f"{function.qualified_name}:{name}",
-            )
-            return
+            results = context.facts.kinds(cast.result, "tensor") or list(context.facts.things(cast.result))
+            if not any(context.losses.is_target(thing, cast.subject) for thing in results):
+                context.skip(cast, "no loss compares with what it gives")
+            elif not self._is_under_autocast(context, cast):
+                context.skip(cast, "the model does not run under autocast, and may need its own dtype")
+            else:
+                yield self._report(context, cast)
 
+    def _is_under_autocast(self, context: SourceContext, cast: Event) -> bool:
+        return any(
+            any(True for _ in context.autocasts.origins(backward.loss))
+            for backward in context.gradients.backwards
+            if backward.event.run == cast.run
+        )
 
-def _may_be_float16(context: SourceContext, function: Function, call: Call) -> bool:
-    given = keyword(call, "dtype", 0)
-    possible = context.resolver.evaluate(function, given).values if given is not None else ()
-    return any(dtype_of(value) == "float16" for value in possible)
+    def _report(self, context: SourceContext, cast: Event) -> Finding:
+        name, function = receiver_of(cast), cast.place.function.qualified_name
+        return self.finding(
+            context.at(cast),
+            f"`{context.code(cast)}` rounds `{name}` to float16's 11 bits: from 2048 on whole numbers are "
+            "lost, and autocast needs no such cast.",
+            evidence={"targets": name, "dtype": "float16", "function": function},
+            effect=Effect(unknown="it costs accuracy, not time"),
+            fix=Fix("Keep the targets in float32; autocast casts what products need."),
+            identity=f"{function}:{name}",
+        )

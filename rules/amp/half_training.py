@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.queries import mutually_exclusive
-from tclint.source.training.scaler_ops import scales_itself
-from tclint.source.training.training_casts import MASTER_WEIGHTS, trained_casts
+from tclint.source.project.scripts import TRAINS
+from tclint.source.questions.weights import Cast
+from tclint.source.run.values import Event
+from tclint.source.wording import model_name
 
 
 class HalfTrainNoScaler(SourceRule):
@@ -51,63 +52,53 @@ class HalfTrainNoScaler(SourceRule):
         " too small for float16 become zero",
         "PyTorch Automatic Mixed Precision package, Gradient Scaling: why float16 gradients underflow",
     )
-    triggers = (".half(", "float16", "torch.half")
-    requires = (".backward(", ".step(", "optim")
+    triggers = (".half(", "float16", "torch.half", "HalfTensor", "-true")
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        amp = context.amp
-        if amp.scaler_name or amp.framework or amp.rescales_gradients or not amp.steps_optimizer:
-            return
-        if any(MASTER_WEIGHTS.search(name.lower()) for name in context.tables.identifiers):
-            return
-        backwards = [
-            (view, op)
-            for view in context.scaling.views
-            for op in view.of("backward", "other_backward", "scaled_backward")
-        ]
-        if not backwards:
-            return
-        if any(
-            scales_itself(context, view.function, step.optimizer)
-            for view in context.scaling.views
-            for step in view.of("step")
-        ):
-            return
-        for cast, optimizer in trained_casts(context):
-            if cast.dtype != "float16":
+        found: dict[Event, Finding] = {}
+        for cast, backward in self._unscaled(context):
+            if cast.event not in found:
+                found[cast.event] = self._report(context, cast, backward)
+        yield from found.values()
+
+    def _unscaled(self, context: SourceContext) -> Iterator[tuple[Cast, Event]]:
+        gradients = context.gradients
+        for step in context.record.of("step", "scaler_step"):
+            optimizers = context.scaled_steps.optimizers_of(step)
+            if any(optimizer.name.startswith("bitsandbytes.") for optimizer in optimizers):
+                # They keep what they need in float32.
                 continue
-            where = context.tables.functions[cast.function]
-            together = [
-                op
-                for _, op in backwards
-                if op.places[0].function != cast.function
-                or not mutually_exclusive(where, cast.block, op.places[0].block)
-            ]
-            if not together or any(op.kind != "backward" for op in together):
-                continue  # a framework, or a scaler, goes backward where the model is cast
-            same = [op for op in together if op.places[0].function == cast.function]
-            # Where its own call stands counts: the call may be followed into a helper further up.
-            if same and all(op.places[0].node_id < cast.node_id for op in same):
-                continue
-            backward = same[-1] if same else together[0]
-            yield self.finding(
-                context.location(cast.written),
-                f"`{cast.name}` is trained in float16 (its parameters go to the optimizer on line "
-                f"{context.location(optimizer).line}) and no loss is scaled: gradients below 2^-24 become "
-                "zero, small updates are lost.",
-                related=(
-                    context.related(optimizer, "the optimizer of the float16 parameters"),
-                    context.related(backward.node_id, "the loss goes backward unscaled"),
-                ),
-                evidence={
-                    "model": cast.name,
-                    "cast": context.excerpt(cast.written),
-                    "optimizer": context.excerpt(optimizer),
-                    "scaler": None,
-                },
-                fix=Fix(
-                    "Keep the model in float32, compute under torch.autocast and scale the loss with "
-                    "torch.amp.GradScaler; or train in bfloat16 on compute capability 8.0 and newer."
-                ),
-                identity=cast.name,
-            )
+            for backward in gradients.last_backwards(step, optimizers):
+                is_off = gradients.is_off(backward.scalers, backward.event)
+                if (backward.scalers and not is_off) or gradients.is_scaled_by_hand(backward):
+                    continue
+                if gradients.may_be_scaled_elsewhere(backward, ()):
+                    continue
+                for cast in context.weights.casts(backward, optimizers):
+                    if cast.dtype == "torch.float16":
+                        yield cast, backward.event
+
+    def _report(self, context: SourceContext, cast: Cast, backward: Event) -> Finding:
+        name = model_name(context, cast)
+        return self.finding(
+            context.at(cast.event),
+            f"`{name}` is trained in float16 (its parameters go to the optimizer on "
+            f"{context.where(cast.optimizer, cast.event)}) and no loss is scaled: gradients below 2^-24 "
+            "become zero, small updates are lost.",
+            related=(
+                context.also(cast.optimizer, "the optimizer of the float16 parameters"),
+                context.also(backward, "the loss goes backward unscaled"),
+            ),
+            evidence={
+                "model": name,
+                "cast": context.code(cast.event),
+                "optimizer": context.code(cast.optimizer),
+                "scaler": None,
+            },
+            fix=Fix(
+                "Keep the model in float32, compute under torch.autocast and scale the loss with "
+                "torch.amp.GradScaler; or train in bfloat16 on compute capability 8.0 and newer."
+            ),
+            identity=name,
+        )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.syntax.tables import Literal, method_of
+from tclint.source.project.scripts import HALVES
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import NONE, Event
 
-_IN_PLACE = frozenset(("addmm_", "addmv_", "addbmm_", "baddbmm_", "addr_"))
+_IN_PLACE = frozenset((".addmm_", ".addmv_", ".addbmm_", ".baddbmm_", ".addr_"))
 _OUT = frozenset(("mm", "matmul", "bmm", "addmm", "addmv", "addbmm", "baddbmm", "mv", "einsum", "linear"))
 
 
@@ -41,34 +44,32 @@ class InPlaceUnderAutocast(SourceRule):
     sources = (
         "PyTorch Automatic Mixed Precision package, Op Eligibility: only out-of-place ops are autocast",
     )
-    triggers = ("out=", "out =", *sorted(_IN_PLACE))
-    requires = ("autocast",)
+    triggers = ("out=", *sorted(_IN_PLACE))
+    pattern = re.compile(rb"[(,]\s*out\s*=|\.(?:addbmm|addmm|addmv|addr|baddbmm)_\(")
+    program = HALVES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        for function in context.tables.functions:
-            if not context.amp.autocasts.regions(function):
+        for event in distinct(event for event in context.record.of("op", "call") if _kind(event)):
+            what, found = _kind(event), context.dtypes.autocast(event)
+            if found is None:
                 continue
-            for event in function.calls:
-                receiver, method = method_of(event.call)
-                given = any(
-                    argument.keyword == "out" and argument.value != Literal(None)
-                    for argument in event.call.arguments
-                )
-                called = context.resolver.called(function, event.call)
-                by_out = given and method in _OUT and any(name == f"torch.{method}" for name in called)
-                if not by_out and not (method in _IN_PLACE and receiver is not None):
-                    continue
-                region = context.amp.autocasts.effective(function, event.block)
-                if region is None:
-                    continue
-                what = "out=" if by_out else "in-place"
-                yield self.finding(
-                    context.location(event.call.node_id),
-                    f"Autocast does not touch {what} ops: `{context.excerpt(event.call.node_id, 60)}` "
-                    "runs in "
-                    "the dtype of its tensors.",
-                    related=(context.related(region.node_id, "autocast is on from here"),),
-                    evidence={"call": context.excerpt(event.call.node_id), "kind": what},
-                    fix=Fix("Use the op that returns a new tensor."),
-                    identity=f"{function.qualified_name}:{context.excerpt(event.call.node_id)}",
-                )
+            entered = found[0].entered
+            assert entered is not None
+            yield self.finding(
+                context.at(event),
+                f"Autocast does not touch {what} ops: `{context.code(event, 60)}` runs in the dtype of its "
+                "tensors.",
+                related=(context.also(entered, "autocast is on from here"),),
+                evidence={"call": context.code(event), "kind": what},
+                fix=Fix("Use the op that returns a new tensor."),
+                identity=f"{event.place.function.qualified_name}:{context.code(event)}",
+            )
+
+
+def _kind(event: Event) -> str:
+    """'out=' or 'in-place' of a matrix product that is one; ''."""
+    if event.name in _IN_PLACE:
+        return "in-place"
+    package, _, name = event.name.rpartition(".")
+    by_out = package == "torch" and name in _OUT and event.arguments.get("out", NONE) != NONE
+    return "out=" if by_out else ""

@@ -6,14 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from tclint.plugin import Assignment, CallEvent, Finding, Fix, Function, SourceContext, SourceRule
-from tclint.source.layers.written_attention import written_attentions
-from tclint.source.names.queries import is_test_path, names_in
-
-_HAS_OTHER = re.compile(
-    r"scaled_dot_product|flash|xformers|memory_efficient|sdpa|flex_att|attn_impl|attention_impl|onnx|tensorrt"
-)
-"""Identifiers, in lower case, of files that choose between kernels, or write for exporters."""
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
+from tclint.source.run.values import Place
 
 
 class ManualAttentionInSource(SourceRule):
@@ -54,30 +49,27 @@ class ManualAttentionInSource(SourceRule):
         "FlashAttention (arXiv 2205.14135): the scores stay on the chip",
     )
     triggers = ("softmax(", "Softmax(")
-    requires = ("head", "torch")
-    # Two products, in a file that names no fused kernel.
-    pattern = re.compile(
-        rb"(?s)\A(?!.*?(?:scaled_dot_product|[fF]lash_?[aA]tt|xformers|memory_efficient|sdpa|flex_att))"
-        rb"(?:.*?(?: @ |matmul\(|bmm\(|einsum\()){2}"
-    )
+    program = TRAINS
+    # Two products.
+    pattern = re.compile(rb"(?s)\A(?:.*?(?: @ |matmul\(|bmm\(|einsum\()){2}")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if is_test_path(context.path) or not context.torch_may_be((2, 1)):
+        if not context.torch_may_be((2, 1)):
             return
-        if any(_HAS_OTHER.search(name.lower()) for name in context.tables.identifiers):
-            return
-        seen: Counter[str] = Counter()
-        for attention in written_attentions(context):
-            function = attention.function
-            callers = [caller for caller, _ in context.resolver.callers.get(function.index, ())]
-            if not any(_has_heads(context, place) for place in (function, *callers)):
+        numbers, seen = Counter[str](), set[Place]()
+        for attention in context.attentions.written():
+            place = attention.softmax.place
+            if place in seen or not context.concerns(attention.softmax):
                 continue
-            seen[function.qualified_name] += 1
-            number = seen[function.qualified_name]
+            if context.attentions.fuses(attention.softmax):
+                continue
+            seen.add(place)
+            name = place.function.qualified_name
+            numbers[name] += 1
             arguments = ["q, k, v"]
             arguments += ["attn_mask=..."] * attention.masked + ["dropout_p=..."] * attention.dropped
             yield self.finding(
-                context.location(attention.softmax.node_id),
+                context.at(attention.softmax),
                 "Attention is written out, so its scores go to memory after the first product and after "
                 "each step up to the second; scaled_dot_product_attention keeps them on the chip.",
                 level="info",
@@ -87,23 +79,5 @@ class ManualAttentionInSource(SourceRule):
                     "of the two products and the softmax, on [batch, heads, tokens, features]: with fewer or "
                     "more dims it writes the scores out itself."
                 ),
-                identity=f"{function.qualified_name}:{number}",
+                identity=f"{name}:{numbers[name]}",
             )
-
-
-def _has_heads(context: SourceContext, function: Function) -> bool:
-    """The function or its class speaks of heads: their features are few, as the fused kernels want them."""
-    owner = context.tables.class_of(function)
-    around = [function, *(context.values.members(owner) if owner is not None else ())]
-    for member in around:
-        if any("head" in parameter.name.lower() for parameter in member.parameters):
-            return True
-        for event in member.events:
-            names: set[str] = set()
-            if isinstance(event, CallEvent):
-                names = names_in(event.call)
-            elif isinstance(event, Assignment):
-                names = names_in(event.value) | set(event.targets)
-            if any("head" in name.lower() for name in names):
-                return True
-    return False

@@ -5,25 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.queries import contains, has_star, is_test_path, keyword, names_in, unplaced
-from tclint.source.syntax.tables import (
-    Assignment,
-    Call,
-    CallEvent,
-    Expression,
-    Function,
-    Literal,
-    Subscript,
-    dotted,
-    render,
-)
+from tclint.source.project.scripts import TRAINS
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import Place
+from tclint.source.syntax.tables import render
+
+_LAYER = "torch.nn.MultiheadAttention"
 
 
 class MhaNeedWeights(SourceRule):
     """MultiheadAttention computes weights that nobody uses.
 
     What it does
-    Finds calls of an `nn.MultiheadAttention` whose second result is thrown away (`out, _ = attn(...)`,
+    Finds calls of an `nn.MultiheadAttention` whose second result nothing reads (`out, _ = attn(...)`,
     `attn(...)[0]`) without `need_weights=False`.
 
     Why it costs
@@ -50,60 +44,26 @@ class MhaNeedWeights(SourceRule):
         "without scaled_dot_product_attention",
     )
     triggers = ("MultiheadAttention",)
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if is_test_path(context.path):
-            return
-        for function in context.tables.functions:
-            for event in function.events:
-                value = getattr(event, "value", None)
-                call = _thrown_weights(function, event)
-                if call is None or value is None or has_star(call):
-                    continue
-                if keyword(call, "need_weights", 4) is not None or not _is_attention(context, function, call):
-                    continue
-                name = render(call.function)
-                yield self.finding(
-                    context.location(call.node_id),
-                    f"`{name}` computes attention weights that are thrown away, and so misses the fused "
-                    "attention kernels.",
-                    evidence={"layer": name, "need_weights": True, "function": function.qualified_name},
-                    fix=Fix("Pass need_weights=False."),
-                    identity=f"{function.qualified_name}:{name}",
-                )
-
-
-def _thrown_weights(function: Function, event: object) -> Call | None:
-    """The call in `out, _ = call(...)` or `call(...)[0]`."""
-    value = getattr(event, "value", None)
-    if isinstance(event, Assignment) and event.unpacked and len(event.targets) == 2:
-        second = event.targets[1]
-        if isinstance(value, Call) and second.startswith("_") and not _read_later(function, second):
-            return value
-        return None
-    found: list[Call] = []
-
-    def look(part: Expression) -> bool:
-        if isinstance(part, Subscript) and part.key == Literal(0) and isinstance(part.value, Call):
-            found.append(part.value)
-        return False
-
-    if value is not None and not isinstance(event, CallEvent):
-        contains(value, look)
-    return found[0] if found else None
-
-
-def _read_later(function: Function, name: str) -> bool:
-    return name != "_" and any(
-        name in names_in(event.value) for event in function.events if isinstance(event, Assignment)
-    )
-
-
-def _is_attention(context: SourceContext, function: Function, call: Call) -> bool:
-    name = dotted(call.function)
-    made = context.resolver.definitions(function, name)[0] if name else []
-    return bool(made) and all(
-        isinstance(item.value, Call)
-        and "torch.nn.MultiheadAttention" in context.resolver.called(scope, unplaced(item.value))  # type: ignore[arg-type]
-        for scope, item in made
-    )
+        flow = context.flow
+        calls: dict[Place, list[bool]] = {}
+        events = [event for event in context.record.of("forward") if flow.runs(event) == _LAYER]
+        for event in events:
+            weights = [item.fields.get(("item", 1)) for item in flow.facts.kinds(event.result, "tuple")]
+            computed = not {"need_weights", "**"} & event.arguments.keys()
+            unread = bool(weights) and not any(flow.readers(item) for item in weights)
+            calls.setdefault(event.place, []).append(computed and unread)
+        for event in distinct(events):
+            if not all(calls[event.place]) or event.call is None or not context.concerns(event):
+                continue
+            name, function = render(event.call.function), event.place.function.qualified_name
+            yield self.finding(
+                context.at(event),
+                f"`{name}` computes attention weights that nobody reads, and so misses the fused attention "
+                "kernels.",
+                evidence={"layer": name, "need_weights": True, "function": function},
+                fix=Fix("Pass need_weights=False."),
+                identity=f"{function}:{name}",
+            )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, Name, Related, SourceContext, SourceRule
-from tclint.source.names.queries import is_test_path
-from tclint.source.training.batch_norms import keeps_norms, norm_of, replaces_norms
-from tclint.source.training.training_casts import trained_casts
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
+from tclint.source.run.values import Event, Place, Symbol, Thing, modules_in
+from tclint.source.syntax.tables import render
+from tclint.source.wording import receiver_of
+
+_HALF = frozenset({"torch.float16", "torch.bfloat16"})
 
 
 class BatchNormInHalf(SourceRule):
@@ -50,30 +53,68 @@ class BatchNormInHalf(SourceRule):
         "IEEE 754-2019: binary16 has 11 significant bits and holds at most 65504",
     )
     triggers = (".half(", "float16", "torch.half")
-    requires = (".backward(", ".step(", "optim")
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        amp = context.amp
-        if amp.framework or not amp.steps_optimizer or is_test_path(context.path) or keeps_norms(context):
-            return
-        for cast, optimizer in trained_casts(context):
-            function = context.tables.functions[cast.function]
-            norm = norm_of(context, function, Name(cast.name))
-            if norm is None or replaces_norms(context, cast.name):
+        seen = set[Place]()
+        for call, module in context.layouts.trained():
+            if not context.networks.is_trained(module, call):
                 continue
-            bits = 11 if cast.dtype == "float16" else 8
-            yield self.finding(
-                context.location(cast.written),
-                f"`{cast.name}` has batch norms ({norm.name}), whose running statistics go to {cast.dtype} "
-                f"with it: updates below about 2^-{bits} of a statistic are lost in training.",
-                related=(
-                    Related(norm.location, "the batch norm"),
-                    context.related(optimizer, "the optimizer of the model"),
-                ),
-                evidence={"model": cast.name, "norm": norm.name, "dtype": cast.dtype},
-                fix=Fix(
-                    "Call .float() on every batch norm after the cast; or keep the model in float32 and "
-                    "compute under torch.autocast."
-                ),
-                identity=cast.name,
-            )
+            for norm, name, dtype in _norms_in_half(context, call, module):
+                cast = _cast(context, call, module, dtype)
+                if cast is None or cast.place in seen or not context.concerns(cast):
+                    continue
+                seen.add(cast.place)
+                yield self._finding(context, call, cast, norm, name, dtype.removeprefix("torch."))
+
+    def _finding(
+        self, context: SourceContext, call: Event, cast: Event, norm: Event, name: str, dtype: str
+    ) -> Finding:
+        here = call.place.function is cast.place.function and call.call is not None
+        model = render(call.call.function) if here and call.call is not None else receiver_of(cast)
+        optimizer = next(iter(context.record.of("step", "scaler_step")))
+        bits = 11 if dtype == "float16" else 8
+        return self.finding(
+            context.at(cast),
+            f"`{model}` has batch norms ({name}), whose running statistics go to {dtype} "
+            f"with it: updates below about 2^-{bits} of a statistic are lost in training.",
+            related=(
+                context.also(norm, "the batch norm"),
+                context.also(optimizer, "the optimizer of the model steps here"),
+            ),
+            evidence={"model": model, "norm": name, "dtype": dtype},
+            fix=Fix(
+                "Call .float() on every batch norm after the cast; or keep the model in float32 and "
+                "compute under torch.autocast."
+            ),
+            identity=model,
+        )
+
+
+def _norms_in_half(context: SourceContext, call: Event, module: Thing) -> Iterator[tuple[Event, str, str]]:
+    """(what made it, name, dtype) of batch norms in 16 bits that a call of a model runs."""
+    flow = context.flow
+    parts = {thing for event in context.record.of("to") for thing in flow.facts.things(event.subject)}
+    if any(part.fields.get("@part of") in (module, *modules_in(module)) for part in parts):
+        # A loop over the parts of the model puts some of them back to float32.
+        return
+    runs = [event for event in context.record.of("forward") if call in (event, *event.around)]
+    layers = [(thing, event) for event in runs for thing in flow.facts.things(event.subject)]
+    if call not in flow.followed:
+        layers = [(part, call) for part in modules_in(module, only_sure=True)]
+    for layer, event in layers:
+        dtype, name = event.changed.get("@dtype"), context.networks.norm_of(layer)
+        if isinstance(dtype, Symbol) and dtype.name in _HALF and layer.made is not None and name:
+            yield layer.made, name, dtype.name
+
+
+def _cast(context: SourceContext, call: Event, module: Thing, dtype: str) -> Event | None:
+    """What turned a model into a dtype before a call of it."""
+    for event in reversed(context.record.of("to")):
+        whole = next(context.facts.things(event.subject), None)
+        given = event.arguments.get("dtype")
+        if event.index > call.index or whole is None or given != Symbol(dtype):
+            continue
+        if module in modules_in(whole) or whole in modules_in(module):
+            return event
+    return None

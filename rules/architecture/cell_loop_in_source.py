@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.layers.cell_loops import cells_known_beforehand
-from tclint.source.names.queries import is_test_path
+from tclint.source.project.scripts import TRAINS
+from tclint.source.run.values import Place
+from tclint.source.syntax.tables import render
 
 
 class RnnCellLoopInSource(SourceRule):
@@ -45,24 +46,25 @@ class RnnCellLoopInSource(SourceRule):
         "NVIDIA Recurrent Layers User's Guide: how recurrent layers become matrix products",
     )
     triggers = ("LSTMCell(", "GRUCell(", "RNNCell(")
-    requires = ("for ", "class ")
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        if is_test_path(context.path) or program.words & {"float64", "double"}:
-            return
-        if "cpu" in program.words and not program.on_cuda:
-            return
-        for step in cells_known_beforehand(context):
+        seen = set[Place]()
+        for step in context.cells.known_beforehand():
+            call = step.first
+            if call.place in seen or call.call is None or not context.concerns(call):
+                continue
+            seen.add(call.place)
+            cell = render(call.call.function)
             yield self.finding(
-                context.location(step.call.node_id),
-                f"`{step.cell}` ({step.kind}Cell) runs once per time step, though no input depends on an "
+                context.at(call),
+                f"`{cell}` ({step.kind}Cell) runs once per time step, though no input depends on an "
                 f"earlier result: nn.{step.kind} takes the whole sequence and joins the input products.",
-                related=(context.related(step.function.blocks[step.loop].node_id, "the loop over time"),),
-                evidence={"cell": f"{step.kind}Cell", "name": step.cell},
+                related=(context.also(step.loop.place, "the loop over time"),),
+                evidence={"cell": f"{step.kind}Cell", "name": cell},
                 fix=Fix(
                     f"Use nn.{step.kind} on the whole sequence instead of {step.kind}Cell in a loop; its "
                     "parameters have other names in checkpoints (weight_ih_l0 for weight_ih)."
                 ),
-                identity=f"{step.function.qualified_name}:{step.cell}",
+                identity=f"{call.place.function.qualified_name}:{cell}",
             )

@@ -7,22 +7,19 @@ from collections.abc import Iterator
 
 from tclint.cost.gpu import Gpu
 from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
-from tclint.source.layers.shared_inputs import Projection, SharedInput, layers_of_one_input
-from tclint.source.names.queries import is_test_path
+from tclint.source.project.scripts import TRAINS
+from tclint.source.questions.projections import Projection
+from tclint.source.run.values import Place
+from tclint.source.syntax.tables import render
+from tclint.source.wording import argument_of
 
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 """Of a value, for precisions whose products read and write it so."""
 _SMALLEST = 64
 """A choice of this project: narrower layers are heads (actions, classes, a mean and a variance), not parts
 of one projection."""
-_WANTED_APART = re.compile(
-    r"pre_?trained|from_url|load_url|lora|peft|muon|shampoo|soap|parallel|colwise|quantiz|bitsandbytes"
-    r"|register_?model"
-)
-"""Identifiers, in lower case, of files whose matrices have a reason to be apart."""
-
-_ELSEWHERE = ("Muon", "muon", "Shampoo", "shampoo", "parallelize_module", "get_peft_model")
-"""The same in files that run with this one."""
+_WANTED_APART = ("published", "adapt", "shard")
+"""Weights that come from elsewhere, adapters and tensor parallelism want matrices apart."""
 
 
 class ProjectionsSeparateInSource(SourceRule):
@@ -62,53 +59,56 @@ class ProjectionsSeparateInSource(SourceRule):
         "activations where possible",
     )
     triggers = ("Linear(",)
+    program = TRAINS
     requires = ("self.", "Module")
-    # Two attributes called with the same name close together, in a file that loads no published weights.
-    pattern = re.compile(
-        rb"(?s)\A(?!.*?(?:[pP]re_?[tT]rained|from_url|load_url|[lL]o[rR][aA]|[pP]arallel)).*?"
-        rb"self\.\w+\((\w+)\).{0,200}?self\.\w+\(\1\)"
-    )
+    # Two attributes called with the same name close together.
+    pattern = re.compile(rb"(?s)self\.\w+\((\w+)\).{0,200}?self\.\w+\(\1\)")
 
     def applies(self, settings: Settings) -> bool:
         return settings.precision in _BYTES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if is_test_path(context.path):
-            return
-        if any(_WANTED_APART.search(name.lower()) for name in context.tables.identifiers):
-            return
         from tclint.cost.gpu import load_gpu
 
+        if context.record.of(*_WANTED_APART):
+            return
         precision = context.settings.precision
         gpus = [load_gpu(gpu) for gpu in context.settings.gpus]
-        for shared in layers_of_one_input(context):
+        seen = set[Place]()
+        for group in context.projections.sharing_an_input():
+            made = group[0].made
+            if not context.concerns(made) or made.place in seen:
+                continue
             if all(
                 min(layer.inputs, layer.outputs) >= _SMALLEST and _limited_by_memory(layer, gpu, precision)
-                for layer in shared.layers
+                for layer in group
                 for gpu in gpus
             ):
-                if context.neighbours.mention(_ELSEWHERE):
-                    return
-                yield self._finding(context, shared)
+                seen.add(made.place)
+                yield self._finding(context, group)
 
-    def _finding(self, context: SourceContext, shared: SharedInput) -> Finding:
-        first, *others = shared.layers
-        widths = " + ".join(str(layer.outputs) for layer in shared.layers)
-        names = ", ".join(layer.name for layer in shared.layers)
+    def _finding(self, context: SourceContext, group: list[Projection]) -> Finding:
+        first, *others = group
+        widths = " + ".join(str(layer.outputs) for layer in group)
+        calls = [layer.call.call for layer in group if layer.call.call is not None]
+        names = ", ".join(dict.fromkeys(render(call.function) for call in calls))
         return self.finding(
-            context.location(first.call.node_id),
-            f"{names} read the same `{shared.tensor}` in products of {first.inputs} -> {widths}, each "
-            "limited by memory whatever the number of tokens; one layer of all the outputs reads it once.",
+            context.at(first.made),
+            f"{names} read the same `{argument_of(first.call)}` in products of {first.inputs} -> {widths}, "
+            "each limited by memory whatever the number of tokens; one layer of all the outputs reads it "
+            "once.",
             related=tuple(
-                context.related(layer.call.node_id, "a layer that reads the same input") for layer in others
+                context.also(made, "a layer that reads the same input")
+                for made in dict.fromkeys(layer.made for layer in others)
+                if made.place != first.made.place
             ),
             evidence={
-                "joined": len(shared.layers),
+                "joined": len(group),
                 "inputs": first.inputs,
-                "outputs": [layer.outputs for layer in shared.layers],
+                "outputs": [layer.outputs for layer in group],
             },
             fix=Fix("Build one linear layer with all the outputs and split its result with chunk or split."),
-            identity=f"{shared.function.qualified_name}:{names}",
+            identity=f"{first.call.place.function.qualified_name}:{names}",
         )
 
 

@@ -6,28 +6,15 @@ import re
 from collections.abc import Iterator
 
 from tclint.config.precisions import PRECISION_FACTS
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule, dotted
-from tclint.source.layers.tied_embeddings import only_size, tied_table
-from tclint.source.names.queries import is_test_path, keyword
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
+from tclint.source.questions.projections import size_of
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import Event, Thing
 
 _PREFERRED_MULTIPLE = 64
 _SMALLEST = 1000
 """Words; smaller tables are seldom worth a note."""
-_PADS = re.compile(
-    r"pad(ded|ding)?_?(to_)?(multiple|vocab)|vocab(_size)?_pad|multiple_of|next_multiple|divisible_by|round_?up"
-    r"|from_pretrained|load_state_dict_from_url|hf_hub|resize_token_embeddings|convert_.*checkpoint"
-)
-"""Identifiers, in lower case, of programs that pad a vocabulary or take one from a checkpoint."""
-_ELSEWHERE = (
-    "padding_multiple",
-    "pad_to_multiple_of",
-    "pad_vocab",
-    "padded_vocab",
-    "next_multiple_of",
-    "resize_token_embeddings",
-    "from_pretrained",
-    "divisible_by",
-)
 
 
 class LmHeadNoPaddingTie(SourceRule):
@@ -71,41 +58,45 @@ class LmHeadNoPaddingTie(SourceRule):
     )
     priced_as = ("DIM003",)
     triggers = (".weight = ", ".weight=")
+    program = TRAINS
     requires = ("Embedding(", "Linear(")
     pattern = re.compile(
         rb"self\.[\w.]+\.weight *= *(?:self\.[\w.]+\.weight|\w+[ \r]*(?:#.*)?$)", re.MULTILINE
     )
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if is_test_path(context.path) or any(_PADS.search(n.lower()) for n in context.tables.identifiers):
-            return
         multiple = PRECISION_FACTS[context.settings.precision].multiple
-        if multiple is None:
+        # A checkpoint from elsewhere fixes the vocabulary.
+        if multiple is None or context.record.of("published"):
             return
-        for function, event in context.tables.assignments:
-            if event.operator or len(event.targets) != 1:
+        for event in distinct(context.record.of("set")):
+            table = _tied_table(context, event) if event.name == ".weight" else None
+            size = size_of(context.flow.argument(table, "num_embeddings")) if table is not None else None
+            if size is None or size < _SMALLEST or size % multiple == 0 or not context.concerns(event):
                 continue
-            table = tied_table(context, function, event)
-            if table is None:
-                continue
-            scope, call = table
-            given = keyword(call, "num_embeddings", 0)
-            size = only_size(context, scope, given) if given is not None else None
-            if size is None or size < _SMALLEST or size % multiple == 0:
-                continue
-            if context.neighbours.mention(_ELSEWHERE):
-                return
             padded = -(-size // _PREFERRED_MULTIPLE) * _PREFERRED_MULTIPLE
-            written = f"{event.targets[0]} = {dotted(event.value)}"
+            written, made = context.code(event), table.made if table is not None else None
             yield self.finding(
-                context.location(event.node_id),
+                context.at(event),
                 f"The head is tied to an embedding of {size} words, not a multiple of {multiple}: "
                 "rows of the logits are unaligned, which slows the products with the vocabulary.",
-                related=(context.related(call.node_id, "the embedding that sets the size"),),
+                related=(context.also(made, "the embedding that sets the size"),) if made else (),
                 evidence={"vocabulary": size, "tie": written, "multiple": multiple},
                 fix=Fix(
                     f"Build embedding and head with {padded} words, the next multiple of "
                     f"{_PREFERRED_MULTIPLE}; the tokenizer never produces the added ids."
                 ),
-                identity=f"{function.qualified_name}:{written}",
+                identity=f"{event.place.function.qualified_name}:{written}",
             )
+
+
+def _tied_table(context: SourceContext, event: Event) -> Thing | None:
+    """The embedding of a tie with a linear layer, whichever of them gets the other's weight."""
+    flow = context.flow
+    given = [
+        owner
+        for weight in flow.facts.things(event.arguments["value"])
+        for owner in flow.facts.things(weight.fields.get("@parameter of"))
+    ]
+    both = {flow.kind(module): module for module in (*flow.facts.things(event.subject), *given)}
+    return both["Embedding"] if both.keys() == {"Embedding", "Linear"} else None

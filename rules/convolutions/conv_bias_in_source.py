@@ -7,20 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
-from tclint.source.layers.layer_order import Layer, LayerOrder
-from tclint.source.names.queries import is_test_path, keyword
-from tclint.source.syntax.tables import Argument, Collection, Literal, dotted, render
+from tclint.source.project.scripts import TRAINS
+from tclint.source.questions.flow import Flow
+from tclint.source.run.values import Thing, modules_in
+from tclint.source.syntax.tables import render
 
-_BIAS_POSITION = {
-    **dict.fromkeys(
-        ("Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"), 7
-    ),
-    **dict.fromkeys(("LazyConv1d", "LazyConv2d", "LazyConv3d"), 6),
-    "Linear": 2,
-}
-"""Of the argument among the positional ones, counted from 0, by layer."""
-
-_FREEZES = re.compile(r"(?:freeze|frozen|fix)_?(?:all_?)?(?:bn|norm|batch)", re.IGNORECASE)
+_LAYER = re.compile(r"(Lazy)?Conv(Transpose)?[123]d|(Lazy)?Linear")
 
 
 class ConvBiasBeforeBnInSource(SourceRule):
@@ -64,6 +56,7 @@ class ConvBiasBeforeBnInSource(SourceRule):
         *("Conv1d(", "Conv2d(", "Conv3d(", "ConvTranspose1d(", "ConvTranspose2d(", "ConvTranspose3d("),
         "Linear(",
     )
+    program = TRAINS
     requires = ("BatchNorm",)
     # A layer whose arguments do not say `bias=`, with a batch norm made further down in its class or
     # function.
@@ -77,23 +70,36 @@ class ConvBiasBeforeBnInSource(SourceRule):
         return settings.mode == "train"
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if context.settings.mode != "train" or is_test_path(context.path):
+        if context.settings.mode != "train":
             return
-        # A frozen norm subtracts a constant: the bias shifts its output.
-        if any(_FREEZES.search(identifier) for identifier in context.tables.identifiers):
-            return
-        seen: Counter[str] = Counter()
-        for conv, norm in LayerOrder(context).pairs():
-            if not _has_bias(context, conv) or not _normalises(norm, conv):
+        flow, seen = context.flow, Counter[str]()
+        frozen = set(_frozen(flow))
+        for modules in flow.made.values():
+            made, kind = modules[0].made, flow.kind(modules[0])
+            if (
+                made is None
+                or not context.concerns(made)
+                or not all(_has_bias(flow, item) for item in modules)
+            ):
                 continue
-            identity = f"{conv.function.qualified_name}:{render(conv.call)}"
+            readers = [flow.only_readers(module) for module in modules]
+            pairs = [
+                (item, norm) for item, norms in zip(modules, readers, strict=True) for norm in norms or ()
+            ]
+            if not pairs or None in readers or made.call is None:
+                continue
+            if not all(_takes_away(flow, norm, item) and norm not in frozen for item, norm in pairs):
+                continue
+            after = pairs[0][1]
+            norm = flow.kind(after)
+            identity = f"{made.place.function.qualified_name}:{render(made.call)}"
             seen[identity] += 1
             yield self.finding(
-                context.location(conv.call.node_id),
-                f"This {conv.kind} adds a bias that the {norm.kind} after it subtracts again: the addition "
+                context.at(made),
+                f"This {kind} adds a bias that the {norm} after it subtracts again: the addition "
                 "and its gradient are wasted passes over the output.",
-                related=(context.related(norm.call.node_id, "the batch norm after it"),),
-                evidence={"layer": conv.kind, "norm": norm.kind},
+                related=(context.also(after.made, "the batch norm after it"),) if after.made else (),
+                evidence={"layer": kind, "norm": norm},
                 fix=Fix(
                     "Build it with bias=False; to load a checkpoint that has the bias, subtract the bias "
                     "from the norm's running_mean and drop it."
@@ -102,38 +108,31 @@ class ConvBiasBeforeBnInSource(SourceRule):
             )
 
 
-def _has_bias(context: SourceContext, layer: Layer) -> bool:
-    """A layer whose bias is certain."""
-    position = _BIAS_POSITION.get(layer.kind)
-    if position is None or any(
-        argument.star and not _says_nothing(context, layer, argument) for argument in layer.call.arguments
-    ):
+def _frozen(flow: Flow) -> Iterator[Thing]:
+    """Norms that run in evaluation mode while the rest trains: they subtract a constant, and a bias shifts
+    their output."""
+    for event in flow.record.of("evaluate"):
+        for module in flow.facts.kinds(event.subject, "module"):
+            if "Norm" in flow.kind(module):
+                yield module
+            for owner in flow.facts.things(module.fields.get("@part of")):
+                yield from modules_in(owner)
+
+
+def _has_bias(flow: Flow, layer: Thing) -> bool:
+    """A layer whose bias is the default: written out, True is somebody's choice."""
+    if not _LAYER.fullmatch(flow.kind(layer)) or layer.made is None:
         return False
-    # Written out, True is somebody's choice.
-    return keyword(layer.call, "bias", position) is None
+    return "bias" not in layer.fields and not {"*", "**"} & layer.made.arguments.keys()
 
 
-def _says_nothing(context: SourceContext, layer: Layer, argument: Argument) -> bool:
-    """`**factory` of `factory = {"device": device, "dtype": dtype}`."""
-    name = dotted(argument.value)
-    if argument.star != "**" or not name or "." in name:
+def _takes_away(flow: Flow, norm: Thing, layer: Thing) -> bool:
+    kind, after = flow.kind(layer), flow.kind(norm)
+    if "@guessed" in norm.fields:
         return False
-    found, complete = context.resolver.definitions(layer.function, name)
-    if not complete or len(found) != 1 or found[0][1].operator or found[0][1].unpacked:
-        return False
-    value = found[0][1].value
-    return (
-        isinstance(value, Collection)
-        and value.kind == "dict"
-        and all(isinstance(key, Literal) and key.value != "bias" for key in value.keys)
-    )
-
-
-def _normalises(norm: Layer, layer: Layer) -> bool:
-    if layer.kind == "Linear":
+    if kind.endswith("Linear"):
         # Of [N, T, C] a batch norm takes the mean over C, which is not the layer's outputs.
-        outputs, features = keyword(layer.call, "out_features", 1), keyword(norm.call, "num_features", 0)
-        alike = outputs is not None and features is not None and render(outputs) == render(features)
-        return alike and norm.kind in ("BatchNorm1d", "SyncBatchNorm")
-    dims = layer.kind[-2:]
-    return norm.kind in ("SyncBatchNorm", f"BatchNorm{dims}", f"LazyBatchNorm{dims}")
+        features = norm.fields.get("num_features")
+        alike = features is not None and features == layer.fields.get("out_features")
+        return alike and after in ("BatchNorm1d", "SyncBatchNorm")
+    return after in ("SyncBatchNorm", f"BatchNorm{kind[-2:]}", f"LazyBatchNorm{kind[-2:]}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.queries import Called, conditions_of, has_star, is_test_path, keyword
-from tclint.source.names.resolve import dtype_of
-from tclint.source.syntax.tables import Call, Expression, Literal, Operation, dotted, method_of
+from tclint.source.questions.defaults import Defaults
+from tclint.source.run.facts import distinct
+from tclint.source.run.files import File
+from tclint.source.run.values import TRUE, Constant, Symbol, constant_of
 
 _COLLATORS = tuple(
     f"transformers.{name}"
@@ -18,18 +19,10 @@ _COLLATORS = tuple(
         "DataCollatorForLanguageModeling",
     )
 )
-_PADS = ("torch.nn.utils.rnn.pad_sequence",)
-_ARGUMENTS = (
-    "transformers.TrainingArguments",
-    "transformers.Seq2SeqTrainingArguments",
-    "accelerate.Accelerator",
-    "lightning.Fabric",
-    "lightning.fabric.Fabric",
-    "lightning.Trainer",
-    "lightning.pytorch.Trainer",
-    "pytorch_lightning.Trainer",
-)
-_SHORT = {"float16": "fp16", "bfloat16": "bf16"}
+_PADS = "torch.nn.utils.rnn.pad_sequence"
+_PACKS = ("torch.nn.utils.rnn.pack_padded_sequence", "torch.nn.utils.rnn.pad_packed_sequence")
+_MAX_LENGTH = Constant("max_length")
+_SHORT = {"torch.float16": "fp16", "torch.bfloat16": "bf16"}
 
 
 class SequencePad(SourceRule):
@@ -65,96 +58,61 @@ class SequencePad(SourceRule):
     triggers = ("DataCollator", "pad_sequence")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        if is_test_path(context.path) or _fixed_length(context):
-            return
         precision = _half_training(context)
-        if not precision:
+        if not precision or _fixed_length(context):
             return
-        padded: set[int] = set()
-        for called in program.calls(*_COLLATORS, *_PADS):
-            if has_star(called.call) or keyword(called.call, "pad_to_multiple_of") is not None:
+        seen = set[tuple[File, int]]()
+        for event in distinct(context.record.of("call", "op", "make", "pad")):
+            function, last = event.place.function, event.name.rpartition(".")[2]
+            if event.name not in (*_COLLATORS, _PADS) or not context.concerns(event):
                 continue
-            if keyword(called.call, "padding") == Literal("max_length"):
+            if {"pad_to_multiple_of", "**"} & event.arguments.keys():
                 continue
-            if "packing" in context.tables.identifiers and not _where_none_is_packed(called):
-                continue
-            last = called.qualified.rpartition(".")[2]
             fix = Fix("Pass pad_to_multiple_of=8 (64 for A100 and newer).")
-            if called.qualified in _PADS:
-                if called.function.index in padded:
+            if event.name == _PADS:
+                if (event.place.file, function.index) in seen:
                     continue
-                padded.add(called.function.index)
+                seen.add((event.place.file, function.index))
                 fix = Fix("Pad the result further, to a multiple of 8 (64 for A100 and newer).")
             yield self.finding(
-                context.location(called.call.node_id),
+                context.at(event),
                 f"{last} pads to the longest sequence of each batch, rarely a multiple of 8, in {precision} "
                 "training.",
                 evidence={"collator": last, "pad_to_multiple_of": None, "precision": precision},
                 fix=fix,
-                identity=f"{called.function.qualified_name}:{last}",
+                identity=f"{function.qualified_name}:{last}",
             )
 
 
-def _where_none_is_packed(called: Called) -> bool:
-    """In the other branch of `if args.packing`."""
-    conditions = conditions_of(called.function, called.block)
-    return any("packing" in condition.text and not condition.holds for condition in conditions)
-
-
 def _half_training(context: SourceContext) -> str:
-    """'fp16' or 'bf16' where the file asks for it."""
-    for called in context.program.calls(*_ARGUMENTS):
-        for precision in ("fp16", "bf16"):
-            given = keyword(called.call, precision)
-            if given == Literal(True) or (given is not None and _where_there_is_a_gpu(given)):
-                return precision
-            for option in ("mixed_precision", "precision"):
-                given = keyword(called.call, option)
-                text = str(given.value) if isinstance(given, Literal) else ""
-                if text.startswith(precision) or (precision == "fp16" and text.startswith("16")):
-                    return precision
-    for function, event, _ in context.program.methods("from_pretrained"):
-        given = keyword(event.call, "torch_dtype") or keyword(event.call, "dtype")
-        dtype = dtype_of(context.resolver.evaluate(function, given).only) if given is not None else None
-        if dtype in _SHORT and context.program.trainings:
-            return _SHORT[dtype]
+    """'fp16' or 'bf16' where a framework's settings ask for it, or a model is loaded so and trained."""
+    trains = bool(context.record.of("backward"))
+    for event in context.record.of("make"):
+        for thing in context.facts.things(event.result):
+            found = thing.fields
+            if thing.cls is not None and thing.cls.file.is_library:
+                for precision in ("fp16", "bf16"):
+                    if precision in found and Defaults().truth(found[precision]) is True:
+                        return precision
+                for name in ("mixed_precision", "precision"):
+                    text = str(constant_of(found.get(name)))
+                    if text.startswith(("fp16", "bf16", "16")):
+                        return "bf16" if text.startswith("bf16") else "fp16"
+            dtype = found.get("@dtype") if thing.kind == "module" and trains else None
+            if isinstance(dtype, Symbol) and dtype.name in _SHORT:
+                return _SHORT[dtype.name]
     return ""
 
 
-def _where_there_is_a_gpu(value: Expression) -> bool:
-    """`fp16=torch.cuda.is_available()`, alone or with other conditions on the device."""
-    if isinstance(value, Operation) and value.operator == "and":
-        return all(map(_where_there_is_a_gpu, value.operands))
-    return isinstance(value, Call) and dotted(value.function).endswith(
-        ("cuda.is_available", "is_bf16_supported")
-    )
-
-
 def _fixed_length(context: SourceContext) -> bool:
-    identifiers = context.tables.identifiers
-    if identifiers & {
-        "max_length_padding",
-        "group_texts",
-        "flash_attention_2",
-        "pack_padded_sequence",
-        "pad_packed_sequence",
-    }:
-        return True
-    multiples = [
-        method_of(event.call)[1]
-        for _, event in context.tables.calls
-        if "pad_to_multiple_of" in identifiers and keyword(event.call, "pad_to_multiple_of") is not None
-    ]
-    # Of the vocabulary, that says nothing of sequences.
-    if multiples and set(multiples) != {"resize_token_embeddings"}:
-        return True
-    for function, event, _ in context.program.methods(
-        "tokenizer", "__call__", "encode_plus", "batch_encode_plus"
-    ):
-        del function
-        if keyword(event.call, "padding") == Literal("max_length"):
+    """Whether sequences have one length, are padded to a multiple by something else, or are not padded."""
+    for event in context.record.events:
+        given = event.arguments
+        if _MAX_LENGTH in given.values() or given.get("attn_implementation") == Constant("flash_attention_2"):
             return True
-    return "max_length" in identifiers and any(
-        keyword(event.call, "padding") == Literal("max_length") for _, event in context.tables.calls
-    )
+        # Of the vocabulary, a multiple says nothing of sequences.
+        if "pad_to_multiple_of" in given and event.name != ".resize_token_embeddings":
+            return True
+        if event.name in _PACKS or given.get("packing") == TRUE:
+            return True
+    return False

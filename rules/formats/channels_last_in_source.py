@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from tclint.plugin import Call, Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.facts.autocasts import Region
-from tclint.source.layers.convolutional import Models, compiles
-from tclint.source.layers.layouts import batch_copy
-from tclint.source.layers.library_models import Built
-from tclint.source.names.queries import is_test_path
-from tclint.source.training.across_files import functions_that_train
-from tclint.source.training.models_under_autocast import models_called
-from tclint.source.training.trainers import convolutional_in_16_bits
+from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
+from tclint.source.questions.networks import Network
+from tclint.source.run.values import Event, Place, Region, Thing
+from tclint.source.syntax.tables import render
 
-_WORDS = (
-    "channels_last",
-    "memory_format",
-    "ChannelsLast",
-    "torch.compile(",
-    "torch.compile\n",
-    "nhwc",
-    "NHWC",
-)
-"""Where these stand, somebody has thought about the format, or a compiler chooses it."""
+_HALF = frozenset({"torch.float16", "torch.bfloat16"})
 
 
 class ChannelsLastMissingInSource(SourceRule):
@@ -79,55 +64,59 @@ class ChannelsLastMissingInSource(SourceRule):
     pattern = re.compile(rb"\.backward\(|zero_grad\(|optim|\.fit\(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if (
-            is_test_path(context.path)
-            or any(word in line for line in context.lines() for word in _WORDS)
-            or compiles(context)
-        ):
+        # Somebody has thought about the format, or a compiler chooses it.
+        compiled = any(
+            event.name in ("torch.compile", ".compile") for event in context.record.of("wrap", "call")
+        )
+        if context.layouts.conversions or compiled:
             return
-        for region, model in convolutional_in_16_bits(context):
-            if not context.neighbours.mention(_WORDS):
-                yield self._finding(context, region, model, "self.model", True, None)
-            return
-        if not functions_that_train(context):
-            return
-        models = Models(context)
-        for region, function, call, name in models_called(context):
-            made = list(models.made(function, name))
-            known = [item for item in made if isinstance(item, Built)]
-            if not known or any(isinstance(item, str) for item in made):
+        calls: dict[Place, list[tuple[Event, Thing]]] = {}
+        for event, module in context.layouts.trained():
+            calls.setdefault(event.place, []).append((event, module))
+        seen = set[Place]()
+        for place, several in calls.items():
+            event, module = several[0]
+            made = module.made
+            region = _region(context, event)
+            if region is None or made is None or made.place in seen:
                 continue
-            if context.neighbours.mention(_WORDS):
-                return
-            copy = batch_copy(context, function, call) if known[0].takes_images else None
-            yield self._finding(context, region, known[0], name, len(made) == 1, copy)
-            return
+            networks = [context.networks.convolutional(item, call) for call, item in several]
+            network = networks[0]
+            known = {item for _, item in several}
+            others = {
+                item for call in context.record.of("call") if call.place == place for item in call.inputs[:1]
+            }
+            if network is None or None in networks or others - known:
+                continue
+            if not all(context.networks.is_trained(item, call) for call, item in several):
+                continue
+            runs = next(item for item in context.record.of("enter") if item.subject is region.context)
+            if not context.concerns(runs) and not context.concerns(made):
+                continue
+            seen.add(made.place)
+            only = len({item.made.place for item in known if item.made is not None}) == 1
+            yield self._finding(context, runs, event, made, network, only)
 
     def _finding(
-        self,
-        context: SourceContext,
-        region: Region,
-        model: Built,
-        name: str,
-        only: bool,
-        copy: Call | None,
+        self, context: SourceContext, runs: Event, call: Event, made: Event, network: Network, only: bool
     ) -> Finding:
-        line = context.location(region.node_id).line
-        line_made = model.context.location(model.node_id).line
-        shown = f"`{model.name}`" + (", the default," if model.is_default else "")
-        when = "" if _always_on(context, region) else " where that is on"
-        runs = context.related(region.node_id, "it runs under autocast here")
-        location, related, elsewhere = context.location(model.node_id), [runs], ""
-        if model.context is not context:
-            location = context.location(region.node_id)
-            elsewhere = f" of {os.path.basename(model.context.path)}"
-            related = [model.context.related(model.node_id, "the model is made here")]
-        elif copy is not None:
-            related.append(context.related(copy.node_id, "the batch is copied to the GPU here"))
+        shown = f"`{network.name}`" + (", the default," if network.is_default else "")
+        autocast = next(context.facts.things(runs.subject))
+        when = "" if context.facts.is_on(autocast) is True and not runs.path else " where that is on"
+        copies = context.layouts.copies(call.first) if network.takes_images else []
+        is_here = context.lints(made)
+        location = context.at(made if is_here else runs)
+        related = [
+            context.also(runs, "it runs under autocast here")
+            if is_here
+            else context.also(made, "the model is made here")
+        ]
+        related += [context.also(copy, "the batch is copied to the GPU here") for copy in copies[:1]]
+        name = render(call.call.function) if call.call is not None else "model"
         return self.finding(
             location,
-            f"{shown} (line {line_made}{elsewhere}) trains under autocast{when} (line {line}) in "
-            "the default memory format (NCHW): no file that runs with it says channels_last.",
+            f"{shown} ({context.where(made)}) trains under autocast{when} ({context.where(runs)}) in "
+            "the default memory format (NCHW): nothing in the program converts it.",
             level="info",
             related=tuple(related),
             effect=Effect(
@@ -135,19 +124,19 @@ class ChannelsLastMissingInSource(SourceRule):
                 "for ResNet-50 in mixed precision"
             ),
             evidence={
-                "model": model.name,
-                "autocast_line": line,
-                "dtype": region.autocast.dtype,
-                "convolutions_written": model.convolutions or None,
+                "model": network.name,
+                "autocast_line": context.at(runs).line,
+                "dtype": context.autocasts.dtype_on_gpu(autocast).removeprefix("torch."),
+                "convolutions_written": network.convolutions or None,
                 "channels_last": None,
-                "made_in_one_place": only and not model.is_default,
-                "views": model.views,
+                "made_in_one_place": only and len(copies) < 2 and not network.is_default,
+                "views": network.views,
             },
             fix=Fix(
                 f"`{name} = {name}.to(memory_format=torch.channels_last)` after building, and convert every "
                 "batch: `images = images.to(memory_format=torch.channels_last)`."
             ),
-            identity=f"layout:{model.name}",
+            identity=f"layout:{network.name}",
         )
 
     def change(self, finding: Finding, context: Any) -> Any:  # noqa: ARG002
@@ -156,11 +145,13 @@ class ChannelsLastMissingInSource(SourceRule):
         return CHANNELS_LAST if any(op.kind == "conv" for op in context.graph.ops) else None
 
 
-def _always_on(context: SourceContext, region: Region) -> bool:
-    """Whether autocast is on wherever the program runs, as far as its own lines say."""
-    function = context.tables.functions[region.function]
-    return bool(
-        region.autocast.enabled
-        and not region.autocast.conditions
-        and context.program.unconditional(function, region.block)
-    )
+def _region(context: SourceContext, call: Event) -> Region | None:
+    """The autocast region in 16 bits in which a call of a model runs, or its convolutions do."""
+    inside = (event for event in context.record.of("forward") if call in event.around)
+    for event in (call, *inside):
+        found = context.autocasts.around(event)
+        if found is None or context.autocasts.dtype_on_gpu(found[1]) not in _HALF:
+            continue
+        if context.facts.is_on(found[1], event.path) is not False:
+            return found[0]
+    return None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule, render
-from tclint.source.layers.layouts import conversions
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.run.facts import distinct
+from tclint.source.wording import receiver_of
 
 
 class ChannelsLastDiscarded(SourceRule):
@@ -41,21 +42,19 @@ class ChannelsLastDiscarded(SourceRule):
     triggers = ("memory_format",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        for found in conversions(context):
-            if not program.is_discarded(found.event.call):
+        flow = context.flow
+        converted = {item.event for item in context.layouts.conversions if not item.is_of_module}
+        for event in distinct(context.record.of("to", "op", "call")):
+            if event not in converted or not context.lints(event) or not event.is_discarded:
                 continue
-            if found.method == "to" and context.values.kind_of(found.function, found.receiver) != "tensor":
+            if event.name != ".contiguous" and not flow.is_data(event.subject):
                 continue
-            if program.in_with(found.function, found.event.block, "raises", "assertRaises"):
-                continue
-            text = render(found.receiver)
+            text = receiver_of(event)
             yield self.finding(
-                context.location(found.event.call.node_id),
-                f"`{context.excerpt(found.event.call.node_id)}` returns a converted tensor that is "
-                "thrown away: "
-                f"`{text}` keeps its layout.",
-                evidence={"receiver": text, "kind": "tensor", "method": found.method},
-                fix=Fix(f"Assign the result: `{text} = {context.excerpt(found.event.call.node_id)}`."),
-                identity=f"{found.function.qualified_name}:{text}",
+                context.at(event),
+                f"`{context.code(event)}` returns a converted tensor that is thrown away: `{text}` keeps its "
+                "layout.",
+                evidence={"receiver": text, "kind": "tensor", "method": event.name[1:]},
+                fix=Fix(f"Assign the result: `{text} = {context.code(event)}`."),
+                identity=f"{event.place.function.qualified_name}:{text}",
             )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.facts.program import Training
-from tclint.source.layers.convolutional import Models
-from tclint.source.layers.layouts import conversions, mentions
-from tclint.source.layers.library_models import Built
-from tclint.source.names.queries import is_test_path
-from tclint.source.syntax.tables import Call, Expression, Function, dotted, method_of, render
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule, render
+from tclint.source.questions.layouts import LAST
+from tclint.source.run.values import Place
+from tclint.source.wording import receiver_of
 
 
 class InputChannelsLastModelNot(SourceRule):
@@ -44,80 +42,30 @@ class InputChannelsLastModelNot(SourceRule):
         "PyTorch Channels Last Memory Format tutorial, Converting existing models: convert model and inputs",
     )
     triggers = ("channels_last",)
-    requires = (".backward(",)
+    pattern = re.compile(rb"memory_format|torch\.channels_last")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        if is_test_path(context.path):
-            return
-        found = list(conversions(context))
-        if not found or mentions(context) != len(found):
-            return
-        if any(
-            item.layout is None or context.values.kind_of(item.function, item.receiver) != "tensor"
-            for item in found
-        ):
-            return
-        for training in program.trainings:
-            inside = [
-                item
-                for item in found
-                if item.function.index == training.function.index
-                and training.block in item.function.enclosing(item.event.block)
-                and not program.mutually_exclusive(item.function, item.event.block, training.backward.block)
+        layouts, seen = context.layouts, set[Place]()
+        for event, module in layouts.trained():
+            sure = [
+                item.event
+                for item in layouts.of_value(event.first)
+                if item.format == LAST and layouts.is_sure(item, event)
             ]
-            if not inside:
+            if not sure or sure[0].place in seen or layouts.of_module(module) or event.call is None:
                 continue
-            model = _model_made_here(context, training)
-            if not model or context.neighbours.mention(("channels_last",)):
+            if not context.networks.convolves(module) or not context.concerns(sure[0]):
                 continue
-            item = inside[0]
+            seen.add(sure[0].place)
+            model = render(event.call.function)
             yield self.finding(
-                context.location(item.event.call.node_id),
-                f"`{context.excerpt(item.event.call.node_id)}` feeds `{model}`, which is never "
-                "converted: its "
+                context.at(sure[0]),
+                f"`{context.code(sure[0])}` feeds `{model}`, which is never converted: its "
                 "weights are permuted in every step.",
-                related=(context.related(training.backward.call.node_id, "in this training loop"),),
-                evidence={"model": model, "input": render(item.receiver)},
+                related=(context.also(event, "in this training loop"),),
+                evidence={"model": model, "input": receiver_of(sure[0])},
                 fix=Fix(
                     f"Convert the model once: `{model} = {model}.to(memory_format=torch.channels_last)`."
                 ),
-                identity=f"{training.function.qualified_name}:model",
+                identity=f"{sure[0].place.function.qualified_name}:model",
             )
-            return
-
-
-def _model_made_here(context: SourceContext, training: Training) -> str:
-    """The name of a model that the loop calls and that the file makes, or another one that is known."""
-    program = context.program
-    function = training.function
-    models = Models(context)
-    for event in function.calls:
-        if training.block not in function.enclosing(event.block):
-            continue
-        name = dotted(event.call.function)
-        if not name or program.resolver.qualified(function, name):
-            continue
-        for scope, item in program.resolver.definitions(function, name)[0]:
-            if isinstance(item.value, Call) and _makes_convolutions(context, scope, item.value):
-                return name
-        made = list(models.made(function, name))
-        if made and all(isinstance(item, Built) for item in made):
-            return name
-    return ""
-
-
-def _makes_convolutions(context: SourceContext, scope: Function, call: Call) -> bool:
-    base: Expression = call
-    while isinstance(base, Call):
-        for name in context.resolver.called(scope, base):
-            if name.startswith(("torchvision.models.", "torch.nn.Conv2d")) or name == "timm.create_model":
-                return True
-        for maker in context.resolver.local_functions(scope, base.function):
-            if maker.kind == "class":
-                return any(layer.qualified == "torch.nn.Conv2d" for layer in context.values.layers(maker))
-        receiver, method = method_of(base)
-        if receiver is None or method not in ("cuda", "to", "train", "half", "float"):
-            return False
-        base = receiver
-    return False

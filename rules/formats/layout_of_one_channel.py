@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule, render
-from tclint.source.layers.layouts import LAST, conversions, sizes_of
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.questions.layouts import LAST
+from tclint.source.run.values import Place
+from tclint.source.wording import receiver_of
 
 
 class ContiguousInsteadOfTo(SourceRule):
@@ -40,17 +42,19 @@ class ContiguousInsteadOfTo(SourceRule):
     triggers = ("contiguous(memory_format",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        for found in conversions(context):
-            if found.method != "contiguous" or found.layout != LAST:
+        seen = set[Place]()
+        for event, format_ in context.layouts.conversions:
+            sizes = context.layouts.sizes(event.subject)
+            if event.name != ".contiguous" or format_ != LAST or event.place in seen:
                 continue
-            sizes = sizes_of(context, found.function, found.receiver)
             if sizes is None or len(sizes) != 4 or not (sizes[1] == 1 or (sizes[2] == 1 and sizes[3] == 1)):
                 continue
+            seen.add(event.place)
             known = ", ".join("?" if size is None else str(size) for size in sizes)
             yield self.finding(
-                context.location(found.event.call.node_id),
+                context.at(event),
                 f"contiguous leaves a tensor of size ({known}) with its NCHW strides.",
                 evidence={"sizes": list(sizes)},
                 fix=Fix("Write `.to(memory_format=torch.channels_last)`, which rewrites the strides."),
-                identity=f"{found.function.qualified_name}:{render(found.receiver)}",
+                identity=f"{event.place.function.qualified_name}:{receiver_of(event)}",
             )

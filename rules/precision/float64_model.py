@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.queries import ON_GPU, is_test_path, keyword
-from tclint.source.syntax.tables import Name, method_of
-from tclint.source.training.precision_switches import SCIENCE, imported_packages, training_evidence
+from tclint.source.project.scripts import TRAINS
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import Event, Symbol, modules_in
+
+_CLASSIFICATION = frozenset(
+    f"torch.nn.{name}"
+    for name in (
+        "CrossEntropyLoss",
+        "BCEWithLogitsLoss",
+        "BCELoss",
+        "functional.cross_entropy",
+        "functional.binary_cross_entropy_with_logits",
+        "functional.binary_cross_entropy",
+    )
+)
 
 
 class Float64Model(SourceRule):
@@ -46,45 +58,42 @@ class Float64Model(SourceRule):
         "NVIDIA Turing GPU Architecture: float64 at 1/32 of the rate of float32",
         "NVIDIA Ampere GA102 GPU Architecture: float64 at 1/64 of the rate of float32",
     )
-    triggers = (".double()", "float64")
-    requires = (".backward(", "ntropy")
-    pattern = ON_GPU
+    triggers = (".double()", "float64", "64-true")
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        if is_test_path(context.path) or not program.trainings or imported_packages(context) & SCIENCE:
-            return
-        if "gradcheck" in context.tables.identifiers or not program.calls(*_CLASSIFICATION):
-            return
-        for function, event, _ in program.methods("double", "to"):
-            receiver, method = method_of(event.call)
-            if receiver is None or not program.unconditional(function, event.block):
-                continue
-            if method == "to":
-                given = keyword(event.call, "dtype", 0)
-                named = isinstance(given, Name) and program.resolver.qualified(function, given.dotted)
-                if not named or not set(named) & {"torch.float64", "torch.double"}:
-                    continue
-            elif event.call.arguments:
-                continue
-            if context.values.kind_of(function, receiver) != "module":
+        casts = (event for event in context.record.of("to") if _is_double(context, event))
+        for event in distinct(casts):
+            trained = self._trained(context, event)
+            if trained is None or event.path or not context.concerns(event):
                 continue
             yield self.finding(
-                context.location(event.call.node_id),
-                f"`{context.excerpt(event.call.node_id)}` trains the model in float64, at 1/7 or less of the "
+                context.at(event),
+                f"`{context.code(event)}` trains the model in float64, at 1/7 or less of the "
                 "rate that Tensor Cores reach in TF32 or 16 bits.",
-                related=training_evidence(context, program.trainings[0]),
-                evidence={"function": function.qualified_name, "dtype": "float64"},
+                related=(context.also(trained, "the gradients of this loss train it"),),
+                evidence={"function": event.place.function.qualified_name, "dtype": "float64"},
                 fix=Fix("Train in float32 with TF32 or in 16 bits under autocast; keep float64 for metrics."),
-                identity=f"{function.qualified_name}:double",
+                identity=f"{event.place.function.qualified_name}:double",
             )
 
+    def _trained(self, context: SourceContext, cast: Event) -> Event | None:
+        """The backward pass of a classification loss on a GPU that a module is trained by."""
+        modules = {
+            part for module in context.facts.kinds(cast.subject, "module") for part in modules_in(module)
+        }
+        for step in context.steps.all:
+            for backward in step.backwards:
+                loss = context.facts.loss_of(backward)
+                if (
+                    any(context.flow.runs(made) in _CLASSIFICATION for made in context.facts.made_by(loss))
+                    and not modules.isdisjoint(context.facts.modules_of(loss))
+                    and context.devices.is_in_program_for_gpus(loss)
+                ):
+                    return backward
+        return None
 
-_CLASSIFICATION = (
-    "torch.nn.CrossEntropyLoss",
-    "torch.nn.BCEWithLogitsLoss",
-    "torch.nn.BCELoss",
-    "torch.nn.functional.cross_entropy",
-    "torch.nn.functional.binary_cross_entropy_with_logits",
-    "torch.nn.functional.binary_cross_entropy",
-)
+
+def _is_double(context: SourceContext, event: Event) -> bool:
+    is_float64 = event.arguments.get("dtype") == Symbol("torch.float64")
+    return is_float64 and bool(context.facts.kinds(event.subject, "module"))

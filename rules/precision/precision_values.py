@@ -6,7 +6,9 @@ import difflib
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.training.precision_switches import CUDNN, MATMUL, SETTER
+from tclint.source.questions.switches import CUDNN, MATMUL, SETTER, Switch
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import constants_of
 
 _MATMUL_PRECISIONS = ("highest", "high", "medium")
 _PRECISIONS = ("ieee", "tf32", "bf16", "none")
@@ -51,33 +53,39 @@ class PrecisionBadValue(SourceRule):
     triggers = ("fp32_precision", "set_float32_matmul_precision")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        for switch in program.switches:
-            allowed = _allowed(switch.name)
-            if not allowed or not switch.value.complete or not switch.value.values:
+        switches = {switch.event: switch for switch in context.switches.all if _allowed(switch.name)}
+        for event in distinct(switches):
+            allowed = _allowed(event.name)
+            values = constants_of(switches[event].value) or ()
+            bad = [value for value in values if value not in allowed]
+            if not bad or not context.lints(event) or _expects_error(context, switches[event]):
                 continue
-            bad = [value for value in switch.value.values if value not in allowed]
-            if not bad or any(not isinstance(value, str | bool | int | None) for value in bad):
-                continue
-            if program.in_with(switch.function, switch.block, "raises", "warns", "assertRaises"):
-                continue
-            raises = switch.name != SETTER or not isinstance(bad[0], str)
+            raises = event.name != SETTER or not isinstance(bad[0], str)
             what = "raises" if raises else "is ignored with a warning"
-            meant = _meant(switch.name, bad[0], allowed)
+            meant = _meant(event.name, bad[0], allowed)
             instead = f'Write "{meant}".' if meant else "Choose one of them."
             yield self.finding(
-                context.location(switch.node_id),
-                f"{bad[0]!r} is not a value of `{switch.name.removeprefix('torch.')}` and {what}; "
+                context.at(event),
+                f"{bad[0]!r} is not a value of `{event.name.removeprefix('torch.')}` and {what}; "
                 f"it takes {', '.join(map(repr, allowed))}.",
                 evidence={
-                    "switch": switch.name,
+                    "switch": event.name,
                     "value": bad[0],
                     "allowed": list(allowed),
                     "replacement": meant,
                 },
                 fix=Fix(instead),
-                identity=f"{switch.function.qualified_name}:{switch.name}:{bad[0]}",
+                identity=f"{event.place.function.qualified_name}:{event.name}:{bad[0]}",
             )
+
+
+def _expects_error(context: SourceContext, switch: Switch) -> bool:
+    """Whether a test of the error is around it."""
+    return any(
+        thing.made is not None and thing.made.name in ("pytest.raises", "pytest.warns", ".assertRaises")
+        for region in switch.event.regions
+        for thing in context.facts.things(region.context)
+    )
 
 
 def _allowed(name: str) -> tuple[str, ...]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.queries import is_test_path
-from tclint.source.training.precision_switches import about_determinism, set_again
+from tclint.source.run.values import FALSE
 
 
 class ReducedPrecisionReduction(SourceRule):
@@ -42,20 +41,17 @@ class ReducedPrecisionReduction(SourceRule):
     triggers = ("reduced_precision_reduction",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        if is_test_path(context.path):
-            return
-        for switch in program.switches:
-            if not switch.name.endswith("reduced_precision_reduction") or switch.value.values != (False,):
+        switches = context.switches
+        for switch in switches.all:
+            is_off = switch.last.endswith("reduced_precision_reduction") and switch.value == FALSE
+            if not is_off or not switches.is_always(switch.event) or not context.concerns(switch.event):
                 continue
-            if not switch.value.certain or not program.unconditional(switch.function, switch.block):
-                continue
-            if about_determinism(context, switch) or set_again(context, switch):
+            if switches.asks_for_exactness or switches.is_set_elsewhere(switch):
                 continue
             yield self.finding(
-                context.location(switch.node_id),
-                f"`{context.excerpt(switch.node_id)}` excludes split-K kernels that reduce in 16 bits.",
+                context.at(switch.event),
+                f"`{context.code(switch.event)}` excludes split-K kernels that reduce in 16 bits.",
                 evidence={"switch": switch.name, "value": False},
                 fix=Fix("Remove the line if the accuracy of the default suffices."),
-                identity=f"{switch.function.qualified_name}:{switch.name}",
+                identity=f"{switch.event.place.function.qualified_name}:{switch.name}",
             )

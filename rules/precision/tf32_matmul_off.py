@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.queries import is_test_path, words
-from tclint.source.training.precision_switches import SCIENCE, imported_packages
-from tclint.source.training.trained_layers import trained_parts
-from tclint.source.training.trainers import InFloat32, loads_float32, trainings_in_float32
-
-_TF32_WORDS = (
-    "allow_tf32",
-    "set_float32_matmul_precision",
-    "fp32_precision",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
-    "NVIDIA_TF32_OVERRIDE",
-)
-_OTHER_PRECISIONS = words(
-    "autocast bfloat16 float16 half fp16 bf16 mixed gradscaler amp float64 double tf32 quantize quantization"
-)
-"""Words of identifiers that say that float32 is not, or not always, what the program computes in."""
 
 
 class Tf32MatmulOff(SourceRule):
@@ -50,10 +33,9 @@ class Tf32MatmulOff(SourceRule):
     When it does not apply
     Compute capability below 8.0; programs under autocast or in another dtype; convolutions, for which
     cuDNN uses TF32 by default; transformers' `torch_compile`, which switches TF32 on; numerical work that
-    needs float32. The rule is silent if this file or one that runs with it mentions a TF32 switch or a
-    precision, if a training framework is imported (but for transformers' Trainer and Lightning, where they
-    are seen to train in float32 because nobody says otherwise), if the layers are narrower than 256, and if
-    it cannot see what the model consists of.
+    needs float32. The rule is silent if the program sets a TF32 switch or chooses a precision, if a framework
+    runs the training and is not seen to do so in float32 because nobody says otherwise, if the layers are
+    narrower than 256, and if it cannot see what the model consists of.
     """
 
     code = "PRC001"
@@ -68,55 +50,36 @@ class Tf32MatmulOff(SourceRule):
         "NVIDIA A100 Tensor Core GPU Architecture: 156 TFLOP/s in TF32 and 19.5 in float32",
     )
     triggers = (".backward(", "TrainingArguments(", "Trainer(", "Fabric(")
-    pattern = re.compile(rb"\.step\(|\.train\(|\.fit\(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        if is_test_path(context.path) or (
-            program.words & _OTHER_PRECISIONS
-            or "fp32_precision" in context.tables.identifiers
-            or "set_float32_matmul_precision" in context.tables.identifiers
-            or imported_packages(context) & SCIENCE
-        ):
+        switches = context.switches
+        variables = ("os.environ['TORCH_ALLOW_TF32_CUBLAS_OVERRIDE']", "os.environ['NVIDIA_TF32_OVERRIDE']")
+        if any(switch.operators for switch in switches.all) or any(map(switches.environment.get, variables)):
             return
-        compiles = any("torch_compile" in name for name in program.lower_identifiers)
-        by_framework = (
-            item for item in trainings_in_float32(context) if item.parts.products and not compiles
-        )
-        found = next(by_framework, None) or _loop(context)
-        elsewhere = (*_TF32_WORDS, "autocast", "bfloat16", "torch.float16", ".half()")
-        if found is None or context.neighbours.mention(elsewhere):
-            return
-        argument = "tf32=True" if found.name.endswith("TrainingArguments") else None
-        switch = 'Call `torch.set_float32_matmul_precision("high")` once before training'
-        yield self.finding(
-            context.location(found.call.node_id),
-            f"This {found.name} trains {found.parts.products} in float32 and no TF32 switch is set: matrix "
-            "products run without Tensor Cores.",
-            related=(context.related(*found.shown),),
-            evidence={
-                "function": found.function.qualified_name or "the module",
-                "layers": found.parts.products,
-                "float32_matmul_precision": "highest (default)",
-                "argument": argument,
-            },
-            fix=Fix(
-                f"{f'Pass {argument}' if argument else switch}, on GPUs of compute capability 8.0 and newer."
-            ),
-            identity=found.function.qualified_name,
-        )
+        for found in [item for item in context.float32.trainings if item.products][:1]:
+            if not context.concerns(found.event):
+                return
+            argument = "tf32=True" if found.name.endswith("TrainingArguments") else None
+            switch = 'Call `torch.set_float32_matmul_precision("high")` once before training'
+            yield self.finding(
+                context.at(found.event),
+                f"This {found.name} trains {found.products} in float32 and no TF32 switch is set: matrix "
+                "products run without Tensor Cores.",
+                related=(context.also(*found.shown),),
+                evidence={
+                    "function": found.event.place.function.qualified_name or "the module",
+                    "layers": found.products,
+                    "float32_matmul_precision": "highest (default)",
+                    "argument": argument,
+                },
+                fix=Fix(
+                    f"{f'Pass {argument}' if argument else switch}, on GPUs of compute capability 8.0 and "
+                    "newer."
+                ),
+                identity=found.event.place.function.qualified_name,
+            )
 
     def change(self, finding: Finding, context: Any) -> Any:  # noqa: ARG002
         from tclint.analysis.precision_changes import tf32
 
         return context.once(tf32)
-
-
-def _loop(context: SourceContext) -> InFloat32 | None:
-    """A training loop of the file's own on a GPU, with matrix products to gain by."""
-    program = context.program
-    if not program.trainings or not context.on_gpu or context.amp.framework or context.amp.scaler_name:
-        return None
-    parts = trained_parts(context)
-    known = parts.products and loads_float32(parts)
-    return InFloat32.of_loop(program.trainings[0], parts) if known else None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.facts.switches import Switch
-from tclint.source.names.queries import is_test_path
-from tclint.source.training.precision_switches import CUDNN, MATMUL, SETTER
+from tclint.source.questions.switches import Switch
+from tclint.source.run.conditions import exclude
+from tclint.source.run.facts import distinct
 
 
 class Tf32MixedApi(SourceRule):
@@ -47,80 +47,44 @@ class Tf32MixedApi(SourceRule):
     triggers = ("fp32_precision",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if is_test_path(context.path):
-            return
-        program = context.program
-        functions = {switch.function.index for switch in program.switches}
-        for index in sorted(functions):
-            # A function's own switches, after those that the module sets when it is imported.
-            ordered = [switch for switch in program.switches if switch.function.index == index]
-            if index and any(f.index == 0 for f in program.outer_functions(ordered[0].function)):
-                ordered = [switch for switch in program.switches if switch.function.index == 0] + ordered
-            yield from self._follow(context, index, ordered)
-
-    def _follow(self, context: SourceContext, index: int, ordered: list[Switch]) -> Iterator[Finding]:
-        legacy: dict[str, tuple[str, Switch]] = {}
-        newer: dict[str, tuple[str, Switch]] = {}
-        for switch in ordered:
-            value = _tf32_value(switch)
-            if value is None:
-                return
-            is_newer = switch.name.endswith(".fp32_precision")
-            for operator in _operators(switch.name):
-                if not is_newer:
-                    # The older setters write the newer setting of the same operator as well.
-                    legacy[operator] = (value, switch)
-                    newer.pop(operator, None)
-                else:
-                    newer[operator] = (value, switch)
-        for operator, (value, switch) in newer.items():
-            if operator not in legacy or switch.function.index != index:
-                continue
-            older, other = legacy[operator]
-            same_function = other.function.index == switch.function.index
-            if older == value or (
-                same_function
-                and context.program.mutually_exclusive(switch.function, switch.block, other.block)
-            ):
-                continue
-            if other.node_id > switch.node_id:
-                continue
+        switches = [switch for switch in context.switches.all if switch.operators]
+        found = (
+            (newer.event, newer, operator, older)
+            for newer in switches
+            if newer.last == "fp32_precision" and context.concerns(newer.event)
+            for operator in newer.operators
+            for older in [_contradicted(newer, operator, switches)]
+            if older is not None
+        )
+        for event, newer, operator, older in distinct(found):
             yield self.finding(
-                context.location(switch.node_id),
-                f"`{context.excerpt(switch.node_id)}` contradicts `{context.excerpt(other.node_id)}` on line "
-                f"{context.location(other.node_id).line}: reading the older switch raises RuntimeError.",
-                related=(context.related(other.node_id, f"the older API says {older}"),),
-                evidence={"operator": operator, "legacy": older, "fp32_precision": value},
+                context.at(event),
+                f"`{context.code(event)}` contradicts `{context.code(older.event)}` on "
+                f"{context.where(older.event, event)}: reading the older switch raises RuntimeError.",
+                related=(context.also(older.event, f"the older API says {older.precision}"),),
+                evidence={
+                    "operator": operator,
+                    "legacy": older.precision,
+                    "fp32_precision": newer.precision,
+                },
                 fix=Fix("Set TF32 through one API only: remove one of the two lines."),
-                identity=f"{switch.function.qualified_name}:{operator}",
+                identity=f"{event.place.function.qualified_name}:{operator}",
             )
-            return
 
 
-def _tf32_value(switch: Switch) -> str | None:
-    """'tf32' or 'ieee' for a TF32 switch, '' for other switches, None when unknown."""
-    tf32 = switch.name == SETTER or switch.name.rpartition(".")[2] in ("allow_tf32", "fp32_precision")
-    if not tf32:
-        return ""
-    if not switch.value.certain:
+def _contradicted(newer: Switch, operator: str, switches: list[Switch]) -> Switch | None:
+    """The older switch of the same operator that was set to something else before, and is not set again."""
+    others = [
+        switch
+        for switch in switches
+        if operator in switch.operators
+        and not exclude(switch.event.path, newer.event.path)
+        # What modules set comes before what functions do that nobody calls.
+        and switch.event.run in (0, newer.event.run)
+    ]
+    older = [switch for switch in others if switch.last != "fp32_precision"]
+    before = [switch for switch in older if switch.event.index < newer.event.index]
+    after = [switch for switch in others if switch.event.index > newer.event.index]
+    if not before or not newer.precision or not before[-1].precision or after:
         return None
-    value = switch.value.values[0]
-    if switch.name == SETTER:
-        return "ieee" if value == "highest" else "tf32"
-    if isinstance(value, bool):
-        return "tf32" if value else "ieee"
-    return str(value) if value in ("tf32", "ieee") else None
-
-
-def _operators(name: str) -> tuple[str, ...]:
-    """What a switch is for: 'matmul', 'conv', 'rnn'."""
-    return {
-        SETTER: ("matmul",),
-        f"{MATMUL}.allow_tf32": ("matmul",),
-        f"{CUDNN}.allow_tf32": ("conv", "rnn"),
-        f"{MATMUL}.fp32_precision": ("matmul",),
-        f"{CUDNN}.fp32_precision": ("conv", "rnn"),
-        f"{CUDNN}.conv.fp32_precision": ("conv",),
-        f"{CUDNN}.rnn.fp32_precision": ("rnn",),
-        "torch.backends.fp32_precision": ("matmul", "conv", "rnn"),
-    }.get(name, ())
+    return before[-1] if before[-1].precision != newer.precision else None

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.facts.switches import Switch
-from tclint.source.names.queries import is_test_path
-from tclint.source.training.precision_switches import (
-    CUDNN,
-    MATMUL,
-    SETTER,
-    about_determinism,
-    computes_in_float64,
-    reason_given,
-    set_again,
-)
+from tclint.source.questions.switches import CUDNN, Switch
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import constant_of
 
 
 class Tf32Disabled(SourceRule):
@@ -38,8 +30,8 @@ class Tf32Disabled(SourceRule):
 
     When it does not apply
     Code that needs float32 accuracy or bitwise reproducibility. The rule is silent about switches under a
-    condition, in tests, in functions about determinism or seeds, where the old value is restored, under a
-    comment that gives the reason, and in files that make float64 the default dtype.
+    condition, in tests, in programs that set them at several places or ask for deterministic operations, and
+    in those that make float64 the default dtype.
     """
 
     code = "PRC002"
@@ -49,31 +41,37 @@ class Tf32Disabled(SourceRule):
     sources = (
         "PyTorch CUDA semantics, TensorFloat-32 (TF32) on Ampere (and later) devices: what the switches do",
     )
-    triggers = ("allow_tf32", "fp32_precision", "set_float32_matmul_precision")
+    triggers = ("tf32", "fp32_precision", "set_float32_matmul_precision")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        if is_test_path(context.path) or computes_in_float64(context):
-            return
-        for switch in program.switches:
-            off = _tf32_off(switch)
-            if not off or not program.unconditional(switch.function, switch.block):
+        for switch in context.switches.all:
+            off = _kept_off(switch)
+            if not off or not context.concerns(switch.event):
                 continue
-            if program.in_with(switch.function, switch.block, "") or about_determinism(context, switch):
-                continue
-            if set_again(context, switch) or reason_given(context, switch):
+            why = self._excuse(context, switch)
+            if why:
+                context.skip(switch.event, why)
                 continue
             yield self.finding(
-                context.location(switch.node_id),
-                f"`{context.excerpt(switch.node_id)}` keeps {off} off TF32 Tensor Cores.",
-                evidence={"switch": switch.name, "value": switch.value.values[0]},
+                context.at(switch.event),
+                f"`{context.code(switch.event)}` keeps {off} off TF32 Tensor Cores.",
+                evidence={"switch": switch.name, "value": constant_of(switch.value)},
                 fix=Fix(
                     "Remove the line, or enable TF32 where accuracy allows it "
                     '(`torch.set_float32_matmul_precision("high")`); if float32 is needed, say so with '
                     "`# tclint: ignore[tf32-disabled]`."
                 ),
-                identity=f"{switch.function.qualified_name}:{switch.name}",
+                identity=f"{switch.event.place.function.qualified_name}:{switch.name}",
             )
+
+    def _excuse(self, context: SourceContext, switch: Switch) -> str:
+        if not context.switches.is_always(switch.event):
+            return "it is set under a test, or within a context"
+        if context.switches.is_set_elsewhere(switch):
+            return "the program sets it at another place as well"
+        if context.switches.asks_for_exactness:
+            return "the program asks for deterministic operations, or for float64"
+        return ""
 
 
 class Tf32LegacyApi(SourceRule):
@@ -107,38 +105,33 @@ class Tf32LegacyApi(SourceRule):
     triggers = ("allow_tf32",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if "fp32_precision" in context.tables.identifiers:
+        if any(switch.last == "fp32_precision" for switch in context.switches.all):
             return  # a program on its way, or one that serves both; tf32-mixed-api looks at it
-        for switch in context.program.switches:
-            head, _, last = switch.name.rpartition(".")
-            if last != "allow_tf32" or not switch.value.certain:
+        older = {switch.event: switch for switch in context.switches.all if switch.last == "allow_tf32"}
+        for event in distinct(older):
+            head = event.name.rpartition(".")[0]
+            value = older[event].precision
+            if not value or not context.lints(event):
                 continue
-            value = "tf32" if switch.value.values[0] else "ieee"
             operators = (f"{head}.conv", f"{head}.rnn") if head == CUDNN else (head,)
             newer = " and ".join(f'`{name}.fp32_precision = "{value}"`' for name in operators)
             yield self.finding(
-                context.location(switch.node_id),
+                context.at(event),
                 f"`{head.removeprefix('torch.backends.')}.allow_tf32` is the older TF32 switch.",
-                evidence={"switch": switch.name, "value": value},
+                evidence={"switch": event.name, "value": value},
                 fix=Fix(
                     f"From PyTorch 2.9 on: {newer}, together with every other TF32 switch of the program."
                 ),
-                identity=f"{switch.function.qualified_name}:{switch.name}",
+                identity=f"{event.place.function.qualified_name}:{event.name}",
             )
 
 
-def _tf32_off(switch: Switch) -> str:
+def _kept_off(switch: Switch) -> str:
     """What a switch keeps off TF32; '' when it does not."""
-    if not switch.value.certain:
+    if switch.precision != "ieee" or not switch.operators:
         return ""
-    value = switch.value.values[0]
-    if switch.name == SETTER:
-        return "float32 matrix products" if value == "highest" else ""
-    head, _, last = switch.name.rpartition(".")
-    if last == "allow_tf32" and value is False:
-        return {"torch.backends.cuda.matmul": "float32 matrix products", CUDNN: "convolutions"}.get(head, "")
-    if last == "fp32_precision" and value == "ieee" and "mkldnn" not in head:
-        if head == MATMUL:
-            return "float32 matrix products"
-        return "convolutions and recurrent layers" if CUDNN in head else "float32 work"
-    return ""
+    if switch.operators == ("matmul",):
+        return "float32 matrix products"
+    if "matmul" in switch.operators:
+        return "float32 work"
+    return "convolutions" if switch.last == "allow_tf32" else "convolutions and recurrent layers"

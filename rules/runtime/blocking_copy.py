@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.queries import Called, has_star, is_test_path, keyword, positional
-from tclint.source.syntax.tables import Call, Literal, method_of, render
-from tclint.source.training.batch_copies import copies_in_training, to_gpu
-from tclint.source.training.loaders import loaders_of
+from tclint.source.run.values import TRUE, Place
 
 
 class BlockingCopy(SourceRule):
@@ -17,8 +13,7 @@ class BlockingCopy(SourceRule):
 
     What it does
     Finds `.cuda()` and `.to(device)` without `non_blocking=True` on batches of a loader that pins its memory,
-    in a training loop of the same file or of one that gets the loader; and `x.pin_memory().to(device)`
-    without it.
+    in training loops and in the functions that they call; and `x.pin_memory().to(device)` without it.
 
     Why it costs
     The copy could run while the CPU goes on launching kernels; without `non_blocking` the CPU waits until
@@ -35,7 +30,8 @@ class BlockingCopy(SourceRule):
             images = images.cuda(non_blocking=True)
 
     When it does not apply
-    Loaders that do not pin, or that pin depending on an option; copies to the CPU.
+    Loaders that do not pin, or that pin depending on an option; copies to the CPU; batches that are no longer
+    in pinned memory, because they were cast, passed through NumPy or computed with before the copy.
     """
 
     code = "RUN008"
@@ -47,70 +43,37 @@ class BlockingCopy(SourceRule):
         "PyTorch Performance Tuning Guide, Enable asynchronous data loading and augmentation: pinned "
         "memory for asynchronous copies",
     )
-    triggers = ("pin_memory",)
+    triggers = ("pin_memory", ".cuda(", ".to(")
+    program = ("pin_memory",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if is_test_path(context.path) or not context.on_gpu:
-            return
-        yield from self._pinned_by_hand(context)
-        for loader in loaders_of(context):
-            pinned = keyword(loader.call, "pin_memory", 7)
-            if pinned != Literal(True) or has_star(loader.call):
-                continue
-            where, found = copies_in_training(context, loader)
-            copies = [copy for copy in found if not _non_blocking(copy)]
-            if not copies:
-                continue
-            if where is not context:
-                yield self._copied_elsewhere(context, loader, where, copies)
-                continue
-            for copy in copies:
+        batches = context.batches
+        for copy in batches.copies_of_pinned():
+            if batches.is_blocking(copy) and context.concerns(copy):
+                shown = context.shown(copy)
                 yield self.finding(
-                    context.location(copy.node_id),
-                    f"`{context.excerpt(copy.node_id)}` waits for the copy, although the loader pins its "
-                    "batches.",
-                    related=(context.related(loader.call.node_id, "pin_memory=True"),),
-                    evidence={"pin_memory": True},
-                    fix=Fix("Pass non_blocking=True to the copies."),
-                    identity=f"{loader.function.qualified_name}:copy",
-                    group=f"{loader.function.index}:{loader.call.node_id}",
-                )
-
-    def _copied_elsewhere(
-        self, context: SourceContext, loader: Called, where: SourceContext, copies: list[Call]
-    ) -> Finding:
-        shown, line = where.excerpt(copies[0].node_id), where.location(copies[0].node_id).line
-        return self.finding(
-            context.location(loader.call.node_id),
-            f"This loader pins its batches, and `{shown}` on line {line} of "
-            f"{os.path.basename(where.path)} waits for the copy all the same.",
-            related=tuple(where.related(copy.node_id, "this copy waits") for copy in copies),
-            evidence={"pin_memory": True, "copies": len(copies)},
-            fix=Fix("Pass non_blocking=True to the copies."),
-            identity=f"{loader.function.qualified_name}:copy",
-        )
-
-    def _pinned_by_hand(self, context: SourceContext) -> Iterator[Finding]:
-        """`torch.from_numpy(x).pin_memory().to(device)`."""
-        for function, event, _ in context.program.methods("cuda", "to"):
-            receiver, method = method_of(event.call)
-            pinned = isinstance(receiver, Call) and method_of(receiver)[1] == "pin_memory"
-            if not pinned or _non_blocking(event.call):
-                continue
-            if method == "cuda" or to_gpu(context, function, event.call):
-                yield self.finding(
-                    context.location(event.call.node_id),
-                    f"`{context.excerpt(event.call.node_id)}` pins the memory and then waits for the copy.",
+                    context.at(copy),
+                    f"`{shown}` pins the memory and then waits for the copy.",
                     evidence={"pin_memory": True, "copies": 1},
                     fix=Fix("Pass non_blocking=True to the copy."),
-                    identity=f"{function.qualified_name}:{render(event.call)}",
+                    identity=f"{copy.place.function.qualified_name}:{shown}",
                 )
-
-
-def _non_blocking(call: Call) -> bool:
-    given = keyword(call, "non_blocking")
-    if given is None and method_of(call)[1] == "cuda" and len(positional(call)) > 1:
-        return True
-    if given is None and method_of(call)[1] == "to" and len(positional(call)) > 1:
-        return True
-    return given is not None or has_star(call) or keyword(call, "async") is not None
+        seen: set[Place] = set()
+        for loader in batches.trained_on:
+            copies = [copy for copy in batches.copies_of(loader) if batches.is_blocking(copy)]
+            if not copies or loader.fields.get("pin_memory") != TRUE or loader.made is None:
+                continue
+            if not context.concerns(loader.made):
+                continue
+            for copy in (copy for copy in copies if copy.place not in seen):
+                seen.add(copy.place)
+                yield self.finding(
+                    context.at(copy),
+                    f"`{context.shown(copy)}` waits for the copy, although the loader on "
+                    f"{context.where(loader.made, copy)} pins its batches.",
+                    related=(context.also(loader.made, "pin_memory=True"),),
+                    evidence={"pin_memory": True},
+                    fix=Fix("Pass non_blocking=True to the copies."),
+                    identity=f"{loader.made.place.function.qualified_name}:copy",
+                    group=f"{loader.made.place.file.path}:{loader.made.place.node_id}",
+                )

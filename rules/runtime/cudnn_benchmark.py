@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.facts.program import Program
-from tclint.source.facts.switches import Switch
-from tclint.source.names.queries import is_test_path, words
-from tclint.source.training.cudnn_switches import (
-    CUDNN_ENABLED,
-    SEEDING,
-    VARIABLE_SIZE,
-    in_any_with,
-    inside_named,
-)
-
-_BENCHMARK = "torch.backends.cudnn.benchmark"
-_DETERMINISTIC = (
-    "torch.backends.cudnn.deterministic",
-    "torch.use_deterministic_algorithms",
-    "torch.set_deterministic",
-)
-_ENTRANCES = words("main main_worker __init__ run train setup worker")
-"""Functions that run although nothing in their file calls them."""
+from tclint.source.questions.switches import BENCHMARK, CUDNN_ENABLED, DETERMINISTIC
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import FALSE, TRUE
 
 
 class CudnnBenchmarkOff(SourceRule):
@@ -54,27 +39,19 @@ class CudnnBenchmarkOff(SourceRule):
     confidence = "medium"
     sources = ("PyTorch Performance Tuning Guide, Enable cuDNN auto-tuner: what cudnn.benchmark does",)
     triggers = ("benchmark",)
-    requires = ("cudnn",)
+    pattern = re.compile(rb"cudnn|benchmark\s*=")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        if is_test_path(context.path) or program.speaks_of("deterministic"):
+        switches = context.switches
+        switch = switches.only(BENCHMARK, FALSE)
+        if switch is None or not context.concerns(switch.event):
             return
-        switches = program.switches_of(_BENCHMARK)
-        if len(switches) != 1 or program.words & VARIABLE_SIZE:
-            return
-        if any(other.value.values != (True,) for other in program.switches_of(CUDNN_ENABLED)):
-            return
-        switch = switches[0]
-        if switch.value.only is not False:
-            return
-        if not program.unconditional(switch.function, switch.block) or in_any_with(switch):
-            return
-        named = inside_named(program, switch, (*SEEDING, "disable", "dynamic", "variable"))
-        if named or _seeds(program, switch):
-            return
+        if switches.may_be(TRUE, *DETERMINISTIC) or switches.may_be(FALSE, CUDNN_ENABLED):
+            return context.skip(switch.event, "belongs to a reproducible run, or cuDNN may be off")
+        if switches.seeds(switch):
+            return context.skip(switch.event, "stands where random numbers are seeded: for reproducible runs")
         yield self.finding(
-            context.location(switch.node_id),
+            context.at(switch.event),
             "`cudnn.benchmark = False` keeps cuDNN from choosing the fastest convolution algorithms, and "
             "nothing here asks for determinism.",
             evidence={"switch": switch.name, "value": False},
@@ -82,7 +59,7 @@ class CudnnBenchmarkOff(SourceRule):
                 "Set it to True where inputs keep their size; where runs must be reproducible, set "
                 "`torch.backends.cudnn.deterministic = True` as well."
             ),
-            identity=f"{switch.function.qualified_name}:{switch.name}",
+            identity=f"{switch.event.place.function.qualified_name}:{switch.name}",
         )
 
 
@@ -123,96 +100,88 @@ class DeterministicWithBenchmark(SourceRule):
         "PyTorch Performance Tuning Guide, Enable cuDNN auto-tuner: what cudnn.benchmark does",
     )
     triggers = ("benchmark",)
-    requires = ("deterministic",)
+    pattern = re.compile(rb"cudnn|benchmark\s*=")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        if is_test_path(context.path):
-            return
-        seen: set[int] = set()
-        for switch in _lasting(program.switches_of(_BENCHMARK)):
-            if switch.function.index in seen:
+        switches = context.switches
+        asked = [switch for switch in switches.of(*DETERMINISTIC) if switch.value == TRUE]
+        pairs = (
+            (switch.event, other.event, other.name, switch.name)
+            for switch in switches.of(BENCHMARK)
+            if switch.value == TRUE and context.concerns(switch.event)
+            for other in asked
+            if switches.together(switch, other)
+        )
+        for switch, other, name, switched in distinct(pairs):
+            yield self.finding(
+                context.at(switch),
+                f"`{context.code(switch)}` lets cuDNN choose algorithms by timing, against "
+                f"`{context.code(other)}` on {context.where(other, switch)}.",
+                related=(context.also(other, "determinism is asked for here"),),
+                evidence={"benchmark": True, "deterministic": name},
+                fix=Fix(
+                    "Keep one of them: benchmark = True for speed, or deterministic with benchmark = "
+                    "False for reproducible runs."
+                ),
+                identity=f"{switch.place.function.qualified_name}:{switched}",
+            )
+
+
+class BenchmarkWithVaryingSizes(SourceRule):
+    """cudnn.benchmark on for inputs whose sizes change from step to step.
+
+    What it does
+    Finds `cudnn.benchmark = True` in programs that train convolutions on a GPU on inputs whose sizes are seen
+    to change: batches padded to their longest item, sizes that are drawn, detectors of torchvision.
+
+    Why it costs
+    The auto-tuner times all algorithms of every convolution again for each new shape, which takes many times
+    as long as the convolution itself; with sizes that keep changing it seldom has a result to reuse.
+
+    Example
+        torch.backends.cudnn.benchmark = True
+        for waves in loader:   # padded to the longest of the batch
+            ...
+
+    Use instead
+        torch.backends.cudnn.benchmark = False   # or pad to one of a few lengths
+
+    When it does not apply
+    A few sizes that come again and again: each is timed once.
+    """
+
+    code = "RUN023"
+    name = "cudnn-benchmark-varying-sizes"
+    level = "info"
+    confidence = "medium"
+    sources = (
+        "PyTorch Performance Tuning Guide, Enable cuDNN auto-tuner: for inputs of one size",
+        "PyTorch Reproducibility, CUDA convolution benchmarking: it runs for each new set of sizes",
+    )
+    triggers = ("benchmark",)
+    asks_record = True
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        on = [item.event for item in context.switches.of(BENCHMARK) if item.value == TRUE]
+        for switch in distinct(item for item in on if context.is_shown(item)):
+            cause = next(
+                (
+                    cause
+                    for step in context.steps.all
+                    for cause in [context.sizes.vary(step)]
+                    if cause is not None and context.networks.convolves_in(step)
+                ),
+                None,
+            )
+            if cause is None or not context.switches.is_always(switch):
                 continue
-            for other in _lasting(program.switches_of(*_DETERMINISTIC)):
-                if not _run_together(program, switch, other):
-                    continue
-                seen.add(switch.function.index)
-                yield self.finding(
-                    context.location(switch.node_id),
-                    f"`{context.excerpt(switch.node_id)}` lets cuDNN choose algorithms by timing, against "
-                    f"`{context.excerpt(other.node_id)}` on line {context.location(other.node_id).line}.",
-                    related=(context.related(other.node_id, "determinism is asked for here"),),
-                    evidence={"benchmark": True, "deterministic": other.name},
-                    fix=Fix(
-                        "Keep one of them: benchmark = True for speed, or deterministic with benchmark = "
-                        "False for reproducible runs."
-                    ),
-                    identity=f"{switch.function.qualified_name}:{switch.name}",
-                )
-                break
-
-
-def _seeds(program: Program, switch: Switch) -> bool:
-    return any(
-        function.index == switch.function.index
-        for function, _, _ in program.methods(
-            "manual_seed", "manual_seed_all", "seed", "seed_everything", "set_seed"
-        )
-    )
-
-
-def _lasting(switches: list[Switch]) -> list[Switch]:
-    """Those that switch on and that no later line of their function switches off again."""
-    found = []
-    for switch in switches:
-        if switch.value.only is not True:
-            continue
-        later = (
-            other
-            for other in switches
-            if other.function.index == switch.function.index and other.node_id > switch.node_id
-        )
-        if not any(other.name == switch.name and other.value.values != (True,) for other in later):
-            found.append(switch)
-    return found
-
-
-def _resets(program: Program, benchmark: Switch, deterministic: Switch) -> bool:
-    """The function that asks for determinism switches the benchmark off itself, and is not seen to run
-    before the line that switches it on again."""
-    seeding = deterministic.function.index
-    if not any(
-        switch.function.index == seeding and switch.value.values != (True,)
-        for switch in program.switches_of(_BENCHMARK)
-    ):
-        return False
-    seeded_before = any(
-        caller.index == benchmark.function.index and event.call.node_id < benchmark.node_id
-        for caller, event in program.resolver.callers.get(seeding, [])
-    )
-    benchmark_after = any(
-        caller.index == seeding and event.call.node_id > deterministic.node_id
-        for caller, event in program.resolver.callers.get(benchmark.function.index, [])
-    )
-    return not seeded_before and not benchmark_after
-
-
-def _run_together(program: Program, first: Switch, second: Switch) -> bool:
-    if first.function.index == second.function.index:
-        return not program.mutually_exclusive(first.function, first.block, second.block) and (
-            program.unconditional(first.function, first.block)
-            or program.unconditional(second.function, second.block)
-            or set(first.function.enclosing(first.block)) & set(first.function.enclosing(second.block)) - {0}
-            != set()
-        )
-    # In different functions: once the benchmark is always on, it meets whatever asks for determinism.
-    if not program.unconditional(first.function, first.block):
-        return False
-    if _resets(program, first, second):
-        return False
-    return all(
-        not switch.function.index
-        or bool(program.resolver.callers.get(switch.function.index))
-        or switch.function.name in _ENTRANCES
-        for switch in (first, second)
-    )
+            yield self.finding(
+                context.at(switch),
+                f"`{context.code(switch)}` times convolutions anew for every new size, and sizes change: "
+                f"`{context.shown(cause)}` on {context.where(cause, switch)}.",
+                related=(context.also(cause, "sizes change here"),),
+                evidence={"benchmark": True, "sizes": cause.name},
+                fix=Fix("Leave it off, or bring inputs to one of a few sizes."),
+                identity=f"{switch.place.function.qualified_name}:{switch.name}",
+            )
+            return

@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.queries import is_test_path
-from tclint.source.training.cudnn_switches import (
-    CUDNN_ENABLED,
-    SEEDING,
-    in_any_with,
-    inside_named,
-    reason_given,
-)
+from tclint.source.questions.switches import CUDNN_ENABLED
+from tclint.source.run.values import FALSE
 
 
 class CudnnDisabled(SourceRule):
     """cuDNN switched off.
 
     What it does
-    Finds `torch.backends.cudnn.enabled = False` that always runs.
+    Finds `torch.backends.cudnn.enabled = False` that always runs, where nothing sets it to anything else.
 
     Why it costs
     Convolutions and recurrent layers fall back to PyTorch's own kernels, which unfold inputs into matrices
@@ -32,8 +26,7 @@ class CudnnDisabled(SourceRule):
         torch.backends.cudnn.enabled = True   # the default: remove the line
 
     When it does not apply
-    Debugging behind a flag, tests, a switch that is set back, and one with a comment that says what fails
-    with cuDNN.
+    Debugging behind a flag, tests, a switch that is set back.
     """
 
     code = "RUN004"
@@ -42,29 +35,18 @@ class CudnnDisabled(SourceRule):
     confidence = "high"
     sources = ("PyTorch torch.backends, torch.backends.cudnn.enabled: what it switches off",)
     triggers = ("cudnn",)
-    requires = ("enabled",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        switches = program.switches_of(CUDNN_ENABLED)
-        if is_test_path(context.path) or len(switches) != 1:
-            return
-        switch = switches[0]
-        if switch.value.only is not False:
-            return
-        if not program.unconditional(switch.function, switch.block) or in_any_with(switch):
-            return
-        if inside_named(program, switch, (*SEEDING, "debug", "test", "restore", "disable")):
-            return
-        if reason_given(context, switch):
+        switch = context.switches.only(CUDNN_ENABLED, FALSE)
+        if switch is None or not context.concerns(switch.event):
             return
         yield self.finding(
-            context.location(switch.node_id),
+            context.at(switch.event),
             "`cudnn.enabled = False` runs convolutions and recurrent layers without cuDNN, mostly off Tensor "
             "Cores.",
             evidence={"switch": switch.name, "value": False},
             fix=Fix(
                 "Remove the line; for reproducible runs use `torch.backends.cudnn.deterministic = True`."
             ),
-            identity=f"{switch.function.qualified_name}:{switch.name}",
+            identity=f"{switch.event.place.function.qualified_name}:{switch.name}",
         )

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.queries import Called, any_word, is_test_path
-from tclint.source.syntax.tables import Function, dotted, method_of, render
+from tclint.source.project.scripts import TRAINS
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import Event, Thing
 
-_CLASSES = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
+_CLASS = "torch.nn.DataParallel"
+_PER_PROCESS = "torch.nn.parallel.DistributedDataParallel"
 
 
 class DataParallel(SourceRule):
     """Training with nn.DataParallel.
 
     What it does
-    Finds `nn.DataParallel(model)`, or a class of the project derived from it, in files that train and have no
-    DistributedDataParallel.
+    Finds `nn.DataParallel(model)`, or a class of the project derived from it, around what the
+    program trains, where it has no DistributedDataParallel.
 
     Why it costs
     One process drives all GPUs: in every step it copies the model to each, splits the batch and gathers
@@ -45,43 +47,35 @@ class DataParallel(SourceRule):
         "PyTorch torch.nn.DataParallel: its warning recommends DistributedDataParallel",
     )
     triggers = ("DataParallel",)
-    requires = ("backward(",)
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        if is_test_path(context.path) or "DistributedDataParallel" in context.tables.identifiers:
+        facts = context.facts
+        if any(event.name == _PER_PROCESS for event in context.record.of("wrap")):
             return
-        if not program.trainings or context.amp.framework or "DDP" in context.tables.identifiers:
-            return
-        for called in (*program.calls(*_CLASSES), *_subclassed(context)):
-            if not called.call.arguments or _evaluating(called.function):
+        trained = {
+            module: backward
+            for step in context.steps.all
+            for backward in step.backwards
+            for module in facts.networks_of(facts.loss_of(backward))
+        }
+        for event in distinct(context.record.of("wrap", "make")):
+            wrapped = [*facts.things(event.first), *facts.things(event.result)]
+            backward = next((trained[module] for module in wrapped if module in trained), None)
+            if backward is None or not self._is_parallel(event) or not context.concerns(event):
                 continue
             yield self.finding(
-                context.location(called.call.node_id),
-                f"`{context.excerpt(called.call.node_id)}` drives all GPUs from one process and copies the "
-                "model in every step.",
-                related=(context.related(program.trainings[0].backward.call.node_id, "this file trains"),),
-                evidence={"function": called.function.qualified_name},
+                context.at(event),
+                f"`{context.code(event)}` drives all GPUs from one process and copies the model in every "
+                "step.",
+                related=(context.also(backward, "the model is trained here"),),
+                evidence={"function": event.place.function.qualified_name},
                 fix=Fix("Use DistributedDataParallel with one process per GPU, started by torchrun."),
-                identity=f"{called.function.qualified_name}:{render(called.call)}",
+                identity=f"{event.place.function.qualified_name}:{context.code(event)}",
             )
 
-
-def _evaluating(function: Function) -> bool:
-    return any_word(function.name, ("eval", "test", "infer", "predict", "load", "valid"))
-
-
-def _subclassed(context: SourceContext) -> Iterator[Called]:
-    """Calls of the project's classes that derive from nn.DataParallel and say so in their names."""
-    for function, event in context.tables.calls:
-        if "DataParallel" not in method_of(event.call)[1]:
-            continue
-        for where, made in context.definitions_of(function, event.call.function, (b"DataParallel",)):
-            bases = [
-                name
-                for base in made.bases
-                if dotted(base)
-                for name in where.resolver.qualified(where.tables.module, dotted(base))
-            ]
-            if any(name in _CLASSES or name.endswith(".DataParallel") for name in bases):
-                yield Called(bases[0], event.call, function, event.block, 0)
+    def _is_parallel(self, event: Event) -> bool:
+        """Whether it wraps in DataParallel, or in a class of the project that is one."""
+        made = event.result
+        bases = made.cls.library_bases() if isinstance(made, Thing) and made.cls is not None else ()
+        return event.name == _CLASS or any(base.name == _CLASS for base in bases)

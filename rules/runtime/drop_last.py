@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, Literal, SourceContext, SourceRule
-from tclint.source.names.queries import has_star, is_test_path, keyword
-from tclint.source.training.loaders import feeds_evaluation, loaders_of
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.run.values import TRUE
 
 
 class DropLast(SourceRule):
     """A smaller last batch in a program that prepares every shape once.
 
     What it does
-    Finds shuffled training loaders without `drop_last` in files that capture CUDA graphs or compile the
+    Finds shuffled training loaders without `drop_last` in programs that capture CUDA graphs or compile the
     model for static shapes (`torch.compile(mode="reduce-overhead")` or "max-autotune").
 
     Why it costs
@@ -39,36 +38,31 @@ class DropLast(SourceRule):
         "PyTorch Performance Tuning Guide, Use CUDA Graphs: static shapes",
     )
     triggers = ("reduce-overhead", "max-autotune", "CUDAGraph", "make_graphed_callables")
-    requires = ("DataLoader", ".backward(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        if is_test_path(context.path) or not program.trainings:
-            return
-        static = [
-            called.call
-            for called in program.calls(
-                "torch.compile", "torch.cuda.CUDAGraph", "torch.cuda.make_graphed_callables"
-            )
-            if called.qualified != "torch.compile"
-            or keyword(called.call, "mode") in (Literal("reduce-overhead"), Literal("max-autotune"))
+        static = context.record.of("capture") + [
+            event
+            for event in context.record.of("wrap")
+            if context.facts.texts(event.arguments.get("mode")) & {"reduce-overhead", "max-autotune"}
         ]
-        if not static:
-            return
-        for loader in loaders_of(context):
-            if has_star(loader.call) or feeds_evaluation(context, loader):
+        for loader in context.batches.trained_on if static else ():
+            made, given = loader.made, loader.fields
+            if (
+                made is None
+                or not context.concerns(made)
+                or not context.batches.is_missing(loader, "drop_last")
+            ):
                 continue
-            given = {argument.keyword for argument in loader.call.arguments}
-            if given & {"drop_last", "batch_sampler", "sampler"} or keyword(
-                loader.call, "shuffle", 2
-            ) != Literal(True):
+            if not context.batches.is_missing(loader, "drop_last") or given.get("shuffle") != TRUE:
+                continue
+            if given.keys() & {"batch_sampler", "sampler"}:
                 continue
             yield self.finding(
-                context.location(loader.call.node_id),
-                "This loader keeps the smaller last batch, which does not fit the shapes prepared on line "
-                f"{context.location(static[0].node_id).line}.",
-                related=(context.related(static[0].node_id, "shapes are fixed here"),),
+                context.at(made),
+                "This loader keeps the smaller last batch, which does not fit the shapes prepared on "
+                f"{context.where(static[0], made)}.",
+                related=(context.also(static[0], "shapes are fixed here"),),
                 evidence={"drop_last": False},
                 fix=Fix("Pass drop_last=True."),
-                identity=f"{loader.function.qualified_name}:drop_last",
+                identity=f"{made.place.function.qualified_name}:drop_last",
             )

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.names.queries import has_star, is_test_path, keyword
-from tclint.source.syntax.tables import Collection, Expression, Literal, Name, render
-from tclint.source.training.trainers import optimizer_of_lightning
+from tclint.source.project.requirements import may_run
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import FALSE, Event, Thing
+from tclint.source.wording import THE_SAME
 
-_FUSED = {"torch.optim.Adam": "Adam", "torch.optim.AdamW": "AdamW", "torch.optim.SGD": "SGD"}
-
-_CHOSEN = frozenset(("fused", "foreach", "differentiable"))
-_OWN_STEP = ("DeepSpeed", "apex", "Lightning", "Megatron", "fairseq", "Colossal-AI")
-"""Frameworks that replace the optimizer's step, or that refuse fused ones in float16."""
+_FUSED_SINCE = {"torch.optim.Adam": (2, 0), "torch.optim.AdamW": (2, 0), "torch.optim.SGD": (2, 3)}
 
 
 class OptimizerNotFused(SourceRule):
     """Adam, AdamW or SGD without its fused kernel.
 
     What it does
-    Finds `torch.optim.Adam`, `AdamW` and `SGD` without `fused` or `foreach` in files that train on a GPU,
-    and in `configure_optimizers` of a Lightning module that a Trainer of the project trains on one.
+    Finds `torch.optim.Adam`, `AdamW` and `SGD` without `fused` or `foreach`, or with `foreach=False`, in
+    programs that step them on a GPU. There is one finding for a program; it lists the other optimizers.
 
     Why it costs
     The default launches several kernels per group of parameters, each reading and writing all of them;
@@ -37,9 +33,10 @@ class OptimizerNotFused(SourceRule):
 
     When it does not apply
     PyTorch before 2.0 (Adam, AdamW) or 2.3 (SGD), parameters that are not floating-point, training on the
-    CPU, a few tensors in a list. Other optimizers have no fused version: the argument raises TypeError.
-    Lightning refuses to clip gradients of a fused optimizer in float16 (not Fabric in bfloat16 or float32):
-    the rule is silent where the project clips them; DeepSpeed and apex bring their own.
+    CPU, models of fewer than 100,000 parameters as far as seen, a few tensors in a list. Other optimizers
+    have no fused version: the argument raises TypeError. Lightning and Fabric refuse to clip gradients of a
+    fused optimizer in float16: the rule is silent where the program clips them; DeepSpeed, apex and sharded
+    strategies bring their own.
     """
 
     code = "RUN012"
@@ -51,30 +48,49 @@ class OptimizerNotFused(SourceRule):
         "on PyTorch 2.13)",
     )
     triggers = ("Adam(", "AdamW(", "SGD(")
-    pattern = re.compile(rb"\.backward\(|def configure_optimizers")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        if is_test_path(context.path) or not context.on_gpu or not context.torch_may_be((2, 0)):
-            return
-        own_step = context.amp.framework in _OWN_STEP and not _fabric_without_scaler(context)
-        loop = bool(program.trainings) and not own_step
-        for called in program.calls(*_FUSED):
-            given = {argument.keyword for argument in called.call.arguments}
-            first = keyword(called.call, "params", 0)
-            if given & _CHOSEN or has_star(called.call) or _tensors(first):
-                continue
-            if not loop and not optimizer_of_lightning(context, called):
-                continue
-            name = _FUSED[called.qualified]
-            yield self.finding(
-                context.location(called.call.node_id),
-                f"This {name} runs several kernels over all parameters per step; fused=True makes it one.",
-                evidence={"optimizer": name, "fused": False},
-                effect=Effect(unknown="how many parameters the optimizer has is not known from the source"),
-                fix=Fix("Pass fused=True."),
-                identity=f"{called.function.qualified_name}:{name}",
+        found = list(
+            distinct(
+                (made, optimizer)
+                for made, optimizer in context.optimizers.all
+                if context.concerns(made) and self._applies_to(context, made, optimizer)
             )
+        )
+        if not found:
+            return
+        made, optimizer = found[0]
+        name = optimizer.name.rpartition(".")[2]
+        how = (
+            "updates parameter by parameter"
+            if "foreach" in optimizer.fields
+            else "runs several kernels over all parameters per step"
+        )
+        yield self.finding(
+            context.at(made),
+            f"This {name} {how}; fused=True makes it one kernel.",
+            related=tuple(context.also(other, THE_SAME) for other, _ in found[1:]),
+            evidence={"optimizer": name, "fused": False, "optimizers": len(found)},
+            effect=Effect(unknown="how many parameters the optimizer has is not known from the source"),
+            fix=Fix("Pass fused=True."),
+            identity=f"{made.place.function.qualified_name}:{name}",
+        )
+
+    def _applies_to(self, context: SourceContext, made: Event, optimizer: Thing) -> bool:
+        given = optimizer.fields
+        since = _FUSED_SINCE.get(optimizer.name)
+        if since is None or not may_run(made.place.file.path, since):
+            return False
+        if (
+            given.keys() & {"fused", "differentiable", "**", "@steps itself"}
+            or given.get("foreach", FALSE) != FALSE
+        ):
+            return False
+        optimizers = context.optimizers
+        updated = optimizers.updated_by(optimizer)
+        if not updated or optimizers.is_tiny(optimizer) or _refuses(context, optimizer):
+            return False
+        return any(map(context.devices.may_be_on_gpu, updated))
 
     def change(self, finding: Finding, context: Any) -> Any:
         from tclint.analysis.change import Change
@@ -89,27 +105,9 @@ class OptimizerNotFused(SourceRule):
         return Change(settings={"optimizer": f"{present}-fused"})
 
 
-def _fabric_without_scaler(context: SourceContext) -> bool:
-    """`Fabric()` and `Fabric(precision="bf16-mixed")`: no scaler, which would refuse a fused optimizer's
-    gradients."""
-    calls = [(function, event.call) for function, event, _ in context.program.methods("Fabric")]
-    if any(has_star(call) or "deepspeed" in render(call) for _, call in calls):
-        return False
-    precisions = [
-        context.resolver.evaluate(function, keyword(call, "precision", 4) or Literal("32-true")).values
-        for function, call in calls
-    ]
-    if "xla" in context.program.words:
-        return False
-    return bool(precisions) and all(
-        values and all(str(value).startswith(("bf16", "32")) for value in values) for values in precisions
-    )
-
-
-def _tensors(given: Expression | None) -> bool:
-    """`[x]`: a few tensors, not a model's parameters."""
-    return (
-        isinstance(given, Collection)
-        and given.kind in ("list", "tuple")
-        and all(isinstance(item, Name) for item in given.items)
-    )
+def _refuses(context: SourceContext, optimizer: Thing) -> bool:
+    """Whether a framework clips the gradients that does so only for optimizers that do not unscale."""
+    for scaler in context.facts.things(optimizer.fields.get("@scaler")):
+        if "@clips unfused" in scaler.fields and context.facts.is_on(scaler) is not False:
+            return bool(context.record.of("clip"))
+    return False

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Expression, Finding, Fix, Function, SourceContext, SourceRule, render
-from tclint.source.facts.program import Training
-from tclint.source.names.queries import is_test_path
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
+from tclint.source.questions.steps import steps_at_intervals
 
-_DDP = ("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel")
+_DDP = ("torch.nn.parallel.DistributedDataParallel",)
+_BY_HAND = frozenset({"require_backward_grad_sync"})
+_CALLS = (".no_sync", ".register_comm_hook", ".set_requires_gradient_sync")
 
 
 class DdpAccumulationWithoutNoSync(SourceRule):
@@ -16,7 +18,7 @@ class DdpAccumulationWithoutNoSync(SourceRule):
 
     What it does
     Finds loops that step the optimizer every n-th time only (`if step % n == 0: optimizer.step()`) and call
-    backward each time, in files that wrap the model in DistributedDataParallel and never use `no_sync`.
+    backward each time, on a model in DistributedDataParallel, in programs that never use `no_sync`.
 
     Why it costs
     DistributedDataParallel reduces all gradients between the GPUs in every backward pass. With
@@ -52,51 +54,33 @@ class DdpAccumulationWithoutNoSync(SourceRule):
         "DistributedDataParallel and gradient accumulation: no_sync",
     )
     triggers = ("DistributedDataParallel", "DDP")
-    requires = (".backward(", "%")
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        identifiers = context.tables.identifiers
-        if is_test_path(context.path) or context.amp.framework or program.speaks_of("fsdp", "fully_shard"):
-            return
-        if identifiers & {
-            "no_sync",
-            "require_backward_grad_sync",
-            "register_comm_hook",
-            "set_requires_gradient_sync",
-        }:
-            return
-        wrapped = program.calls(*_DDP)
-        if not wrapped:
-            return
-        for training in program.trainings:
-            function = training.function
-            guard = _interval_guard(function, training)
-            if guard is None or not training.block:
+        facts = context.facts
+        wrapped = {
+            thing: event
+            for event in context.record.of("wrap")
+            if event.name in _DDP
+            for thing in facts.things(event.result)
+            if not thing.fields.keys() & _BY_HAND
+        }
+        by_hand = [event for event in context.record.of("call") if event.name in _CALLS]
+        for step in context.steps.all if wrapped and not by_hand else ():
+            backward = step.backwards[0]
+            wraps = [wrapped[item] for item in facts.networks_of(facts.loss_of(backward)) if item in wrapped]
+            stepped = next((event for event in step.steps if steps_at_intervals(step, event)), None)
+            if not wraps or stepped is None or not context.concerns(backward):
                 continue
-            if context.neighbours.mention(("no_sync", "require_backward_grad_sync")):
-                return
             yield self.finding(
-                context.location(training.backward.call.node_id),
-                f"Gradients are reduced in every backward, although the optimizer steps only where "
-                f"`{render(guard)}`.",
+                context.at(backward),
+                "Gradients are reduced in every backward, although the optimizer steps only every few rounds "
+                f"({context.where(stepped, backward)}).",
                 related=(
-                    context.related(wrapped[0].call.node_id, "the model is wrapped here"),
-                    context.related(training.step.call.node_id, "the optimizer steps here"),
+                    context.also(wraps[0], "the model is wrapped here"),
+                    context.also(stepped, "the optimizer steps here"),
                 ),
-                evidence={"condition": render(guard), "function": function.qualified_name},
+                evidence={"function": backward.place.function.qualified_name},
                 fix=Fix("Run forward and backward of the other steps under `model.no_sync()`."),
-                identity=f"{function.qualified_name}:no_sync",
+                identity=f"{backward.place.function.qualified_name}:no_sync",
             )
-
-
-def _interval_guard(function: Function, training: Training) -> Expression | None:
-    """The test with `%` under which the optimizer steps, where backward runs without it."""
-    around_backward = set(function.enclosing(training.backward.block))
-    for index in function.enclosing(training.step.block):
-        block = function.blocks[index]
-        if index in around_backward:
-            return None
-        if block.kind == "if" and block.condition is not None and "%" in render(block.condition):
-            return block.condition
-    return None

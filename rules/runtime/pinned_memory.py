@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, Related, SourceContext, SourceRule
-from tclint.source.names.queries import Called, has_star, is_test_path, keyword
-from tclint.source.syntax.tables import method_of, render
-from tclint.source.training.batch_copies import copies_in_training
-from tclint.source.training.loaders import (
-    dataset_made_by,
-    loaders_of,
-    placed_by,
-    targets_of,
-)
-from tclint.source.training.trainers import loader_of_lightning
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.run.values import Event, Thing
+from tclint.source.wording import THE_SAME
 
 
 class PinMemoryMissing(SourceRule):
     """Batches copied to the GPU from memory that is not pinned.
 
     What it does
-    Finds a `DataLoader` without `pin_memory` whose batches a training loop copies to the GPU: in the same
-    function, or in one of the project that gets the loader, wrapped or not; or a Trainer of Lightning on a
-    GPU, which gets it from `train_dataloader` or as an argument of `fit`.
+    Finds a `DataLoader` without `pin_memory` whose batches a training loop copies to the GPU as they are, in
+    whichever function of the program, or a framework that gets the loader. There is one finding for a
+    program; it lists the other loaders.
 
     Why it costs
     The GPU can only copy from page-locked memory. From other memory the driver first copies through a
@@ -41,8 +32,9 @@ class PinMemoryMissing(SourceRule):
             images = images.cuda(non_blocking=True)
 
     When it does not apply
-    Programs on the CPU, data that lies on the GPU already, loaders that a framework makes, options through
-    `**kwargs` that other code chooses, and `pin_memory=False` written on purpose.
+    Programs on the CPU, data that lies on the GPU already, options through `**kwargs` that other code
+    chooses, `pin_memory=False` written on purpose, and batches that are cast, passed through NumPy or
+    computed with before they are copied: that memory would not be pinned.
     """
 
     code = "RUN007"
@@ -56,47 +48,36 @@ class PinMemoryMissing(SourceRule):
     triggers = ("DataLoader",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        program = context.program
-        if is_test_path(context.path) or not context.on_gpu:
+        batches = context.batches
+        found = [pair for loader in batches.trained_on for pair in self._unpinned(context, loader)]
+        if not found:
             return
-        for loader in loaders_of(context):
-            if has_star(loader.call) or keyword(loader.call, "pin_memory", 7) is not None:
-                continue
-            if _in_memory(context, loader):
-                continue
-            placed = [placed_by(loader.function, name) for name in targets_of(loader)]
-            where, copies = context, [call for call in placed if call is not None and program.trainings]
-            if not copies and context.amp.framework in (None, "apex"):
-                where, copies = copies_in_training(context, loader)
-            related: tuple[Related, ...] = ()
-            if copies:
-                line, file = where.location(copies[0].node_id).line, ""
-                if where is not context:
-                    file = f" of {os.path.basename(where.path)}"
-                says = f"`{where.excerpt(copies[0].node_id)}` on line {line}{file} copies"
-                related = (where.related(copies[0].node_id, "its batches are copied to the GPU here"),)
-            elif loader_of_lightning(context, loader):
-                says = "Lightning's Trainer copies its batches"
-            else:
-                continue
-            yield self.finding(
-                context.location(loader.call.node_id),
-                f"This DataLoader has no pin_memory: {says} through a staging buffer.",
-                related=related,
-                evidence={"pin_memory": False, "function": loader.function.qualified_name},
-                fix=Fix("Pass pin_memory=True, and non_blocking=True to the copies."),
-                identity=":".join((loader.function.qualified_name, *targets_of(loader))),
-            )
+        made, copy, by_framework = found[0]
+        others = found[1:] + [
+            pair for loader in batches.evaluated_on() for pair in self._unpinned(context, loader)
+        ]
+        by = f"`{context.code(copy)}` on {context.where(copy, made)}"
+        yield self.finding(
+            context.at(made),
+            f"This DataLoader has no pin_memory: {'the framework' if by_framework else by} "
+            "copies its batches through a staging buffer.",
+            related=(
+                context.also(copy, "its batches are copied to the GPU here"),
+                *(context.also(other, THE_SAME) for other, _, _ in others),
+            ),
+            evidence={
+                "pin_memory": False,
+                "function": made.place.function.qualified_name,
+                "loaders": 1 + len(others),
+            },
+            fix=Fix("Pass pin_memory=True, and non_blocking=True to the copies."),
+            identity=f"{made.place.function.qualified_name}:pin_memory",
+        )
 
-
-def _in_memory(context: SourceContext, loader: Called) -> bool:
-    for scope, call in dataset_made_by(context, loader):
-        last = method_of(call)[1]
-        if last in ("TensorDataset", "IterableDataset") or "cuda" in render(call):
-            return True
-        for maker in context.resolver.local_functions(scope, call.function):
-            for member in context.values.members(maker) if maker.kind == "class" else ():
-                for event in member.calls:
-                    if method_of(event.call)[1] == "cuda":
-                        return True
-    return keyword(loader.call, "generator") is not None and "cuda" in render(loader.call)
+    def _unpinned(self, context: SourceContext, loader: Thing) -> Iterator[tuple[Event, Event, bool]]:
+        """What makes the loader, the first copy of its batches, and whether a framework copies them."""
+        batches = context.batches
+        copies = batches.copies_of(loader) if batches.is_missing(loader, "pin_memory") else []
+        made = loader.made
+        if made is not None and copies and context.concerns(made) and not batches.is_on_gpu(loader):
+            yield made, copies[0], "@device" in loader.fields

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Effect, Finding, Fix, Location, Related, SourceContext, SourceRule
-from tclint.source.names.queries import is_test_path
-from tclint.source.training.step_waits import Wait, waits_of
-from tclint.source.training.steps import Step, steps_of
+from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
+from tclint.source.questions.steps import Step
+from tclint.source.run.values import Event
 
 
 class SyncInLoop(SourceRule):
@@ -50,42 +49,23 @@ class SyncInLoop(SourceRule):
     sources = (
         "PyTorch Performance Tuning Guide, Avoid unnecessary CPU-GPU synchronization: which calls wait",
     )
-    triggers = ("backward(", "training_step", "scaler(", "on_before_optimizer_step")
+    triggers = ("backward(", "training_step", "scaler(", "on_before_optimizer_step", "compute_loss")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if is_test_path(context.path) or not (context.on_gpu or _moves_to_device(context)):
-            return
-        for step in steps_of(context):
-            for wait in waits_of(context, step):
-                yield self._found(context, step, wait)
+        for step in context.steps.all:
+            for wait in context.waits.of(step):
+                if context.is_shown(wait):
+                    yield self._found(context, step, wait)
 
-    def _found(self, context: SourceContext, step: Step, wait: Wait) -> Finding:
-        shown = context.excerpt(wait.node_id)
-        backward = tuple(
-            context.related(event.call.node_id, "in the step of this backward")
-            for event in step.backwards[:1]
-        )
+    def _found(self, context: SourceContext, step: Step, wait: Event) -> Finding:
+        shown, function = context.shown(wait), step.place.function.qualified_name
         return self.finding(
-            context.location(wait.node_id),
+            context.at(wait),
             f"`{shown}` waits for the GPU in every step.",
-            related=(
-                *backward,
-                *([Related(Location(wait.path, wait.line), "it waits here")] if wait.path else ()),
-            ),
-            evidence={"function": step.function.qualified_name},
+            related=(context.also(step.backwards[0], "in the step of this backward"),),
+            evidence={"function": function},
             effect=Effect(unknown="how far the CPU runs ahead of the GPU is not known from the source"),
             fix=Fix("Keep detached tensors and read them at an interval, outside the step."),
-            identity=f"{step.function.qualified_name}:{shown}",
-            group=f"{step.function.index}:{step.block}",
+            identity=f"{function}:{shown}",
+            group=f"{step.place.file.path}:{step.place.node_id}",
         )
-
-
-def _moves_to_device(context: SourceContext) -> bool:
-    """`batch.to(device)` where the caller or an option gives the device."""
-    for function, event, _ in context.program.methods("to"):
-        for argument in event.call.arguments[:1]:
-            possible = context.resolver.evaluate(function, argument.value)
-            text = getattr(argument.value, "dotted", "")
-            if text.rpartition(".")[2] == "device" and "cpu" not in possible.values:
-                return True
-    return False

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, Literal, SourceContext, SourceRule, render
-from tclint.source.names.queries import is_test_path, keyword
-
-_GRAPHS = frozenset(("CUDAGraph", "make_graphed_callables", "graph_pool_handle"))
-"""Names in files that capture graphs, whose gradients stay where they are."""
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import FALSE
+from tclint.source.wording import receiver_of
 
 
 class ZeroGradMemset(SourceRule):
     """Gradients set to zero instead of None.
 
     What it does
-    Finds `zero_grad(set_to_none=False)` in files that do not touch `.grad` themselves.
+    Finds `zero_grad(set_to_none=False)` in programs that do not touch `.grad` themselves.
 
     Why it costs
     Filling every gradient with zeros reads nothing and computes nothing useful, and backward then adds to it
@@ -43,20 +42,17 @@ class ZeroGradMemset(SourceRule):
     triggers = ("set_to_none",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        identifiers = context.tables.identifiers
-        if is_test_path(context.path) or "grad" in identifiers or identifiers & _GRAPHS:
-            return
-        if context.amp.framework:
-            return
-        for function, event, _ in context.program.methods("zero_grad"):
-            given = keyword(event.call, "set_to_none", 0)
-            if given != Literal(False) or not context.program.unconditional(function, event.block):
+        record = context.record
+        for event in distinct(record.of("zero_grad")):
+            if event.arguments.get("set_to_none") != FALSE or not context.concerns(event):
+                continue
+            if record.of("grad") or record.of("capture"):
+                context.skip(event, "may be needed: the program reads `.grad`, or captures graphs")
                 continue
             yield self.finding(
-                context.location(event.call.node_id),
-                f"`{context.excerpt(event.call.node_id)}` fills gradients with zeros, to which backward "
-                "adds.",
-                evidence={"set_to_none": False, "function": function.qualified_name},
+                context.at(event),
+                f"`{context.code(event)}` fills gradients with zeros, to which backward adds.",
+                evidence={"set_to_none": False, "function": event.place.function.qualified_name},
                 fix=Fix("Remove set_to_none=False."),
-                identity=f"{function.qualified_name}:{render(event.call.function)}",
+                identity=f"{event.place.function.qualified_name}:{receiver_of(event)}.zero_grad",
             )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.facts.autocast_flow import Backward
-from tclint.source.facts.autocasts import Region
-from tclint.source.names.queries import conditions_of
-from tclint.source.syntax.tables import Expression, Function, dotted, method_of, render
+from tclint.source.project.scripts import SCALES
+from tclint.source.run.conditions import exclude
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import Event, Region, Thing
+from tclint.source.wording import argument_of, receiver_of
 
-_COMPARED = re.compile(r"==|!=|\bin\b|startswith|\bmatch\b")
-_DTYPE_WORDS = re.compile(r"bf16|bfloat|float16|fp16|half|dtype|precision|prec\b")
+_CHOICES = frozenset({"==", "!=", "in", "not in", "not", "is", "is not"})
+"""Operators of tests that may be about the dtype."""
 
 
 class ScalerWithBf16(SourceRule):
@@ -57,88 +57,63 @@ class ScalerWithBf16(SourceRule):
         "PyTorch Automatic Mixed Precision package, Autocasting and Gradient Scaling: it is float16 that "
         "uses autocast and GradScaler together",
     )
-    triggers = ("bfloat16",)
-    requires = ("autocast", ".scale(")
+    triggers = ("bfloat16", "bf16")
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        for flow in context.flows:
-            for scaled in flow.scaled:
-                receiver, _ = method_of(scaled.call)
-                if receiver is None or not context.scaling.is_scaler(flow.function, receiver):
-                    continue
-                region = _only_bf16(scaled)
-                name = dotted(receiver)
-                made, others = context.scaling.origins(flow.function, name)
-                if region is None or not made or others:
-                    continue
-                if any(
-                    item.enabled is False
-                    or (
-                        item.enabled is None
-                        # `GradScaler(**options)`: the options may switch it off.
-                        and (
-                            "enabled" not in item.arguments
-                            or _by_dtype(context, flow.function, _enabled_text(item.arguments))
-                        )
-                    )
-                    for item in made
-                ):
-                    continue
-                conditions = conditions_of(flow.function, scaled.block)
-                if any(_by_dtype(context, flow.function, condition.text) for condition in conditions):
-                    continue
-                line = context.location(region.node_id).line
-                yield self.finding(
-                    context.location(scaled.call.node_id),
-                    f"`{render(scaled.loss)}` comes from the bfloat16 autocast of line {line}; bfloat16 has "
-                    f"float32's range and needs no loss scaling, `{name}` only costs time.",
-                    related=(
-                        context.related(region.node_id, "bfloat16 autocast"),
-                        context.related(made[0].node_id, "the scaler is made here"),
-                    ),
-                    evidence={
-                        "loss": render(scaled.loss),
-                        "autocast": context.excerpt(region.autocast.node_id),
-                        "scaler": context.excerpt(made[0].node_id),
-                        "enabled": "always" if made[0].enabled else "decided at run time",
-                    },
-                    fix=Fix(
-                        "Drop the scaler (`loss.backward()`, `optimizer.step()`), or make it with "
-                        "`enabled=dtype == torch.float16`."
-                    ),
-                    identity=f"{flow.function.qualified_name}:{render(scaled.loss)}",
-                )
+        for scale, region, scaler in distinct(self._needless(context)):
+            yield self._report(context, scale, region, scaler)
 
+    def _needless(self, context: SourceContext) -> Iterator[tuple[Event, Region, Thing]]:
+        autocasts, gradients = context.autocasts, context.gradients
+        for scale in context.scaled_steps.calls("scale"):
+            scalers = context.facts.kinds(scale.subject, "scaler")
+            origins = [
+                item
+                for item in autocasts.origins(scale.first)
+                if context.facts.is_on(item[1], scale.path) is not False
+            ]
+            dtypes = {autocasts.dtype_on_gpu(autocast) for _, autocast, _ in origins}
+            if dtypes != {"torch.bfloat16"} or not all(map(self._is_on_anyway, scalers)):
+                continue
+            if not all(map(gradients.is_certain, scalers)):
+                continue
+            if not any(
+                exclude(other.event.path, scale.path) and gradients.same(other.loss, scale.first)
+                for other in gradients.backwards
+            ):
+                yield scale, origins[0][0], scalers[0]
 
-def _only_bf16(scaled: Backward) -> Region | None:
-    """A bfloat16 region that a loss comes from; None when it may come from any other."""
-    regions = sorted(scaled.origin.regions, key=lambda region: (region.function, region.block))
-    if regions and all(
-        region.autocast.dtype == "bfloat16" and region.autocast.enabled is not False for region in regions
-    ):
-        return regions[0]
-    return None
+    def _is_on_anyway(self, scaler: Thing) -> bool:
+        """Whether a scaler is on, or by a setting that no test on a dtype decides."""
+        enabled = scaler.fields.get("enabled")
+        if enabled is None:
+            return "**" not in scaler.fields and "*" not in scaler.fields
+        return not (
+            isinstance(enabled, Thing) and enabled.operation is not None and enabled.operation[0] in _CHOICES
+        )
 
-
-def _enabled_text(arguments: Mapping[str, Expression]) -> str:
-    expression = arguments.get("enabled")
-    return render(expression) if expression is not None else ""
-
-
-def _by_dtype(context: SourceContext, function: Function, text: str) -> bool:
-    """A test speaks of a dtype, or of a name whose value does: `use_amp = not use_bf16`."""
-    if _speaks_of_dtype(text):
-        return True
-    return any(
-        _speaks_of_dtype(render(item.value))
-        for name in re.findall(r"[A-Za-z_][\w.]*", text)
-        for _, item in context.resolver.definitions(function, name)[0]
-    )
-
-
-def _speaks_of_dtype(text: str) -> bool:
-    """Not where it only asks whether there is mixed precision at all: `if config["mixed_precision"]:`."""
-    lowered = text.lower()
-    if not _COMPARED.search(lowered):
-        lowered = lowered.replace("mixed_precision", "").replace("mixedprecision", "")
-    return _DTYPE_WORDS.search(lowered) is not None
+    def _report(self, context: SourceContext, scale: Event, region: Region, scaler: Thing) -> Finding:
+        loss, name, entered, made = argument_of(scale), receiver_of(scale), region.entered, scaler.made
+        assert entered is not None
+        assert made is not None
+        return self.finding(
+            context.at(scale),
+            f"`{loss}` comes from the bfloat16 autocast of {context.where(entered, scale)}; bfloat16 has "
+            f"float32's range and needs no loss scaling, `{name}` only costs time.",
+            related=(
+                context.also(entered, "bfloat16 autocast"),
+                context.also(made, "the scaler is made here"),
+            ),
+            evidence={
+                "loss": loss,
+                "autocast": context.code(entered),
+                "scaler": context.code(made),
+                "enabled": "always" if context.facts.is_on(scaler) else "decided at run time",
+            },
+            fix=Fix(
+                "Drop the scaler (`loss.backward()`, `optimizer.step()`), or make it with "
+                "`enabled=dtype == torch.float16`."
+            ),
+            identity=f"{scale.place.function.qualified_name}:{loss}",
+        )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.facts.scaling_view import Op, View
-from tclint.source.training.scaler_ops import scaled_by, scaler_evidence, unscales_by_hand
+from tclint.source.project.scripts import SCALES
+from tclint.source.questions.gradients import Backward, gives_infinite_limit
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import Event
+from tclint.source.wording import scaler_evidence, unscaling
 
 
 class ClipBeforeUnscale(SourceRule):
@@ -51,73 +55,52 @@ class ClipBeforeUnscale(SourceRule):
         "PyTorch Automatic Mixed Precision examples, Gradient clipping: unscale first",
         "PyTorch Automatic Mixed Precision recipe, Inspecting/modifying gradients: unscale first",
     )
-    triggers = ("clip_grad", "clamp", "adaptive_clip", ".grad")
-    requires = (".step(", "caler")
+    triggers = ("clip_grad", "adaptive_clip", ".grad")
+    pattern = re.compile(rb"clip_grad|adaptive_clip|\.grad\b")
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if unscales_by_hand(context):
-            return
-        seen: set[int] = set()
-        for view in context.scaling.views:
-            for clip in view.of("clip", "cut"):
-                step = self._step_of(context, view, clip)
-                if step is None or clip.node_id in seen:
-                    continue
-                seen.add(clip.node_id)
-                backward = next(iter(view.before(clip, "scaled_backward")), None)
-                yield self._report(context, view, clip, step, backward)
+        for clip in distinct(context.gradients.clips()):
+            backward = context.gradients.last_scaled(clip)
+            if backward is None:
+                context.skip(clip, "no backward pass of a loss that a scaler multiplied leads there")
+                continue
+            steps = context.record.after(clip, "scaler_step", "step")
+            step = next((step for step in steps if context.gradients.together(step, backward.event)), None)
+            why = self._excuse(context, clip, backward) if step is not None else "no optimizer steps after it"
+            if why or step is None:
+                context.skip(clip, why)
+            else:
+                yield self._report(context, clip, step, backward)
 
-    def _step_of(self, context: SourceContext, view: View, clip: Op) -> Op | None:
-        """The scaler's step that comes after a clipping of scaled gradients."""
-        step = next(iter(view.after(clip, "scaler_step")), None)
-        if step is None:
-            step = self._bypassing_step(context, view, clip)
-        if step is None or context.scaling.is_off(view, step) or view.decided_by_precision(clip, step):
-            return None
-        if view.between(clip, step, "scaled_backward", "backward", "other_backward"):
-            return None
-        if view.before(clip, "escape", "rescale") or any(
-            _still_counts(view, unscale, clip) for unscale in view.before(clip, "unscale")
-        ):
-            return None
-        backward = next(iter(view.before(clip, "scaled_backward", "backward", "other_backward")), None)
-        if backward is not None:
-            return step if view.before(clip, "scaled_backward") else None
-        # Backward happens elsewhere, and so may unscale_.
-        made, _ = context.scaling.origins_of(view, step)
-        elsewhere = any(other.of("unscale", "escape") for other in context.scaling.views)
-        return step if made and not elsewhere else None
+    def _excuse(self, context: SourceContext, clip: Event, backward: Backward) -> str:
+        """Why gradients that a scaler multiplied may be clipped here; ''."""
+        gradients = context.gradients
+        if gives_infinite_limit(clip):
+            return "its limit is infinite, so it only measures"
+        if gradients.knows_scale(clip):
+            return "its limit is computed from the loss scale"
+        if gradients.unscaled_between(backward.event, clip):
+            return (
+                f"gradients are unscaled between the backward pass of {context.where(backward.event)} and it"
+            )
+        if gradients.may_be_handled_elsewhere(backward.scalers, backward.event, clip):
+            return "code that is not seen gets the scaler before it, and may unscale"
+        return ""
 
-    def _bypassing_step(self, context: SourceContext, view: View, clip: Op) -> Op | None:
-        """An optimizer's own step on scaled gradients, which is a mistake of its own."""
-        if context.amp.framework:
-            return None
-        for step in view.after(clip, "step"):
-            scaled = scaled_by(context, view, step)
-            if scaled is not None:
-                return step._replace(scaler=scaled.scaler)
-        return None
-
-    def _report(self, context: SourceContext, view: View, clip: Op, step: Op, backward: Op | None) -> Finding:
-        what = "changed" if clip.kind == "cut" else "clipped"
-        related = [context.related(step.node_id, f"`{step.scaler}` unscales only here")]
-        if backward is not None:
-            since = f" since line {context.location(backward.node_id).line}"
-            related.insert(0, context.related(backward.node_id, "gradients are scaled from here on"))
+    def _report(self, context: SourceContext, clip: Event, step: Event, backward: Backward) -> Finding:
+        what = "clipped" if clip.kind == "clip" else "changed"
+        without, advice = unscaling(step, backward)
         return self.finding(
-            context.location(clip.node_id),
-            f"Gradients are {what} here while still multiplied by the loss scale{since}, without "
-            f"`{step.scaler}.unscale_({step.optimizer})` first: the limit then applies to gradients times "
-            "the scale, which starts at 65536 and changes.",
-            related=tuple(related),
-            evidence=scaler_evidence(context, view, clip=clip, step=step, backward=backward),
-            fix=Fix(f"Call `{step.scaler}.unscale_({step.optimizer})` before clipping."),
-            identity=f"{view.function.qualified_name}:{context.excerpt(clip.node_id)}",
+            context.at(clip),
+            f"Gradients are {what} here while still multiplied by the loss scale since "
+            f"{context.where(backward.event)}{without}: the limit then applies to gradients times the scale, "
+            "which starts at 65536 and changes.",
+            related=(
+                context.also(backward.event, "gradients are scaled from here on"),
+                context.also(step, f"`{context.code(step)}` unscales only here"),
+            ),
+            evidence=scaler_evidence(context, clip=clip, step=step, backward=backward.event),
+            fix=Fix(advice),
+            identity=f"{clip.place.function.qualified_name}:{context.code(clip)}",
         )
-
-
-def _still_counts(view: View, unscale: Op, clip: Op) -> bool:
-    """Gradients are still unscaled: neither an update nor the optimizer's own step came in between."""
-    if view.between(unscale, clip, "update"):
-        return False
-    return not any(step.optimizer == unscale.optimizer for step in view.between(unscale, clip, "scaler_step"))

@@ -5,6 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import Event, constant_of
+
+_LIMITS: tuple[tuple[str, Callable[[float], bool], str, bool], ...] = (
+    ("growth_factor", lambda value: value <= 1, "raises AssertionError: it must be above 1", True),
+    ("backoff_factor", lambda value: value >= 1, "raises AssertionError: it must be below 1", True),
+    ("init_scale", lambda value: value < 8, "hardly scales: useful factors are 8 to 32768 and up", False),
+    ("growth_interval", lambda value: value < 10, "makes every few steps overflow", False),
+)
+"""(parameter, whether a value is wrong, what it does, whether it raises)."""
 
 
 class LossScaleConfig(SourceRule):
@@ -40,41 +50,27 @@ class LossScaleConfig(SourceRule):
         "NVIDIA Train With Mixed Precision, Choosing A Scaling Factor: 8 to 32768 have been used",
     )
     triggers = ("GradScaler",)
-    requires = ()
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        limits: tuple[tuple[str, Callable[[float], bool], str, bool], ...] = (
-            ("growth_factor", lambda value: value <= 1, "raises AssertionError: it must be above 1", True),
-            ("backoff_factor", lambda value: value >= 1, "raises AssertionError: it must be below 1", True),
-            (
-                "init_scale",
-                lambda value: value < 8,
-                "hardly scales: useful factors are 8 to 32768 and up",
-                False,
-            ),
-            ("growth_interval", lambda value: value < 10, "makes every few steps overflow", False),
-        )
-        for made in context.scaling.made:
-            if made.enabled is False:
-                continue
-            function = context.tables.functions[made.function]
-            for parameter, wrong, why, raises in limits:
-                if parameter not in made.arguments:
+        for parameter, wrong, why, raises in _LIMITS:
+            for made, value in distinct(self._given(context, parameter)):
+                if wrong(value):
+                    yield self.finding(
+                        context.at(made),
+                        f"{parameter}={value:g} {why}.",
+                        related=(context.also(made, f"{parameter} is {value:g}"),),
+                        evidence={"parameter": parameter, "value": value, "scaler": context.code(made)},
+                        fix=Fix(f"Leave {parameter} at its default."),
+                        level="error" if raises else None,
+                        identity=f"{made.place.function.qualified_name}:{parameter}",
+                    )
+
+    def _given(self, context: SourceContext, parameter: str) -> Iterator[tuple[Event, float]]:
+        """Scalers that may be on, with the number that they get for a parameter."""
+        for made in context.record.of("make"):
+            for scaler in context.facts.kinds(made.result, "scaler"):
+                value = constant_of(scaler.fields.get(parameter))
+                if isinstance(value, bool) or context.facts.is_on(scaler) is False:
                     continue
-                possible = context.resolver.evaluate(function, made.arguments[parameter])
-                value = possible.only
-                if isinstance(value, bool) or not isinstance(value, int | float) or not wrong(value):
-                    continue
-                yield self.finding(
-                    context.location(made.node_id),
-                    f"{parameter}={value:g} {why}.",
-                    related=(context.related(made.node_id, f"{parameter} is {value:g}"),),
-                    evidence={
-                        "parameter": parameter,
-                        "value": value,
-                        "scaler": context.excerpt(made.node_id),
-                    },
-                    fix=Fix(f"Leave {parameter} at its default."),
-                    level="error" if raises else None,
-                    identity=f"{function.qualified_name}:{parameter}",
-                )
+                if isinstance(value, int | float):
+                    yield made, value

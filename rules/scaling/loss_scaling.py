@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
+from itertools import islice
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.facts.autocast_flow import Backward, Flow
-from tclint.source.facts.autocasts import Region
-from tclint.source.names.queries import mutually_exclusive
-from tclint.source.syntax.tables import Argument, dotted, method_of, render
-from tclint.source.training.across_files import flows_across_files
-from tclint.source.training.scaler_ops import scales_itself
+from tclint.source.questions.gradients import UNSEEN, Backward
+from tclint.source.run.conditions import exclude
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import NONE, Event, Region, Thing
+from tclint.source.syntax.tables import Function
+from tclint.source.wording import loss_name
 
-_SCALING = ("scaler", "Scaler", "loss_scal", "scale_loss", "accelerat", "deepspeed", "lightning", "apex")
-"""In files of a project whose losses may be scaled."""
+_Lossy = tuple[Event, Region, Thing]
+"""A backward pass whose loss nothing scales, and the float16 autocast that it comes from."""
 
 
 class Fp16AutocastNoScaler(SourceRule):
@@ -72,69 +72,78 @@ class Fp16AutocastNoScaler(SourceRule):
         "NVIDIA Train With Mixed Precision, Loss Scaling To Preserve Small Gradient Magnitudes: gradients"
         " too small for float16 become zero",
     )
-    triggers = (".backward(",)
-    requires = (".step(",)
+    triggers = (".backward(", "backward(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        amp = context.amp
-        if amp.framework or amp.rescales_gradients or not amp.steps_optimizer:
-            return
-        if amp.scaler_name and not context.scaling.all_known:
-            return
-        flows = context.flows
-        if context.neighbours.known and context.neighbours.mention(("autocast",), imported_only=True):
-            if context.neighbours.mention(_SCALING) is None and not amp.scaler_name:
-                flows = context.once(flows_across_files)
-        elif "autocast" not in context.tables.identifiers:
-            return
-        for flow in flows:
-            lossy = [
-                (backward, region)
-                for backward in flow.backwards
-                if (region := _float16_origin(backward)) is not None
-                and not _handled_exclusively(context, flow, backward)
-                and not context.scaling.is_near(backward.call.node_id, region.autocast.enabled is True)
-            ]
-            if lossy and not self._optimizer_scales(context, flow):
-                yield self._report(context, flow, lossy)
+        found: dict[Function, list[_Lossy]] = {}
+        for lossy in distinct(self._lossy(context)):
+            found.setdefault(lossy[0].place.function, []).append(lossy)
+        for several in found.values():
+            yield self._report(context, several)
 
-    def _optimizer_scales(self, context: SourceContext, flow: Flow) -> bool:
-        """What steps after the backward pass is made by code of the project that speaks of loss scaling."""
-        return any(
-            scales_itself(context, flow.function, step.optimizer)
-            for view in context.scaling.views
-            if view.function is flow.function
-            for step in view.of("step")
-        )
+    def _lossy(self, context: SourceContext) -> Iterator[_Lossy]:
+        autocasts, gradients = context.autocasts, context.gradients
+        for backward in gradients.backwards:
+            if backward.scalers or gradients.may_be_scaled_elsewhere(backward, ()):
+                continue
+            if autocasts.is_off_gpu(backward.event):
+                continue
+            origins = autocasts.origins(backward.loss)
+            half = (item for item in origins if autocasts.dtype_on_gpu(item[1]) == "torch.float16")
+            for region, autocast, _ in islice(half, 1):
+                if context.facts.is_on(autocast, backward.event.path) is False:
+                    continue
+                if self._is_applied(context, backward) and not self._has_other_way(
+                    context, backward, autocast
+                ):
+                    yield backward.event, region, autocast
 
-    def _report(self, context: SourceContext, flow: Flow, lossy: list[tuple[Backward, Region]]) -> Finding:
-        backward, region = lossy[0]
-        autocast = region.autocast
-        start = context.location(region.node_id)
-        where = f"on line {start.line}"
-        if region.elsewhere:
-            path, _, line = region.elsewhere.rpartition(":")
-            where = f"in the model's forward ({os.path.basename(path)}, line {line})"
-        loss = render(backward.loss)
-        why = "dtype=float16" if autocast.dtype_given else "its default dtype on CUDA is float16"
-        when = "" if autocast.enabled else " (where it is enabled)"
+    def _is_applied(self, context: SourceContext, backward: Backward) -> bool:
+        """Whether a plain step applies the gradients, and nothing scales them by hand."""
+        gradients, record, event = context.gradients, context.record, backward.event
+        steps = [*record.after(event, "step", "scaler_step"), *record.before(event, "step")]
+        return bool(steps) and steps[0].kind == "step" and not gradients.is_scaled_by_hand(backward)
+
+    def _has_other_way(self, context: SourceContext, backward: Backward, autocast: Thing) -> bool:
+        """Whether another branch of the same decision takes care of the loss, or it is about the scaler."""
+        facts, event = context.facts, backward.event
+        if any(facts.kinds(atom.subject, "scaler") for atom in event.path):
+            return True
+        for other in context.record.of(*UNSEEN, "scale", "backward"):
+            given = exclude(other.path, event.path) and context.gradients.same(other.first, backward.loss)
+            if given and (other.kind != "scale" or facts.is_on(autocast) is None):
+                return True
+        return False
+
+    def _report(self, context: SourceContext, several: list[_Lossy]) -> Finding:
+        event, region, autocast = several[0]
+        made, entered = autocast.made, region.entered
+        assert made is not None
+        assert entered is not None
+        loss, given = loss_name(context, event), autocast.fields.get("dtype", NONE) != NONE
+        why = "dtype=float16" if given else "its default dtype on CUDA is float16"
+        enabled = context.facts.is_on(autocast)
         others = tuple(
-            context.related(other.call.node_id, f"`{render(other.loss)}` is not scaled here either")
-            for other, _ in lossy[1:]
+            context.also(other, f"`{loss_name(context, other)}` is not scaled here either")
+            for other, _, _ in several[1:]
         )
         return self.finding(
-            context.location(backward.call.node_id),
-            f"`{loss}` comes from float16 autocast {where}{when} and goes backward unscaled: "
-            "gradients below 2^-24 become zero.",
-            related=(context.related(region.node_id, f"float16 autocast: {why}"), *others),
+            context.at(event),
+            f"`{loss}` comes from float16 autocast on {context.where(entered)}"
+            f"{'' if enabled else ' (where it is enabled)'} and goes backward unscaled: gradients below "
+            "2^-24 become zero.",
+            related=(
+                context.also(entered, f"float16 autocast: {why}"),
+                *others,
+            ),
             evidence={
                 "loss": loss,
-                "function": flow.function.qualified_name,
-                "autocast": context.excerpt(autocast.node_id),
-                "autocast_line": start.line,
+                "function": event.place.function.qualified_name,
+                "autocast": context.code(made),
+                "autocast_line": context.at(made).line,
                 "dtype": "float16",
-                "dtype_from": "argument" if autocast.dtype_given else "default",
-                "enabled": {True: "always", None: "decided at run time"}[autocast.enabled or None],
+                "dtype_from": "argument" if given else "default",
+                "enabled": "always" if enabled else "decided at run time",
                 "scaler": None,
             },
             fix=Fix(
@@ -142,45 +151,5 @@ class Fp16AutocastNoScaler(SourceRule):
                 f"`scaler.scale({loss}).backward()`, `scaler.step(optimizer)` and `scaler.update()`; or, on "
                 "compute capability 8.0 and newer, pass dtype=torch.bfloat16 to autocast: it needs no scaler."
             ),
-            identity=f"{flow.function.qualified_name}:{loss}",
+            identity=f"{event.place.function.qualified_name}:{loss}",
         )
-
-
-def _float16_origin(backward: Backward) -> Region | None:
-    """The first float16 GPU region that an unscaled loss comes from."""
-    if backward.origin.scaled or any(
-        argument.keyword in ("", "gradient", "grad_tensors") and not argument.star
-        for argument in _own_arguments(backward)
-    ):
-        return None
-    for region in sorted(backward.origin.regions, key=lambda region: (region.function, region.block)):
-        autocast = region.autocast
-        on_gpu = autocast.devices is None or "cuda" in autocast.devices
-        if autocast.dtype == "float16" and autocast.enabled is not False and on_gpu:
-            return region
-    return None
-
-
-def _own_arguments(backward: Backward) -> tuple[Argument, ...]:
-    receiver, _ = method_of(backward.call)
-    # torch.autograd.backward takes the loss as its first argument, Tensor.backward a gradient.
-    is_function = receiver is not None and dotted(receiver).endswith("autograd")
-    return backward.call.arguments[1:] if is_function else backward.call.arguments
-
-
-def _handled_exclusively(context: SourceContext, flow: Flow, backward: Backward) -> bool:
-    """Another branch of the same decision hands the loss to a helper: mixed precision may be its job."""
-    for event in flow.function.calls:
-        if mutually_exclusive(flow.function, event.block, backward.block):
-            receiver, method = method_of(event.call)
-            if (
-                method == "scale"
-                and receiver is not None
-                and context.scaling.is_scaler(flow.function, receiver)
-            ):
-                continue  # what chooses between the two is asked about where scalers are
-            arguments = {render(argument.value) for argument in event.call.arguments}
-            called = context.resolver.called(flow.function, event.call)
-            if render(backward.loss) in arguments and not any(name.startswith("torch.") for name in called):
-                return True
-    return False

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.training.scaler_ops import unscales_by_hand
+from tclint.source.project.scripts import SCALES
+from tclint.source.questions.gradients import Backward
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import Event
+from tclint.source.wording import scaler_evidence, unscaling
 
 
 class ScaledGradientInspection(SourceRule):
@@ -44,42 +49,44 @@ class ScaledGradientInspection(SourceRule):
         "reading them",
     )
     triggers = (".grad",)
-    requires = (".scale(", ".step(")
+    pattern = re.compile(rb"\.grad\b")
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if unscales_by_hand(context):
-            return
-        seen: set[int] = set()
-        for view in context.scaling.views:
-            for read in view.of("read"):
-                step = next(iter(view.after(read, "scaler_step")), None)
-                backward = next(iter(view.before(read, "scaled_backward")), None)
-                if step is None or backward is None or read.node_id in seen:
-                    continue
-                if context.scaling.is_off(view, step) or view.decided_by_precision(read, step):
-                    continue
-                if view.between(read, step, "scaled_backward", "backward", "other_backward", "update"):
-                    continue
-                if view.before(read, "escape") or view.between(
-                    backward, read, "unscale", "scaler_step", "update"
-                ):
-                    continue
-                seen.add(read.node_id)
-                yield self.finding(
-                    context.location(read.node_id),
-                    f"`{context.excerpt(read.node_id, 50)}` reads gradients that are still multiplied "
-                    "by the "
-                    f"loss scale: `{step.scaler}.unscale_({step.optimizer})` has not run.",
-                    related=(
-                        context.related(backward.node_id, "scaled from here on"),
-                        context.related(step.node_id, "unscaled only here"),
-                    ),
-                    evidence={
-                        "read": context.excerpt(read.node_id),
-                        "backward": context.excerpt(backward.node_id),
-                        "step": context.excerpt(step.node_id),
-                    },
-                    fix=Fix(f"Call `{step.scaler}.unscale_({step.optimizer})` first."),
-                    identity=f"{view.function.qualified_name}:{context.excerpt(read.node_id)}",
-                )
-                break
+        seen: set[Event] = set()
+        for read, step, backward in distinct(self._reads(context)):
+            if backward.event not in seen:
+                # Other numbers of the same gradients are as wrong.
+                seen.add(backward.event)
+                yield self._report(context, read, step, backward)
+
+    def _reads(self, context: SourceContext) -> Iterator[tuple[Event, Event, Backward]]:
+        gradients, record = context.gradients, context.record
+        for read in gradients.reads:
+            backward = gradients.last_scaled(read)
+            step = next(record.after(read, "scaler_step"), None)
+            if backward is None or step is None or not gradients.together(step, backward.event):
+                continue
+            if record.between(backward.event, step, "get_scale") or record.between(read, step, "backward"):
+                continue
+            if record.between(backward.event, read, "scaler_step", "update"):
+                continue
+            if gradients.unscaled_between(backward.event, read):
+                continue
+            if not gradients.may_be_handled_elsewhere(backward.scalers, backward.event, read):
+                yield read, step, backward
+
+    def _report(self, context: SourceContext, read: Event, step: Event, backward: Backward) -> Finding:
+        _, advice = unscaling(step, backward)
+        return self.finding(
+            context.at(read),
+            f"`{context.code(read, 50)}` reads gradients that are still multiplied by the loss scale: "
+            f"nothing has unscaled them since {context.where(backward.event)}.",
+            related=(
+                context.also(backward.event, "scaled from here on"),
+                context.also(step, "unscaled only here"),
+            ),
+            evidence=scaler_evidence(context, read=read, backward=backward.event, step=step),
+            fix=Fix(advice),
+            identity=f"{read.place.function.qualified_name}:{context.code(read)}",
+        )

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.facts.scaling_view import Op, View
-from tclint.source.names.queries import words
-from tclint.source.syntax.tables import method_of
-from tclint.source.training.scaler_ops import (
-    belongs_to,
-    scaled_by,
-    scaler_evidence,
-    scales_itself,
-    stepped_before,
-    unscales_by_hand,
-)
-
-_OVERFLOW_WORDS = words("finite isfinite isnan isinf nan inf found overflow overflowed skip skipped")
-"""A file with one of these words may look for overflows itself."""
+from tclint.source.project.scripts import SCALES
+from tclint.source.questions.gradients import Backward
+from tclint.source.run.conditions import exclude
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import Event
+from tclint.source.wording import receiver_of, scaler_evidence, scaler_name
 
 
 class StepBypassesScaler(SourceRule):
@@ -56,86 +48,79 @@ class StepBypassesScaler(SourceRule):
         "PyTorch Automatic Mixed Precision examples, Typical Mixed Precision Training: "
         "scaler.step(optimizer)",
     )
-    triggers = ("scaler", "Scaler")
-    requires = (".step(", ".scale(")
+    triggers = (".step(", "_step(")
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if context.amp.framework or unscales_by_hand(context):
-            return
-        seen: set[int] = set()
-        for view in context.scaling.views:
-            for step in view.of("step"):
-                backward = scaled_by(context, view, step)
-                if step.node_id in seen:
-                    continue
-                unscale = _unscaled_and_stepped(context, view, step) if backward is None else None
-                if unscale is not None:
-                    seen.add(step.node_id)
-                    yield self._overflows(context, view, step, unscale)
-                if backward is None:
-                    continue
-                seen.add(step.node_id)
-                if scales_itself(context, view.function, step.optimizer):
-                    continue
-                if belongs_to(context, view.function, backward.scaler, step.optimizer):
-                    continue
-                yield self._report(context, view, step, backward)
+        for step, backward in distinct(self._bypasses(context)):
+            yield self._report(context, step, backward)
 
-    def _overflows(self, context: SourceContext, view: View, step: Op, unscale: Op) -> Finding:
-        return self.finding(
-            context.location(step.node_id),
-            f"`{step.optimizer}.step()` applies the gradients unscaled by "
-            f"`{unscale.scaler}.unscale_({unscale.optimizer})` on line "
-            f"{context.location(unscale.node_id).line} even if they overflowed: only "
-            f"`{unscale.scaler}.step({unscale.optimizer})` skips such steps.",
-            related=(context.related(unscale.node_id, "the gradients are unscaled here"),),
-            evidence=scaler_evidence(context, view, step=step, unscale=unscale),
-            fix=Fix(
-                f"Replace it by `{unscale.scaler}.step({unscale.optimizer})`, which does not unscale twice."
-            ),
-            identity=f"{view.function.qualified_name}:{step.optimizer}",
+    def _bypasses(self, context: SourceContext) -> Iterator[tuple[Event, Backward]]:
+        gradients, steps = context.gradients, context.scaled_steps
+        for step in context.record.of("step"):
+            optimizers = steps.optimizers_of(step)
+            backward = gradients.last_scaled(step, optimizers)
+            if backward is None or gradients.rescaled_between(backward.event, step):
+                continue
+            if gradients.may_be_handled_elsewhere(backward.scalers, backward.event, step):
+                continue
+            if any(context.facts.root(scaler) is not scaler for scaler in backward.scalers):
+                # Something that is not seen has the scaler: the optimizer itself, or what has wrapped it.
+                continue
+            same = [item for item in context.record.of("scaler_step") if steps.same_optimizer(item, step)]
+            apart = [item.path for item in same if exclude(item.path, step.path)]
+            if any(not exclude(path, backward.event.path) for path in apart):
+                # Another branch of the same decision steps through the scaler.
+                continue
+            unscale = self._between(context, backward, step, "unscale")
+            # A second step of sharpness-aware minimization cannot go through the scaler.
+            if unscale is None or (step.name == ".step" and (same or steps.includes(step, unscale))):
+                yield step, backward
+
+    def _between(self, context: SourceContext, backward: Backward, step: Event, kind: str) -> Event | None:
+        events = context.record.between(backward.event, step, kind)
+        return next((item for item in events if context.scaled_steps.same_optimizer(item, step)), None)
+
+    def _report(self, context: SourceContext, step: Event, backward: Backward) -> Finding:
+        scaler, framework = scaler_name(context, backward)
+        optimizer, stepped = receiver_of(step), context.code(step)
+        method = step.name.removeprefix(".")
+        where, related = backward.event, "the loss is scaled here"
+        who = framework or f"`{scaler}`"
+        message = (
+            f"`{stepped}` applies gradients that {who} multiplied by the loss scale on "
+            f"{context.where(where)}, without unscaling them and without skipping steps that overflowed."
         )
-
-    def _report(self, context: SourceContext, view: View, step: Op, backward: Op) -> Finding:
-        method = method_of(step.call)[1]
-        advice = f"Replace it by `{backward.scaler}.step({step.optimizer})` and `{backward.scaler}.update()`."
+        advice = f"Replace it by `{scaler}.step({optimizer})` and `{scaler}.update()`."
         if method != "step":
             advice = (
-                f"Call `{backward.scaler}.unscale_({step.optimizer})` after each backward pass, leave the "
-                f"step out where gradients are not finite, and end with `{backward.scaler}.update()`."
+                f"Call `{scaler}.unscale_({optimizer})` after each backward pass, leave the step out where "
+                f"gradients are not finite, and end with `{scaler}.update()`."
             )
-        message = (
-            f"`{step.optimizer}.{method}()` applies gradients that `{backward.scaler}` multiplied by the "
-            f"loss scale on line {context.location(backward.node_id).line}, without unscaling them and "
-            "without "
-            "skipping steps that overflowed."
-        )
-        repeated = stepped_before(view, step)
+        repeated = self._between(context, backward, step, "scaler_step")
+        unscale = self._between(context, backward, step, "unscale")
         if repeated is not None:
             message = (
-                f"`{step.optimizer}.{method}()` repeats `{repeated.scaler}.step({step.optimizer})` of line "
-                f"{context.location(repeated.node_id).line}: the gradients are applied twice, and also where "
-                "they overflowed and the scaler skipped the step."
+                f"`{stepped}` repeats `{context.code(repeated)}` of {context.where(repeated)}: the "
+                "gradients are applied twice, and also where they overflowed and the scaler skipped the "
+                "step."
             )
-            advice = f"Remove `{step.optimizer}.{method}()`: the scaler's step calls it."
+            advice = f"Remove `{stepped}`: the scaler's step calls it."
+        elif unscale is not None:
+            where, related = unscale, "the gradients are unscaled here"
+            message = (
+                f"`{stepped}` applies the gradients unscaled by `{context.code(unscale)}` on "
+                f"{context.where(unscale)} even if they overflowed: only `{scaler}.step({optimizer})` skips "
+                "such steps."
+            )
+            advice = f"Replace it by `{scaler}.step({optimizer})`, which does not unscale twice."
+        if framework:
+            advice = f"Let {framework} wrap the optimizer: its step then goes through the scaler."
         return self.finding(
-            context.location(step.node_id),
+            context.at(step),
             message,
-            related=(context.related(backward.node_id, "the loss is scaled here"),),
-            evidence=scaler_evidence(context, view, step=step, backward=backward),
+            related=(context.also(where, related),),
+            evidence=scaler_evidence(context, step=step, backward=backward.event, unscale=unscale),
             fix=Fix(advice),
-            identity=f"{view.function.qualified_name}:{step.optimizer}",
+            identity=f"{step.place.function.qualified_name}:{optimizer}",
         )
-
-
-def _unscaled_and_stepped(context: SourceContext, view: View, step: Op) -> Op | None:
-    """The unscale_ of the same optimizer before a plain step that nothing holds back from overflows."""
-    if method_of(step.call)[1] != "step" or context.program.words & _OVERFLOW_WORDS:
-        return None
-    if view.of("scaler_step") or view.of("backward", "other_backward", "escape"):
-        return None
-    for op in view.before(step, "unscale"):
-        same = op.optimizer == step.optimizer and view.before(op, "scaled_backward")
-        if same and not view.extra(step, op) and not context.scaling.is_off(view, op):
-            return op
-    return None

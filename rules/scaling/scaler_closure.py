@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Call, Expression, Finding, Fix, SourceContext, SourceRule, dotted
-from tclint.source.facts.scaling_view import View
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import SCALES
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import NONE, Event, options_of
+from tclint.source.wording import names_of
 
 
 class ScalerClosure(SourceRule):
@@ -35,52 +38,34 @@ class ScalerClosure(SourceRule):
     level = "error"
     confidence = "high"
     sources = ("PyTorch 2.13 torch/amp/grad_scaler.py, GradScaler.step: closures are refused",)
-    triggers = ("closure", "LBFGS")
-    requires = (".step(", "caler")
+    triggers = (".step(",)
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        seen: set[int] = set()
-        for view in context.scaling.views:
-            for step in view.of("scaler_step"):
-                if step.node_id in seen or context.scaling.is_off(view, step):
-                    continue
-                made, others = context.scaling.origins_of(view, step)
-                if others or (not made and view.function.kind != "module" and "." in step.scaler):
-                    # A class of the project's own may take closures.
-                    continue
-                closures = [
-                    argument
-                    for argument in step.call.arguments[1:]
-                    if (argument.keyword == "closure" or (not argument.keyword and not argument.star))
-                    and not self._may_be_none(view, argument.value)
-                ]
-                lbfgs = any(
-                    isinstance(value, Call)
-                    and any(name.endswith(".LBFGS") for name in context.resolver.called(scope, value))
-                    for scope, value in context.resolver.origins_of(view.function, step.optimizer)
-                )
-                if not closures and not lbfgs:
-                    continue
-                seen.add(step.node_id)
-                what = "takes no closure" if closures else "cannot step LBFGS, which needs a closure"
-                yield self.finding(
-                    context.location(step.node_id),
-                    f"`{step.scaler}.step` {what}: an enabled GradScaler does not support closures.",
-                    related=(context.related(step.node_id, "the step"),),
-                    evidence={
-                        "step": context.excerpt(step.node_id),
-                        "closure": bool(closures),
-                        "lbfgs": lbfgs,
-                    },
-                    fix=Fix(
-                        "Train such an optimizer without a scaler: in float32 or under bfloat16 autocast."
-                    ),
-                    identity=f"{view.function.qualified_name}:{step.optimizer}",
-                )
+        for step, what in distinct(self._wrong(context)):
+            scaler, optimizer = names_of(step)
+            yield self.finding(
+                context.at(step),
+                f"`{scaler}.step` {what}: an enabled GradScaler does not support closures.",
+                related=(context.also(step, "the step"),),
+                evidence={
+                    "step": context.code(step),
+                    "closure": "closure" in step.arguments or "1" in step.arguments,
+                    "lbfgs": "LBFGS" in what,
+                },
+                fix=Fix("Train such an optimizer without a scaler: in float32 or under bfloat16 autocast."),
+                identity=f"{step.place.function.qualified_name}:{optimizer}",
+            )
 
-    def _may_be_none(self, view: View, value: Expression) -> bool:
-        """A wrapper that passes on what it gets: `def step(self, closure=None)`."""
-        return any(
-            parameter.name == dotted(value) and parameter.default is not None
-            for parameter in view.function.parameters
-        )
+    def _wrong(self, context: SourceContext) -> Iterator[tuple[Event, str]]:
+        for step in context.scaled_steps.calls("scaler_step"):
+            scalers = context.facts.kinds(step.subject, "scaler")
+            if any(context.facts.root(scaler) is not scaler for scaler in scalers):
+                # What is not seen may have made it to take closures.
+                continue
+            closure = step.arguments.get("closure") or step.arguments.get("1")
+            optimizers = context.scaled_steps.optimizers_of(step)
+            if closure is not None and all(option != NONE for option, _ in options_of(closure)):
+                yield step, "takes no closure"
+            elif any(optimizer.name == "torch.optim.LBFGS" for optimizer in optimizers):
+                yield step, "cannot step LBFGS, which needs a closure"

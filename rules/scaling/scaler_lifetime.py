@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.facts.scaling_view import Op, View
-from tclint.source.training.scaler_lifetimes import (
-    EarlyUpdate,
-    RecreatedInLoop,
-    early_updates,
-    per_optimizer,
-    recreated_in_loop,
-)
+from tclint.source.project.scripts import SCALES
+from tclint.source.questions.scaler_lifetimes import recreated, unchecked_updates, updates_before_steps
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import Event
+from tclint.source.wording import names_of, receiver_of
 
 
 class ScalerLifetime(SourceRule):
@@ -61,90 +58,61 @@ class ScalerLifetime(SourceRule):
         "Optimizers: one update after all steps",
     )
     triggers = ("GradScaler", ".update(")
-    requires = (".scale(",)
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        seen: set[int] = set()
-        for view in context.scaling.views:
-            for found in recreated_in_loop(context, view):
-                if found.made.node_id not in seen:
-                    seen.add(found.made.node_id)
-                    yield self._recreated_in_loop(context, view, found)
-            for early in early_updates(context, view):
-                if early.update.node_id not in seen:
-                    seen.add(early.update.node_id)
-                    yield self._early(context, view, early)
-            for update, step, backward in self._updated_early(view):
-                if update.node_id not in seen:
-                    seen.add(update.node_id)
-                    yield self.finding(
-                        context.location(update.node_id),
-                        f"`{update.scaler}.update()` runs between the scaled backward pass and "
-                        f"`{step.scaler}.step({step.optimizer})`: the step divides by another scale than the "
-                        "one its gradients were multiplied by.",
-                        related=(
-                            context.related(backward.node_id, "the last scaled backward pass"),
-                            context.related(step.node_id, "the step after the update"),
-                        ),
-                        evidence={
-                            "step": context.excerpt(step.node_id),
-                            "backward": context.excerpt(backward.node_id),
-                        },
-                        fix=Fix("Update once per iteration, after the steps of all optimizers."),
-                        identity=f"{view.function.qualified_name}:update:{step.optimizer}",
-                    )
+        steps = context.scaled_steps
+        for made, step in distinct(recreated(steps)):
+            yield self._recreated(context, made, step)
+        for update, backward, rare in distinct(unchecked_updates(steps)):
+            yield self._unchecked(context, update, backward, rare)
+        for update, step, backward in distinct(updates_before_steps(steps)):
+            yield self.finding(
+                context.at(update),
+                f"`{context.code(update)}` runs between the scaled backward pass and `{context.code(step)}`: "
+                "the step divides by another scale than the one its gradients were multiplied by.",
+                related=(
+                    context.also(backward, "the last scaled backward pass"),
+                    context.also(step, "the step after the update"),
+                ),
+                evidence={"step": context.code(step), "backward": context.code(backward)},
+                fix=Fix("Update once per iteration, after the steps of all optimizers."),
+                identity=f"{update.place.function.qualified_name}:update:{names_of(step)[1]}",
+            )
 
-    def _recreated_in_loop(self, context: SourceContext, view: View, found: RecreatedInLoop) -> Finding:
-        related = [context.related(found.backward.node_id, "it scales this backward pass")]
+    def _recreated(self, context: SourceContext, made: Event, step: Event) -> Finding:
+        backward = next(context.scaled_steps.backwards_of(step), step)
+        related = [context.also(backward, "it scales this backward pass")]
         where = "in every round of the loop that it scales"
-        if found.call is not None:
-            where = f"anew by every call of `{view.function.name}`, which runs in a loop"
-            related.append(context.related(found.call, "called in a loop here"))
+        function, loop = made.place.function, made.loop
+        if loop is not None and loop.place.function is not function:
+            where = f"anew by every call of `{function.name}`, which runs in a loop"
+            call = next(place for place in made.stack if place.function is loop.place.function)
+            related.append(context.also(call, "called in a loop here"))
         return self.finding(
-            context.location(found.made.node_id),
+            context.at(made),
             f"This GradScaler is made {where}: the scale starts over each time and is never adapted.",
             related=tuple(related),
-            evidence={
-                "scaler": context.excerpt(found.made.node_id),
-                "backward": context.excerpt(found.backward.node_id),
-            },
+            evidence={"scaler": context.code(made), "backward": context.code(backward)},
             fix=Fix("Make one scaler before the loop and keep it for the whole run."),
-            identity=f"{view.function.qualified_name}:made",
+            identity=f"{function.qualified_name}:made",
         )
 
-    def _early(self, context: SourceContext, view: View, early: EarlyUpdate) -> Finding:
-        scaler = early.update.scaler
-        related = [context.related(early.backward.node_id, "the scaled backward pass")]
-        message = f"`{scaler}.update()` runs although nothing has stepped or unscaled since the backward pass"
-        if view.mutually_exclusive(early.update, early.backward):
-            message = f"`{scaler}.update()` runs in rounds that leave out the backward pass and the step"
-        if early.rarer is not None:
-            message = f"`{scaler}.update()` runs in every round, also in those without a step"
-            related.append(context.related(early.rarer.node_id, "this does not run in every round"))
+    def _unchecked(
+        self, context: SourceContext, update: Event, backward: Event, rare: Event | None
+    ) -> Finding:
+        code, scaler = context.code(update), receiver_of(update)
+        related = [context.also(backward, "the scaled backward pass")]
+        message = f"`{code}` runs although nothing has stepped or unscaled since the last update"
+        if rare is not None:
+            message = f"`{code}` runs in every round, also in those without a step"
+            related.append(context.also(rare, "this does not run in every round"))
         return self.finding(
-            context.location(early.update.node_id),
+            context.at(update),
             f"{message}: it raises AssertionError (No inf checks were recorded prior to update).",
             level="error",
             related=tuple(related),
-            evidence={
-                "update": context.excerpt(early.update.node_id),
-                "backward": context.excerpt(early.backward.node_id),
-            },
+            evidence={"update": code, "backward": context.code(backward)},
             fix=Fix(f"Call `{scaler}.step(optimizer)`, then `{scaler}.update()`, under the same condition."),
-            identity=f"{view.function.qualified_name}:update:{scaler}",
+            identity=f"{update.place.function.qualified_name}:update:{scaler}",
         )
-
-    def _updated_early(self, view: View) -> Iterator[tuple[Op, Op, Op]]:
-        if view.of("escape"):
-            return
-        for update in view.of("update"):
-            step = next(iter(view.after(update, "scaler_step")), None)
-            backward = next(iter(view.before(update, "scaled_backward")), None)
-            if step is None or backward is None or step.scaler != update.scaler:
-                continue
-            earlier = any(op.optimizer != step.optimizer for op in view.before(update, "scaler_step"))
-            if not earlier or view.between(update, step, "scaled_backward", "backward", "other_backward"):
-                continue
-            if view.encloses(update, step) and view.loops(update) == view.loops(step):
-                yield update, step, backward
-        yield from per_optimizer(view)

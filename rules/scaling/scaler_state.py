@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from tclint.plugin import Finding, Fix, Location, Related, SourceContext, SourceRule
-from tclint.source.syntax.tables import Call, Collection, Function, Literal, dotted, method_of, render
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import SCALES
+from tclint.source.questions.gradients import UNSEEN
+from tclint.source.run.values import Event
 
 
 class ScalerStateNotSaved(SourceRule):
@@ -38,113 +40,57 @@ class ScalerStateNotSaved(SourceRule):
     level = "info"
     confidence = "high"
     sources = ("PyTorch Automatic Mixed Precision recipe, Saving/Resuming: save the scaler's state as well",)
-    triggers = ("GradScaler",)
-    requires = ("save",)
+    triggers = (".state_dict",)
+    pattern = re.compile(rb"\.state_dict\b")
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        made = [item for item in context.scaling.made if item.enabled is not False]
-        if not made or context.amp.framework:
+        facts, record = context.facts, context.record
+        scales = [item for item in context.scaled_steps.calls("scale") if self._is_made(context, item)]
+        if not scales or not self._resumes(context):
             return
-        if not any(view.of("scaled_backward") for view in context.scaling.views):
-            return
-        saves: list[tuple[Call, _State]] = []
-        resumes = False
-        for function, event in context.tables.calls:
-            receiver, method = method_of(event.call)
-            text = render(receiver).lower() if receiver is not None else ""
-            if method in ("state_dict", "load_state_dict") and ("scal" in text or "amp" in text):
+        scalers = {scaler for scale in scales for scaler in facts.kinds(scale.subject, "scaler")}
+        for event in record.of("state", "load", *UNSEEN):
+            # Its own state, or code that is not seen and may keep it.
+            if any(not scalers.isdisjoint(facts.held(value)) for value in event.inputs):
                 return
-            resumes = resumes or (method == "load_state_dict" and "opt" in text) or _loads(event.call)
-            if "save" in method:
-                state = _saved(context, function, event.call)
-                if state is not None:
-                    saves.append((event.call, state))
-        if not saves or not resumes:
-            return
-        save, state = saves[0]
-        yield self.finding(
-            context.location(save.node_id),
-            f"The checkpoint holds `{_shown(state)}` but not the GradScaler's state: a resumed run starts "
-            "with its initial scale of 65536.",
-            related=(
-                context.related(made[0].node_id, "the scaler"),
-                Related(state.where, "the optimizer's state is saved here"),
-            ),
-            evidence={"save": context.excerpt(save.node_id), "scaler": context.excerpt(made[0].node_id)},
-            fix=Fix("Save `scaler.state_dict()` as well and load it when resuming."),
-            identity=context.excerpt(save.node_id),
-        )
-
-
-_HELPER = (b"torch.save", b"load_state_dict")
-
-
-class _State(NamedTuple):
-    """`optimizer.state_dict()`, and where it is written."""
-
-    call: Call
-    where: Location
-
-
-def _shown(state: _State) -> str:
-    return render(state.call)
-
-
-def _saved(context: SourceContext, function: Function, call: Call) -> _State | None:
-    """The optimizer's state in what is saved: by torch.save, by a function that is named for it, or by one
-    of another file that gets the optimizer."""
-    for argument in call.arguments[:2]:
-        for _, value in (
-            *context.resolver.origins_of(function, dotted(argument.value)),
-            (function, argument.value),
-        ):
-            state = _optimizer_state(value)
+        made = next(scaler.made for scaler in scalers if scaler.made is not None)
+        for save in record.of("save", *UNSEEN):
+            state = self._optimizer_state(context, save)
             if state is not None:
-                return _State(state, context.location(state.node_id))
-    if not _gets_optimizer(call):
+                yield self._report(context, save, state, made)
+                return
+
+    def _is_made(self, context: SourceContext, scale: Event) -> bool:
+        scalers = context.facts.kinds(scale.subject, "scaler")
+        return any(scaler.made is not None and context.gradients.is_certain(scaler) for scaler in scalers)
+
+    def _resumes(self, context: SourceContext) -> bool:
+        """Whether the state of an optimizer is loaded."""
+        loads = context.record.of("load")
+        return any(context.facts.kinds(load.subject, "optimizer") for load in loads)
+
+    def _optimizer_state(self, context: SourceContext, save: Event) -> Event | None:
+        """The event that asks an optimizer for the state that is saved in a dict, beside known keys alone."""
+        facts = context.facts
+        for holder in (item for value in save.arguments.values() for item in facts.held(value)):
+            if holder.kind != "dict" or "[*]" in holder.fields:
+                continue
+            for made in (item.made for item in facts.held(holder)):
+                if made is not None and made.kind == "state" and facts.kinds(made.subject, "optimizer"):
+                    return made
         return None
-    for other, helper in context.definitions_of(function, call.function, _HELPER):
-        if other is context or helper.kind != "function":
-            continue
-        if any("scal" in parameter.name.lower() for parameter in helper.parameters):
-            return None
-        for event in helper.calls:
-            if "torch.save" in other.resolver.called(helper, event.call) and event.call.arguments:
-                state = _optimizer_state(event.call.arguments[0].value)
-                if state is not None:
-                    return _State(state, other.location(state.node_id))
-    return None
 
-
-def _gets_optimizer(call: Call) -> bool:
-    return any("opt" in dotted(argument.value).lower() for argument in call.arguments)
-
-
-def _loads(call: Call) -> bool:
-    """`load_checkpoint(path, model, optimizer)`."""
-    name = method_of(call)[1].lower()
-    return ("load" in name or "resume" in name) and _gets_optimizer(call)
-
-
-def _optimizer_state(value: object) -> Call | None:
-    """The call of an optimizer's state_dict in a dict display or a call of dict; None without one, or with
-    anything that may hold the scaler's."""
-    if isinstance(value, Collection) and value.kind == "dict":
-        if any(key is None for key in value.keys) or any(
-            isinstance(key, Literal) and ("scal" in str(key.value).lower() or "amp" in str(key.value).lower())
-            for key in value.keys
-        ):
-            return None
-        items = value.items
-    elif isinstance(value, Call) and dotted(value.function) == "dict":
-        if any(a.star or "scal" in a.keyword or "amp" in a.keyword for a in value.arguments):
-            return None
-        items = tuple(argument.value for argument in value.arguments)
-    else:
-        return None
-    for item in items:
-        if isinstance(item, Call):
-            receiver, method = method_of(item)
-            if method == "state_dict" and receiver is not None and "opt" in render(receiver).lower():
-                return item
-    return None
+    def _report(self, context: SourceContext, save: Event, state: Event, made: Event) -> Finding:
+        return self.finding(
+            context.at(save),
+            f"The checkpoint holds `{context.code(state)}` but not the GradScaler's state: a resumed run "
+            "starts with its initial scale of 65536.",
+            related=(
+                context.also(made, "the scaler"),
+                context.also(state, "the optimizer's state is saved here"),
+            ),
+            evidence={"save": context.shown(save), "scaler": context.code(made)},
+            fix=Fix("Save `scaler.state_dict()` as well and load it when resuming."),
+            identity=context.shown(save),
+        )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
-from tclint.plugin import Call, Finding, Fix, SourceContext, SourceRule
-from tclint.source.facts.scaling_view import Op, View
-from tclint.source.names.queries import contains, names_in, words
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.run.values import Symbol, Value, options_of
 
-_KNOWN = words("torch torchvision numpy tqdm PIL matplotlib sklearn pandas wandb cv2")
-"""Packages that hide no float16."""
+_HALVES = frozenset({"torch.float16", "torch.bfloat16"})
 
 
 class ScalerWithoutAutocast(SourceRule):
@@ -49,60 +46,42 @@ class ScalerWithoutAutocast(SourceRule):
         "together for float16",
     )
     triggers = ("GradScaler",)
-    requires = (".scale(",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        computes_in_16_bits = ("autocast", "float16", "half", "bfloat16", "fp16", "amp_autocast")
-        if any(word in context.tables.identifiers for word in computes_in_16_bits) or context.amp.framework:
+        if self._has_16_bits(context):
             return
-        if any("autocast" in name or "fp16" in name for name in context.tables.identifiers):
+        for scale in context.scaled_steps.calls("scale"):
+            scaler = next(iter(context.facts.kinds(scale.subject, "scaler")))
+            if not context.gradients.is_certain(scaler) or scaler.made is None:
+                continue
+            if not self._is_known(context, scale.first):
+                continue
+            yield self.finding(
+                context.at(scale),
+                "The loss is scaled, but nothing here computes in float16: no autocast, no cast.",
+                related=(context.also(scaler.made, "the scaler"),),
+                evidence={"scaler": context.code(scaler.made), "autocast": None},
+                fix=Fix('Compute the loss under `torch.autocast("cuda")`, or drop the scaler.'),
+                identity=scale.place.function.qualified_name,
+            )
             return
-        made = [item for item in context.scaling.made if item.enabled is not False]
-        if not made or not self._imports_known(context):
-            return
-        if context.neighbours.mention(("autocast", "float16", ".half(", "fp16")) is not None:
-            return
-        for view in context.scaling.views:
-            for backward in view.of("scaled_backward"):
-                origins, _ = context.scaling.origins_of(view, backward)
-                if not any(item in made or item.node_id == made[0].node_id for item in origins):
-                    continue
-                if self._loss_is_given(context, view, backward):
-                    continue
-                yield self.finding(
-                    context.location(backward.node_id),
-                    "The loss is scaled, but nothing here computes in float16: no autocast, no cast.",
-                    related=(context.related(origins[0].node_id, "the scaler"),),
-                    evidence={"scaler": context.excerpt(origins[0].node_id), "autocast": None},
-                    fix=Fix('Compute the loss under `torch.autocast("cuda")`, or drop the scaler.'),
-                    identity=view.function.qualified_name,
-                )
-                return
 
-    def _loss_is_given(self, context: SourceContext, view: View, backward: Op) -> bool:
-        """A caller outside the file computes the loss, under an autocast of its own perhaps."""
-        function = view.function
-        if backward.loss is None or context.resolver.callers.get(function.index):
-            return False
-        loss = (
-            backward.loss.arguments[0].value
-            if isinstance(backward.loss, Call) and backward.loss.arguments
-            else None
+    def _has_16_bits(self, context: SourceContext) -> bool:
+        """Whether something in the program enters autocast, or casts to 16 bits or to what is not known."""
+        facts, record = context.facts, context.record
+        if any(facts.kinds(event.subject, "autocast") for event in record.of("enter")):
+            return True
+        given = (value for event in record.events for key, value in event.arguments.items() if "dtype" in key)
+        return record.of("autocast_default") != [] or any(map(self._may_be_16_bits, given))
+
+    def _may_be_16_bits(self, dtype: Value) -> bool:
+        return any(
+            not isinstance(option, Symbol) or option.name in _HALVES for option, _ in options_of(dtype)
         )
-        if loss is None or contains(loss, lambda part: isinstance(part, Call)):
-            return False
-        return not names_in(loss).isdisjoint(parameter.name for parameter in function.parameters)
 
-    def _imports_known(self, context: SourceContext) -> bool:
-        """Everything imported is torch, the standard library, numpy or a file of the project."""
-        project = {
-            part
-            for path in context.neighbours.imported()
-            for part in path.replace("\\", "/").removesuffix(".py").split("/")
-        }
-        for function in context.tables.functions:
-            for item in function.imports:
-                root = item.qualified.lstrip(".").partition(".")[0]
-                if root not in _KNOWN | project and root not in sys.stdlib_module_names:
-                    return False
-        return True
+    def _is_known(self, context: SourceContext, loss: Value | None) -> bool:
+        """Whether a loss is computed in the program, by nothing that code makes which is not seen."""
+        made = context.facts.made_by(loss)
+        return bool(made) and all(
+            event.subject is not None or event.kind not in ("call", "escape") for event in made
+        )

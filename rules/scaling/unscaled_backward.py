@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from tclint.plugin import Call, Finding, Fix, SourceContext, SourceRule, dotted, render
-from tclint.source.facts.scaling_view import Op, View
-from tclint.source.training.scaler_ops import scaler_evidence, scales_itself
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import SCALES
+from tclint.source.questions.gradients import Backward
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import Event
+from tclint.source.wording import loss_name, names_of, scaler_evidence
 
 
 class UnscaledBackward(SourceRule):
@@ -43,79 +46,45 @@ class UnscaledBackward(SourceRule):
         "PyTorch Automatic Mixed Precision examples, Typical Mixed Precision Training: backward goes "
         "through the scaled loss",
     )
-    triggers = ("scaler", "Scaler")
-    requires = (".step(", ".backward(")
+    triggers = (".backward(",)
+    program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if context.amp.framework:
-            return
-        seen: set[int] = set()
-        for view in context.scaling.views:
-            for step in view.of("scaler_step"):
-                backwards = view.before(step, "scaled_backward", "backward", "other_backward")
-                forgotten = self._forgotten(view, backwards)
-                if forgotten is not None:
-                    backwards = [forgotten]
-                if (
-                    not backwards
-                    or backwards[0].node_id in seen
-                    or any(backward.kind != "backward" for backward in backwards)
-                    or context.scaling.is_off(view, step)
-                    or view.before(step, "escape")
-                ):
-                    continue
-                backward = backwards[0]
-                if view.decided_by_precision(backward, step) or view.decided_by_precision(step, backward):
-                    continue
-                seen.add(backward.node_id)
-                loss = dotted(backward.loss) if backward.loss is not None else ""
-                if loss and scales_itself(context, view.function, loss):
-                    continue
-                if self._scaled_elsewhere(context, view, loss):
-                    continue
-                yield self._report(context, view, step, backward)
+        for backward, step in distinct(self._unscaled(context)):
+            yield self._report(context, backward, step)
 
-    def _forgotten(self, view: View, backwards: Sequence[Op]) -> Op | None:
-        """A plain backward pass right after a scaled one whose gradients it adds to: one optimizer, which
-        only the scaler steps.
+    def _unscaled(self, context: SourceContext) -> Iterator[tuple[Event, Event]]:
+        gradients, steps = context.gradients, context.scaled_steps
+        for step in steps.calls("scaler_step"):
+            scalers = tuple(context.facts.kinds(step.subject, "scaler"))
+            backwards = steps.backwards_for(step)
+            if any(item.scalers for item in backwards):
+                backwards = self._forgotten(context, step, backwards)
+            for backward in backwards[:1]:
+                if gradients.may_be_scaled_elsewhere(backward, scalers):
+                    continue
+                if gradients.may_be_handled_elsewhere(scalers, backward.event, step):
+                    continue
+                if steps.one_always_with_other(backward.event, step):
+                    yield backward.event, step
 
-        Args:
-            backwards: those before the step, the latest first.
-        """
-        if [backward.kind for backward in backwards[:2]] != ["backward", "scaled_backward"]:
-            return None
-        if view.of("step") or len({op.optimizer for op in view.of("scaler_step")}) != 1:
-            return None
+    def _forgotten(self, context: SourceContext, step: Event, backwards: list[Backward]) -> list[Backward]:
+        """A plain backward pass right after a scaled one whose gradients it adds to: of the one optimizer."""
+        if len(backwards) < 2 or backwards[0].scalers or not backwards[1].scalers:
+            return []
         plain, scaled = backwards[:2]
-        chosen = (
-            view.mutually_exclusive(scaled, plain)
-            or bool(view.extra(plain, scaled))
-            or bool(view.extra(scaled, plain))
-        )
-        return None if chosen else plain
+        if set(plain.event.path) != set(scaled.event.path):
+            return []
+        return [plain] if context.scaled_steps.is_for(step, plain.event) else []
 
-    def _scaled_elsewhere(self, context: SourceContext, view: View, loss: str) -> bool:
-        """A method that another file defines makes the loss, and another file scales losses."""
-        made = [
-            value for _, value in context.resolver.origins_of(view.function, loss) if isinstance(value, Call)
-        ]
-        unseen = any(
-            dotted(call.function).startswith("self.")
-            and dotted(call.function).count(".") == 1
-            and not context.resolver.local_functions(view.function, call.function)
-            for call in made
-        )
-        return unseen and context.neighbours.mention(("scaler.scale(",)) is not None
-
-    def _report(self, context: SourceContext, view: View, step: Op, backward: Op) -> Finding:
-        loss = render(backward.loss) if backward.loss is not None else "loss"
+    def _report(self, context: SourceContext, backward: Event, step: Event) -> Finding:
+        loss = loss_name(context, backward)
         return self.finding(
-            context.location(backward.node_id),
-            f"`{loss}` goes backward unscaled, but `{step.scaler}.step({step.optimizer})` on line "
-            f"{context.location(step.node_id).line} divides its gradients by the loss scale (or raises "
-            "AssertionError when nothing was ever scaled).",
-            related=(context.related(step.node_id, "the step that divides by the scale"),),
-            evidence=scaler_evidence(context, view, step=step, backward=backward),
-            fix=Fix(f"Write `{step.scaler}.scale({loss}).backward()`."),
-            identity=f"{view.function.qualified_name}:{loss}",
+            context.at(backward),
+            f"`{loss}` goes backward unscaled, but `{context.code(step)}` on {context.where(step)} divides "
+            "its gradients by the loss scale (or raises AssertionError when nothing was ever scaled).",
+            related=(context.also(step, "the step that divides by the scale"),),
+            evidence=scaler_evidence(context, step=step, backward=backward),
+            fix=Fix(f"Write `{names_of(step)[0]}.scale({loss}).backward()`."),
+            identity=f"{backward.place.function.qualified_name}:{loss}",
         )

@@ -47,6 +47,7 @@ from tclint.core.version import __version__
 from tclint.report.render import FOR_PEOPLE, Style, check_format, render
 
 if TYPE_CHECKING:
+    from tclint.config.settings import Settings
     from tclint.engine.report import Report
 
 
@@ -286,16 +287,25 @@ def rules(as_json: bool, config: str | None, isolated: bool) -> int:
 
 @cli.command()
 @click.argument("rule", shell_complete=completion.rules)
+@click.option("--at", metavar="FILE:LINE", help="What it has to say of a line, and why it is silent.")
 @list_format_option
 @config_options
 @no_color_option
 @debug_option
-def explain(rule: str, as_json: bool, config: str | None, isolated: bool, no_color: bool) -> int:
-    """Show what a RULE (code or name) finds, why it costs, and what to do instead."""
+def explain(
+    rule: str, at: str | None, as_json: bool, config: str | None, isolated: bool, no_color: bool
+) -> int:
+    """Show what a RULE (code or name) finds, why it costs, and what to do instead.
+
+    With --at, show what a rule on training code has to say of a line: what it reports there, or why it is
+    silent, and what the program does on that line as far as rules see it.
+    """
     from tclint.engine.rule_registry import find_rule
     from tclint.report.catalogue import engine_page, rule_json, rule_page
 
     settings, _ = read_settings(config, isolated, {})
+    if at is not None:
+        return _explain_line(rule, at, settings)
     page = engine_page(rule)
     if page is not None and not as_json:
         write_stdout(page)
@@ -306,6 +316,23 @@ def explain(rule: str, as_json: bool, config: str | None, isolated: bool, no_col
     else:
         colour = wants_colour(sys.stdout, no_color)
         write_stdout(rule_page(found, Style(colour)))
+    return 0
+
+
+def _explain_line(name: str, at: str, settings: Settings) -> int:
+    from tclint.engine.rule_registry import find_rule
+    from tclint.engine.silence import why
+    from tclint.report.silence_text import silence_text
+    from tclint.source.source_rule import SourceRule
+
+    path, _, number = at.rpartition(":")
+    if not path or not number.isdigit():
+        raise UsageError(f"--at {at} is no FILE:LINE, such as train.py:120.")
+    sides = find_rule(name, settings.rules)
+    asked = next((rule for rule in sides if issubclass(rule, SourceRule)), None)
+    if asked is None:
+        raise UsageError(f"{name} is a rule on traced models; --at asks rules on training code.")
+    write_stdout(silence_text(asked, why(asked(), path, int(number), settings), path, int(number)))
     return 0
 
 

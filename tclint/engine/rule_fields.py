@@ -53,6 +53,7 @@ _SOURCE_FIELDS: dict[str, _Check] = {
         "a tuple of tokens one of which a file must contain, such as ('GradScaler',)",
     ),
     "requires": (_is_texts, "a tuple of tokens all of which a file must contain"),
+    "program": (_is_texts, "a tuple of tokens one of which a file of the program must contain"),
     "pattern": (
         lambda value: value is None or (isinstance(value, re.Pattern) and isinstance(value.pattern, bytes)),
         "None or a compiled pattern of bytes, such as re.compile(rb'scaler\\s*=')",

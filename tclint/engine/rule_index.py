@@ -22,7 +22,7 @@ from tclint.source.source_rule import SourceRule
 PACKAGE = "tclint_rules"
 FILE = "index.json"
 _PLAIN = ("code", "name", "level", "confidence", "enabled_by_default")
-_TUPLES = ("triggers", "requires", "priced_as")
+_TUPLES = ("triggers", "requires", "program", "priced_as")
 
 
 @lru_cache(maxsize=1)

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import hashlib
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TypeAlias
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding, Location
-from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME, apply_rule
-from tclint.engine.groups import gathered
-from tclint.engine.suppressions import parse_suppressions
-from tclint.source.names.queries import is_test_path
+from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME
+from tclint.engine.source_text import SourceText
+from tclint.source.project.scripts import Scripts
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.cache import TablesCache
 from tclint.source.syntax.discovery import Skipped, discover
 from tclint.source.syntax.notebooks import Notebook, is_notebook, read_notebook
 from tclint.source.syntax.parse import NotPython, as_utf8, decode, what_is_broken
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable
-
-_RECURSION_LIMIT = 6_000
-"""A sum of a thousand terms nests a thousand levels, at up to five frames each."""
 
 Finish: TypeAlias = Callable[[str, str, Sequence[Finding]], list[Finding]]
 """Makes something more of one file's findings: path, text, findings -> findings."""
@@ -80,11 +73,11 @@ def lint(
     open_cache = cache(lambda: _cache_of(settings))
     tables_cache: TablesCache | None = None
     findings: list[Finding] = []
-    parsed_files = 0
     marked: dict[str, str] = {}
     digests: dict[str, bytes] = {}
-    notebooks: dict[str, Notebook] = {}
     unreadable: list[str] = []
+    texts: dict[str, SourceText] = {}
+    outcomes: dict[str, list[Finding] | Skipped | NotPython] = {}
     named = {os.path.abspath(path) for path in paths}
     for path in files:
         try:
@@ -96,8 +89,7 @@ def lint(
         except NotPython as problem:
             # What it says is not known; in UTF-16 there are zeros between the letters.
             if path in named or b"torch" in written.replace(b"\0", b""):
-                unreadable.append(path)
-                findings.append(_unreadable(path, problem))
+                outcomes[path] = problem
             continue
         notebook: Notebook | None = None
         if is_notebook(path):
@@ -112,17 +104,36 @@ def lint(
         if b"tclint:" in data.lower():
             marked[path] = data.decode("utf-8-sig", "replace")
             digests[path] = hashlib.sha256(written).digest()
-            if notebook is not None:
-                notebooks[path] = notebook
-        concerned = [rule for rule in applicable(rules, data) if applies(rule)]
-        outcome: list[Finding] | Skipped | NotPython | None = None
-        if concerned:
+        is_named = path in named or notebook is not None
+        concerned = tuple(
+            rule
+            for rule in applicable(rules, data)
+            if applies(rule)
+            and (is_named or not rule.program or Scripts.around(path).hold(path, rule.program))
+        )
+        texts[path] = SourceText(
+            path, written, written if notebook is None else data, notebook, concerned, is_named
+        )
+        if (
+            not concerned
+            and notebook is None
+            and (path in named or b"torch" in data)
+            and len(data) <= MAX_SOURCE_BYTES
+        ):
             tables_cache = open_cache()
-            program = written if notebook is None else data
-            outcome = _lint_file(path, program, concerned, settings, finish, tables_cache)
-        elif notebook is None and (path in named or b"torch" in data) and len(data) <= MAX_SOURCE_BYTES:
-            tables_cache = open_cache()
-            outcome = (tables_cache.what_is_broken if tables_cache is not None else what_is_broken)(written)
+            broken = (tables_cache.what_is_broken if tables_cache is not None else what_is_broken)(written)
+            if broken is not None:
+                outcomes[path] = broken
+    if any(text.rules for text in texts.values()):
+        tables_cache = open_cache()
+        from tclint.engine.source_program import lint_programs
+
+        outcomes.update(lint_programs(texts, settings, tables_cache, contents))
+    notebooks = {path: text.notebook for path, text in texts.items() if text.notebook is not None}
+    parsed_files = 0
+    for path in files:
+        outcome = outcomes.get(path)
+        notebook = notebooks.get(path)
         if notebook is not None and isinstance(outcome, NotPython):
             outcome = Skipped(path, f"a cell is not Python: {outcome}")
         if isinstance(outcome, Skipped):
@@ -133,11 +144,17 @@ def lint(
         elif outcome is not None:
             parsed_files += 1
             if outcome:
-                digests[path] = hashlib.sha256(written).digest()
-            if outcome and notebook is not None:
-                notebooks[path] = notebook
+                digests[path] = hashlib.sha256(texts[path].written).digest()
+                if finish is not None:
+                    outcome = finish(path, decode(texts[path].data), outcome)
+            if notebook is not None:
                 outcome = [with_edits_of_file(finding, notebook) for finding in outcome]
             findings.extend(outcome)
+    notebooks = {
+        path: notebook
+        for path, notebook in notebooks.items()
+        if path in marked or any(finding.location.path == path for finding in findings)
+    }
     if tables_cache is not None:
         tables_cache.limit()
     unread = {*unreadable, *(item.path for item in skipped)}
@@ -179,81 +196,3 @@ def _cache_of(settings: Settings) -> TablesCache | None:
 def _read(path: str) -> bytes:
     with open(path, "rb") as file:
         return file.read()
-
-
-def lint_text(
-    text: str,
-    rules: Sequence[SourceRule],
-    settings: Settings,
-    path: str = "<text>",
-    cache: TablesCache | None = None,
-) -> list[Finding]:
-    """Findings of one program given as text.
-
-    Args:
-        cache: where its tables may be kept; None: nowhere.
-
-    Raises:
-        NotPython: it cannot be parsed.
-    """
-    from tclint.source.context import SourceContext
-    from tclint.source.syntax.parse import parse
-
-    parse_text = cache.parse if cache is not None else parse
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
-    try:
-        with _without_garbage_collection():
-            context = SourceContext.of(path, parse_text(text), settings)
-            directives = parse_suppressions(text)
-            found = gathered(
-                (finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))),
-                lambda finding: any(directive.matches(finding) for directive in directives),
-            )
-    finally:
-        sys.setrecursionlimit(limit)
-    if is_test_path(path):
-        found = [_in_test(finding) for finding in found]
-    return sorted(found, key=_position)
-
-
-def _in_test(finding: Finding) -> Finding:
-    """Tests of a library do with scalers and autocast what training must not: worth knowing, no more."""
-    return replace(finding, level="info") if finding.code.startswith("AMP") else finding
-
-
-@contextlib.contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Trees grow, and hardly any of it is garbage: the collector's walks take a fifth of the time (timm)."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _lint_file(
-    path: str,
-    data: bytes,
-    rules: Sequence[SourceRule],
-    settings: Settings,
-    finish: Finish | None,
-    cache: TablesCache | None,
-) -> list[Finding] | Skipped | NotPython:
-    if len(data) > MAX_SOURCE_BYTES:
-        return Skipped(path, f"it is larger than {MAX_SOURCE_BYTES // 1000} kB; such files are not parsed")
-    try:
-        text = decode(data)
-        found = lint_text(text, rules, settings, path, cache)
-        return finish(path, text, found) if finish is not None and found else found
-    except NotPython as error:
-        return error if error.line else Skipped(path, str(error))
-    except Exception as error:
-        # One strange file must not end the run; the user sees which one it was.
-        return Skipped(path, f"tclint failed on it with {type(error).__name__}: {error}; please report this")
-
-
-def _position(finding: Finding) -> tuple[int, int, str]:
-    return finding.location.line, finding.location.column, finding.code

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SourceRule(Rule):
-    """A rule on the tables that the source pass made of one file. It never walks a syntax tree."""
+    """A rule on what a program does. It is asked once for each program, and never walks a syntax tree."""
 
     triggers: ClassVar[tuple[str, ...]]
     """Tokens one of which a file must contain for the rule to be able to fire; others are not parsed."""
@@ -26,6 +26,8 @@ class SourceRule(Rule):
     priced_as: ClassVar[tuple[str, ...]] = ()
     """Codes of other rules that report the same problem of a traced model: their finding, which has a price,
     stands instead where both name a line."""
+    program: ClassVar[tuple[str, ...]] = ()
+    """Tokens one of which some file of the program must contain: this file, or what its script leads to."""
 
     def applies(self, settings: Settings) -> bool:  # noqa: ARG002
         """Whether it can report anything under these settings; otherwise no file is parsed for it."""

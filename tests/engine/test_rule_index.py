@@ -14,11 +14,11 @@ import pytest
 from tclint.config.settings import Settings
 from tclint.engine import rule_index
 from tclint.engine.rule_registry import all_rules, load_rules
-from tclint.engine.source_pass import lint_text
+from tclint.engine.source_program import lint_text
 from tclint.source.source_rule import SourceRule
 
 RULE = """
-from tclint.plugin import SourceRule
+from tclint.plugin import Location, SourceRule
 
 class {name}(SourceRule):
     '''One line.'''
@@ -27,7 +27,7 @@ class {name}(SourceRule):
     sources = ("Handbook",)
 
     def check(self, context):
-        yield self.finding(context.location(0), "{trigger}")
+        yield self.finding(Location(context.path, 1), "{trigger}")
 
 RULES = ({name},)
 """

@@ -62,22 +62,34 @@ def test_precision_batch_and_optimizer_come_from_the_script(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("lines", "loss"),
+    ("lines", "computed", "loss"),
     [
-        ("loss_of = nn.CrossEntropyLoss()", "cross_entropy"),
+        ("loss_of = nn.CrossEntropyLoss()", "loss_of(model(x), y)", "cross_entropy"),
+        ("unused, loss_of = nn.MSELoss(), nn.CrossEntropyLoss()", "loss_of(model(x), y)", "cross_entropy"),
         (
             "import torch.nn.functional as F\n\ndef loss_of(x, y):\n    return F.cross_entropy(x, y)",
+            "loss_of(model(x), y)",
             "cross_entropy",
         ),
-        ("loss_of = nn.MSELoss()", "traced"),
-        ("loss_of, auxiliary = nn.CrossEntropyLoss(), nn.MSELoss()", "traced"),
-        ("class CrossEntropyLoss: pass\nloss_of = CrossEntropyLoss()", "traced"),
+        ("loss_of = nn.MSELoss()", "loss_of(model(x), y)", "traced"),
+        (
+            "loss_of, other = nn.CrossEntropyLoss(), nn.MSELoss()",
+            "loss_of(model(x), y) + other(model(x), y)",
+            "traced",
+        ),
+        (
+            "class CrossEntropyLoss:\n    def __call__(self, x, y):\n        return x.sum()\n"
+            "loss_of = CrossEntropyLoss()",
+            "loss_of(model(x), y)",
+            "traced",
+        ),
     ],
 )
 def test_the_loss_is_cross_entropy_where_the_script_computes_no_other(
-    tmp_path: Path, lines: str, loss: str
+    tmp_path: Path, lines: str, computed: str, loss: str
 ) -> None:
-    settings, notes = joined(tmp_path, f"{lines}\n{script()}")
+    body = script().replace("loss = model(x).sum()", "loss = " + computed)
+    settings, notes = joined(tmp_path, f"{lines}\n{body}")
     assert settings.loss == loss
     assert any(note.startswith("loss cross_entropy") for note in notes) == (loss == "cross_entropy")
 
@@ -117,9 +129,8 @@ def test_without_autocast_the_tf32_switch_decides(tmp_path: Path, lines: str, pr
     [
         # Which one is used is known at run time only.
         script(batch="args.batch_size").replace("torch.bfloat16", "dtype"),
-        # Evaluation in bf16 says nothing about training.
-        "import accelerate\n"
-        + script(batch="n").replace('with torch.autocast("cuda", torch.bfloat16):', "if 1:"),
+        # A context that another file makes may be autocast.
+        script(batch="n").replace('torch.autocast("cuda", torch.bfloat16)', "context_of(model)"),
         # No training loop.
         "loader = DataLoader([], batch_size=7)\nmodel = torch.compile(nn.Linear(8, 8))\n",
     ],
@@ -178,18 +189,28 @@ def test_options_count_with_their_defaults_and_are_called_so(tmp_path: Path) -> 
     settings, notes = joined(tmp_path, body)
     assert (settings.batch, settings.layout, settings.compiled) == (96, "channels_last", False)
     assert settings.precision == "tf32-cudnn"
-    assert any("autocast is off, the default of args.amp" in note for note in notes)
+    assert any("autocast is off, the default of --amp" in note for note in notes)
     assert "not found by reading train.py: torch.compile | " in notes
-    assert any("96, the default of args.batch_size" in note for note in notes)
-    assert any("channels_last, by the default of args.channels_last" in note for note in notes)
+    assert any("96, the default of --batch-size" in note for note in notes)
+    assert any("channels_last, by the default of --channels-last" in note for note in notes)
 
 
 def test_fields_of_a_configuration_class_are_options(tmp_path: Path) -> None:
-    config = "class Config:\n    batch_size: int = 48\n    amp: bool = True\n\n\nconfig = Config()\n"
+    config = "from dataclasses import dataclass\n\n@dataclass\nclass Config:\n    batch_size: int = 48\n"
+    config += "    amp: bool = True\n\n\nconfig = Config()\n"
     autocast = 'torch.autocast("cuda", torch.bfloat16, enabled=config.amp)'
     settings, notes = joined(tmp_path, config + script(batch="config.batch_size", autocast=autocast))
     assert (settings.batch, settings.precision) == (48, "bf16")
-    assert sum("the default of config." in note for note in notes) == 2
+    assert any("batch_size=48 |" in note for note in notes)
+    parsed = config.replace(
+        "config = Config()", "config = HfArgumentParser(Config).parse_args_into_dataclasses()[0]"
+    )
+    imported = "from transformers import HfArgumentParser\n"
+    settings, notes = joined(
+        tmp_path, imported + parsed + script(batch="config.batch_size", autocast=autocast)
+    )
+    assert (settings.batch, settings.precision) == (48, "bf16")
+    assert any("batch_size=48, the default of batch_size" in note for note in notes)
 
 
 GLOBALS = """
@@ -202,10 +223,16 @@ exec(open("configurator.py").read())
 device_type = "cuda" if "cuda" in device else "cpu"
 chosen = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]
 context = nullcontext() if device_type == "cpu" else torch.amp.autocast(device_type=device_type, dtype=chosen)
+model = Net()
 if compile:
     model = torch.compile(model)
 if channels_last:
     model = model.to(memory_format=torch.channels_last)
+
+def get_batch(split):
+    rows = torch.randint(len(data) - 64, (batch_size,))
+    return torch.stack([data[i : i + 64] for i in rows])
+
 while True:
     with context:
         loss = model(get_batch("train")).sum()
@@ -218,11 +245,11 @@ def test_constants_that_the_script_overrides_count_and_are_said_to_be_overridden
     assert (settings.batch, settings.precision, settings.compiled) == (12, "bf16", True)
     assert settings.layout == Settings().layout
     for name in ("batch_size", "dtype", "compile"):
-        assert any(f"the default of {name}, which the script lets be overridden" in note for note in notes)
+        assert any(f"the default of {name}" in note for note in notes)
     assert "not found by reading train.py: optimizer, channels_last | " in notes
     plain, notes = joined(tmp_path, GLOBALS.replace('exec(open("configurator.py").read())', ""))
     assert (plain.batch, plain.compiled) == (12, True)
-    assert not any("overridden" in note for note in notes)
+    assert not any("the default of" in note for note in notes)
 
 
 PARAMETERS = """
@@ -255,7 +282,7 @@ def test_parameters_count_with_what_is_passed_else_with_their_defaults(tmp_path:
     assert any("batch_size=1, the default of batch_size" in note for note in notes)
     settings, notes = joined(tmp_path, body + CALL)
     assert (settings.batch, settings.precision) == (6, "tf32-cudnn")
-    assert any("batch_size=6, the default of args.batch_size" in note for note in notes)
+    assert any("batch_size=6, the default of --batch-size" in note for note in notes)
     settings, _ = joined(tmp_path, body + CALL + "train(model, data, batch_size=7)\n")
     assert settings.batch is None
 
@@ -274,6 +301,7 @@ def test_arguments_from_elsewhere_decide_nothing(tmp_path: Path) -> None:
 
 
 LOOP = "for x, y in loader:\n    accelerator.backward(model(x).sum())\n"
+PREPARED = "model, loader = accelerator.prepare(model, loader)\n" + LOOP
 
 
 @pytest.mark.parametrize(
@@ -281,29 +309,31 @@ LOOP = "for x, y in loader:\n    accelerator.backward(model(x).sum())\n"
     [
         (
             'from accelerate import Accelerator\naccelerator = Accelerator(mixed_precision="bf16")\n'
-            "loader = DataLoader(data, batch_size=24, shuffle=True)\n" + LOOP,
+            "loader = DataLoader(data, batch_size=24, shuffle=True)\n" + PREPARED,
             {"precision": "bf16", "batch": 24},
         ),
         (
-            "from accelerate import Accelerator\naccelerator = Accelerator(mixed_precision=choice)\n" + LOOP,
+            "from accelerate import Accelerator\naccelerator = Accelerator(mixed_precision=choice)\n"
+            + PREPARED,
             {"precision": "fp16", "batch": None},
         ),
         (
             "from lightning.fabric import Fabric\n"
             'fabric = Fabric(precision="16-true", strategy="ddp_find_unused_parameters_true")\n'
-            + LOOP.replace("accelerator", "fabric"),
+            "model = fabric.setup(model)\n" + LOOP.replace("accelerator", "fabric"),
             {"precision": "pure-fp16", "find_unused_parameters": True},
         ),
         (
             "import lightning as L\ntrainer = L.Trainer(precision=32)\n"
-            'torch.set_float32_matmul_precision("high")\n',
+            'torch.set_float32_matmul_precision("high")\ntrainer.fit(model, loader)\n',
             {"precision": "tf32"},
         ),
         (
-            "from transformers import TrainingArguments\n"
+            "from transformers import Trainer, TrainingArguments\n"
             "args = TrainingArguments(bf16=True, per_device_train_batch_size=16, torch_compile=True,\n"
             "    gradient_accumulation_steps=4,\n"
-            '    optim="adamw_torch_fused", ddp_find_unused_parameters=True)\n',
+            '    optim="adamw_torch_fused", ddp_find_unused_parameters=True)\n'
+            "Trainer(model=model, args=args).train()\n",
             {
                 "precision": "bf16",
                 "batch": 16,
@@ -322,7 +352,7 @@ LOOP = "for x, y in loader:\n    accelerator.backward(model(x).sum())\n"
         (
             'import deepspeed\nconfig = {"fp16": {"enabled": True}}\n'
             "engine, *_ = deepspeed.initialize(model=model, config=config)\n"
-            + LOOP.replace("accelerator", "engine"),
+            + LOOP.replace("accelerator", "engine").replace("model(x)", "engine(x)"),
             {"precision": "fp16", "batch": None},  # DeepSpeed's fp16 is not autocast: left as it was
         ),
     ],

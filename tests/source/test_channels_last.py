@@ -68,8 +68,8 @@ def test_a_model_that_another_file_hands_over_is_named_with_its_place(tmp_path: 
     (found,) = linted(tmp_path, engine=ENGINE, main=MAIN, nets=NETS, blocks=BLOCKS)
     assert (Path(found.location.path).name, found.location.line) == ("engine.py", 5)
     (related,) = found.related
-    assert (Path(related.location.path).name, related.location.line) == ("main.py", 6)
-    assert "`Net` (line 6 of main.py)" in found.message
+    assert (Path(related.location.path).name, related.location.line) == ("nets.py", 11)
+    assert "`Net` (nets.py:11)" in found.message
     assert found.evidence["convolutions_written"] == 3
     assert found.effect.unknown
 

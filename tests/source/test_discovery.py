@@ -43,6 +43,13 @@ def repository(tmp_path: Path) -> Path:
     return root
 
 
+def test_a_submodule_that_is_not_checked_out_is_empty(repository: Path) -> None:
+    write(repository, "train.py")
+    (repository / "dependencies" / "sub").mkdir(parents=True)
+    git(repository, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},dependencies/sub")
+    assert found(repository) == ["train.py"]
+
+
 def test_folder_outside_git_leaves_out_environments_and_builds(tmp_path: Path) -> None:
     write(
         tmp_path,

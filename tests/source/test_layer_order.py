@@ -6,7 +6,7 @@ import pytest
 
 from tclint.config.settings import Settings
 from tclint.engine.rule_registry import find_rule
-from tclint.engine.source_pass import lint_text
+from tclint.engine.source_program import lint_text
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.prefilter import applicable
 
@@ -160,7 +160,7 @@ NOT_FOLLOWED = {
         "            self.norms.append(norms)",
         "            self.norms.append(norms)\n            self.last = convs",
     )
-    + "        return self.norms[0][0](self.convs[0][0](x))\n",
+    + "        return self.last[0](self.norms[0][0](self.convs[0][0](x)))\n",
     "an item of a list that is handed on": LISTS
     + """\
         for conv, norm in zip(self.convs, self.norms):

@@ -253,7 +253,7 @@ FRAGMENTS = [
     kind=st.sampled_from(["drop", "swap", "double", "insert", "cut"]),
 )
 def test_mutated_programs_never_crash(text: str, seed: int, fragments: list[str], kind: str) -> None:
-    from tclint.engine.source_pass import lint_text
+    from tclint.engine.source_program import lint_text
     from tclint.source.syntax.parse import NotPython
 
     choose = random.Random(seed)

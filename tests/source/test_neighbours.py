@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tclint.config.settings import Settings
 from tclint.engine.source_pass import lint
-from tclint.source.names.neighbours import Neighbours
+from tclint.source.project.launchers import launchers_match
+from tclint.source.project.scripts import Scripts
 from tclint.source.source_rule import SourceRule
 from tclint_rules.formats.layout_of_model import InputChannelsLastModelNot
 from tclint_rules.precision.tf32_matmul_off import Tf32MatmulOff
@@ -17,9 +19,11 @@ from tclint_rules.runtime.cudnn_benchmark_missing import CudnnBenchmarkMissing
 TRAIN = """\
 import torch
 from torch import nn
-from torchvision.transforms import Resize
+from torchvision import datasets, transforms
 from {helper} import prepare
 
+steps = transforms.Compose([transforms.Resize((224, 224)), transforms.ToTensor()])
+loader = torch.utils.data.DataLoader(datasets.ImageFolder("images", steps), 64)
 model = nn.TransformerEncoder(nn.TransformerEncoderLayer(512, 8), 6).cuda()
 stem = nn.Conv2d(3, 64, 3).cuda()
 for images, labels in loader:
@@ -52,12 +56,11 @@ def test_a_project_without_switches(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["util.py", "lib/setup.py"])
 def test_an_imported_file_sets_them(tmp_path: Path, place: str) -> None:
     switches = (
-        "import torch\ntorch.set_float32_matmul_precision('high')\n"
-        "torch.backends.cudnn.benchmark = True\nmodel.to(memory_format=torch.channels_last)\n"
+        "import torch\ntorch.set_float32_matmul_precision('high')\ntorch.backends.cudnn.benchmark = True\n"
     )
     chain = "from lib.setup import prepare\n" if place != "util.py" else ""
     root = project(tmp_path, {"train.py": TRAIN.format(helper="util"), "util.py": chain, place: switches})
-    assert codes(root / "train.py") == []
+    assert codes(root / "train.py") == ["FMT004"]
 
 
 def test_the_program_that_imports_it_sets_them(tmp_path: Path) -> None:
@@ -72,27 +75,23 @@ def test_another_program_of_the_project_does_not_count(tmp_path: Path) -> None:
     assert "RUN001" in codes(root / "train.py")
 
 
-def test_relative_imports(tmp_path: Path) -> None:
+def test_the_script_that_starts_a_package_is_found_through_relative_imports(tmp_path: Path) -> None:
     root = project(
         tmp_path,
         {
+            "main.py": "from pkg.a import one\n",
             "pkg/__init__.py": "",
             "pkg/a/__init__.py": "",
-            "pkg/a/one.py": "from ..b import two\nfrom . import three\n",
+            "pkg/a/one.py": "from ..b import two\n",
             "pkg/b/__init__.py": "",
             "pkg/b/two.py": "word = 1\n",
-            "pkg/a/three.py": "",
             "pkg/b/four.py": "other = 1\n",
         },
     )
-    neighbours = Neighbours(str(root / "pkg/a/one.py"))
-    imported = {Path(path).name for path in neighbours.imported()}
-    assert {"two.py", "three.py"} <= imported
-    assert "four.py" not in imported
-    assert neighbours.mention(("word",)) == str(root / "pkg/b/two.py")
-    assert neighbours.mention(("other",)) is None
+    assert Scripts.around(path := str(root / "pkg/b/two.py")).of(path) == str(root / "main.py")
+    assert Scripts.around(path := str(root / "pkg/b/four.py")).of(path) == str(root / "pkg/b/four.py")
 
 
 def test_text_without_a_file_has_no_neighbours() -> None:
-    assert Neighbours("nowhere.py").known
-    assert Neighbours("nowhere.py").mention(("torch",)) is None
+    assert Scripts.around("nowhere.py").of("nowhere.py") == "nowhere.py"
+    assert not launchers_match("nowhere.py", re.compile(b"torch"))

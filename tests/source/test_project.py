@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
 from tclint.engine.source_pass import lint
-from tclint.source.names.requirements import allows
+from tclint.source.project.requirements import allows
 from tclint.source.source_rule import SourceRule
 from tclint_rules.amp.bce_under_autocast import BceUnderAutocast
 from tclint_rules.amp.deprecated_cuda_amp import DeprecatedCudaAmp

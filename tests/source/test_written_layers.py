@@ -16,7 +16,12 @@ import torch
 from torch import nn
 
 class Attention(nn.Module):
-    def forward(self, q, k, v, heads, mask):
+    def __init__(self, features, rate):
+        super().__init__()
+        self.scale = features**-0.5
+        self.dropout = nn.Dropout(rate)
+
+    def forward(self, q, k, v, mask):
         scores = torch.matmul(q, k.transpose(-2, -1)) * self.scale
         {between}
         weights = torch.softmax(scores, dim=-1)
@@ -60,7 +65,7 @@ def findings(tmp_path: Path, code: str, source: str) -> int:
         ({"between": "scores = scores - scores.amax()"}, 0),
         ({"after": "self.weights = weights"}, 0),
         ({"end": "return x, weights"}, 0),
-        ({"end": "run = flash_attn_varlen"}, 0),
+        ({"end": "return nn.functional.scaled_dot_product_attention(q, k, v)"}, 0),
     ],
 )
 def test_attention_that_no_fused_kernel_can_replace_is_not_reported(

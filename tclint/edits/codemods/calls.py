@@ -17,6 +17,7 @@ from tclint.edits.codemod import (
     remove_argument,
 )
 from tclint.source.syntax.expressions import dotted_name
+from tclint.source.wording import THE_SAME
 
 
 class _WithArgument(Codemod):
@@ -29,6 +30,10 @@ class _WithArgument(Codemod):
         call = self.find(cst.Call)
         if call is not None:
             self.pass_to(call)
+        for related in self.finding.related:
+            same = related.message == THE_SAME and related.location.path == self.finding.location.path
+            if same and (other := self.program.find(related.location, cst.Call)):
+                self.pass_to(other)
 
     def pass_to(self, call: cst.Call) -> None:
         """Give one call the argument."""
@@ -64,10 +69,9 @@ class FusedOptimizer(_WithArgument):
 
     name = "fused"
 
-    def plan(self) -> None:
-        call = self.find(cst.Call)
-        if call is not None and keyword(call, "foreach") is None:
-            super().plan()
+    def pass_to(self, call: cst.Call) -> None:
+        if keyword(call, "foreach") is None:
+            super().pass_to(call)
 
 
 @fixes("AMP016")
@@ -145,8 +149,13 @@ class CreateOnDevice(Codemod):
     """`torch.rand(8).to(device)` becomes `torch.rand(8, device=device)`."""
 
     def plan(self) -> None:
-        call = self.find(cst.Call)
-        if call is None or not m.matches(call, _COPY_OF_CALL) or any(item.keyword for item in call.args):
+        places = [item.location for item in self.finding.related if item.message == THE_SAME]
+        for place in (self.finding.location, *places):
+            if place.path == self.finding.location.path and (call := self.program.find(place, cst.Call)):
+                self._create(call)
+
+    def _create(self, call: cst.Call) -> None:
+        if not m.matches(call, _COPY_OF_CALL) or any(item.keyword for item in call.args):
             return
         method = cst.ensure_type(call.func, cst.Attribute)
         made = cst.ensure_type(method.value, cst.Call)

@@ -11,7 +11,7 @@ import libcst.matchers as m
 from tclint.core.finding import Finding
 from tclint.edits.codemod import Codemod, append_argument, fixes, positional, prepend_argument
 from tclint.edits.program import Program, find_all
-from tclint.source.names.requirements import oldest
+from tclint.source.project.requirements import oldest
 from tclint.source.syntax.expressions import dotted_name
 
 _OLD = "torch.cuda.amp"

@@ -13,16 +13,17 @@ from typing import Any, TypeAlias
 
 from tclint.config.settings import Settings
 from tclint.core.text import listed
-from tclint.engine.script.frameworks import MARKERS
-from tclint.engine.script.models import Model, Reached
-from tclint.engine.script.reading import Evidence
-from tclint.engine.script.settings import statements
+from tclint.engine.script.models import made_by_program, made_by_target, models_of
+from tclint.engine.script.settings import Evidence, statements
 from tclint.graph.ops import Assumption, Site
-from tclint.source.context import SourceContext
+from tclint.source.run.program import Program
+from tclint.source.run.project import ProjectFiles
 from tclint.source.syntax.discovery import discover
-from tclint.source.syntax.parse import NotPython, as_utf8, decode, parse
+from tclint.source.syntax.parse import NotPython, Parsed, as_utf8, decode, parse
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 
+_TRAINS = (b"backward(", b".fit(", b".train(", b"training_step", b"Trainer")
+"""Bytes one of which a script that trains holds."""
 MOST_SCRIPTS = 20
 """More files with a training loop than this are a library of examples, none of which is the model's."""
 
@@ -41,53 +42,54 @@ def join(paths: Sequence[str], targets: Sequence[str], settings: Settings) -> di
             means nothing.
         settings: what the user set; `settings.explicit` names what no script overrides.
     """
-    scripts = [context for path in discover(paths, settings)[0] if (context := _script(path)) is not None]
+    files = ProjectFiles(_parsed)
+    scripts = [one for path in discover(paths, settings)[0] if (one := _script(path, files)) is not None]
     if not scripts or len(scripts) > MOST_SCRIPTS:
         return dict.fromkeys(targets, (settings, (), frozenset()))
-    own, unclear = _scripts_of(scripts, targets, settings, {os.path.abspath(path) for path in paths})
-    elsewhere = _mentions_autocast(targets)
+    own, unclear = _scripts_of(scripts, targets, files, {os.path.abspath(path) for path in paths})
     said = {
-        context.path: list(statements(context, autocast_elsewhere=elsewhere))
-        for context in scripts
-        if any(context in found for found in own.values())
+        script.file.path: list(statements(script))
+        for script in scripts
+        if any(script in found for found in own.values())
     }
     joined = {}
     for target in targets:
-        found = [one for context in own[target] for one in said[context.path]]
+        found = [one for script in own[target] for one in said[script.file.path]]
         settled, notes = _settled(found, settings)
         missing = _missing(own[target], {one.setting for one in found}, settings)
         said_of_all = (*notes, *([missing] if missing else []), *unclear[target])
-        joined[target] = settled, said_of_all, frozenset(context.path for context in own[target])
+        joined[target] = settled, said_of_all, frozenset(script.file.path for script in own[target])
     return joined
 
 
 def _scripts_of(
-    scripts: Sequence[SourceContext], targets: Sequence[str], settings: Settings, named: set[str]
-) -> tuple[dict[str, list[SourceContext]], dict[str, list[Assumption]]]:
+    scripts: Sequence[Program], targets: Sequence[str], files: ProjectFiles, named: set[str]
+) -> tuple[dict[str, list[Program]], dict[str, list[Assumption]]]:
     """By target: the scripts that build it, and what to say about others.
 
     A script that shows no model is taken at the user's word where it is named beside a single one.
     """
-    own: dict[str, list[SourceContext]] = {target: [] for target in targets}
+    own: dict[str, list[Program]] = {target: [] for target in targets}
     notes: dict[str, list[Assumption]] = {target: [] for target in targets}
-    models = {target: Model(target, settings) for target in targets}
+    wanted = {target: made_by_target(target, files) for target in targets}
     unclear = []
     for script in scripts:
-        reached = Reached(script)
-        built = [target for target in targets if reached.builds(models[target])]
-        if not built and not reached.models and len(targets) == 1 and script.path in named:
+        made, models = made_by_program(script), models_of(script)
+        built = [target for target in targets if made & wanted[target]]
+        path = script.file.path
+        if not built and not models and len(targets) == 1 and path in named:
             built = list(targets)
         for target in built:
             own[target].append(script)
         if built:
             continue
-        if not reached.models:
-            unclear.append(os.path.basename(script.path))
-        elif script.path in named:
-            name = os.path.basename(script.path)
-            what = f"{name} builds {listed(reached.models, 3)}, not this model, so its settings are not used"
+        if not models:
+            unclear.append(os.path.basename(path))
+        elif path in named:
+            name = os.path.basename(path)
+            what = f"{name} builds {listed(models, 3)}, not this model, so its settings are not used"
             for target in targets:
-                notes[target].append(Assumption(what, Site(script.path, 1)))
+                notes[target].append(Assumption(what, Site(path, 1)))
     if unclear:
         what = (
             f"the settings of {listed(unclear, 3)} are not used: it is not clear which model is trained there"
@@ -133,17 +135,17 @@ _LOOKED_FOR = {
 """What is looked for in every script, and what the report calls it."""
 
 
-def _missing(scripts: Sequence[SourceContext], found: set[str], settings: Settings) -> Assumption | None:
+def _missing(scripts: Sequence[Program], found: set[str], settings: Settings) -> Assumption | None:
     """What no script says in a way that reading can decide."""
     if not scripts:
         return None
     missing = [
         words for name, words in _LOOKED_FOR.items() if name not in found and not _is_explicit(name, settings)
     ]
-    names = ", ".join(os.path.basename(context.path) for context in scripts[:3])
+    names = ", ".join(os.path.basename(script.file.path) for script in scripts[:3])
     if not missing:
         return None
-    return Assumption(f"not found by reading {names}: {', '.join(missing)}", Site(scripts[0].path, 1))
+    return Assumption(f"not found by reading {names}: {', '.join(missing)}", Site(scripts[0].file.path, 1))
 
 
 _LABELS = {
@@ -167,29 +169,25 @@ def _is_explicit(name: str, settings: Settings) -> bool:
     return name in settings.explicit or getattr(settings, name) != getattr(Settings(), name)
 
 
-def _script(path: str) -> SourceContext | None:
-    """The file, if it has a training loop."""
+def _script(path: str, files: ProjectFiles) -> Program | None:
+    """The file as a program, if it trains."""
     try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_SOURCE_BYTES + 1)
-        words = as_utf8(data)
-        if len(data) > MAX_SOURCE_BYTES or not any(mark in words for mark in (b"backward(", *MARKERS)):
+        with open(path, "rb") as opened:
+            data = opened.read(MAX_SOURCE_BYTES + 1)
+        if len(data) > MAX_SOURCE_BYTES or not any(mark in as_utf8(data) for mark in _TRAINS):
             return None
-        return SourceContext.of(path, parse(decode(data)), Settings())
     except (OSError, NotPython):
         # The source pass reports what cannot be read; it is not this one's business to fail.
         return None
+    file = files.file(os.path.abspath(path))
+    if file is None:
+        return None
+    program = Program.of(file, files)
+    return program if program.record.of("backward") else None
 
 
-def _mentions_autocast(targets: Sequence[str]) -> bool:
-    for target in targets:
-        path = target.rsplit(":", 1)[0]
-        if not os.path.isfile(path):
-            return True  # a module by its import name: its file is not known here
-        try:
-            with open(path, "rb") as file:
-                if b"autocast" in file.read():
-                    return True
-        except OSError:
-            return True
-    return False
+def _parsed(_path: str, data: bytes) -> Parsed | None:
+    try:
+        return parse(decode(data))
+    except NotPython:
+        return None

@@ -1,110 +1,46 @@
-"""What a training script given beside a model says about how the model runs.
+"""What the record of a training script says about how its model runs.
 
-`tclint model.py:build_model train.py` prices the step that train.py runs: its autocast dtype and TF32
-switches, torch.compile, channels_last, the DataLoader's batch and the optimizer, whether it says so to torch
-or to a framework. Flags and configuration win over the script. An option (`args.batch_size`, a field of a
-configuration class) counts with its default, and is called one; what cannot be decided without running the
-script is left as it was set.
+`tclint model.py:build_model train.py` prices the step that train.py runs: the dtype of the autocast around
+its forward, TF32 switches, torch.compile, channels_last, the loader's batch, accumulation, the optimizer and
+the loss, whether the script says so to torch or to a framework. Flags and configuration win over the script.
+An option counts with its default, and is called one; what cannot be decided without running the script is
+left as it was set.
 """
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
-from tclint.config.settings import OPTIMIZERS
-from tclint.engine.script.frameworks import framework_settings
-from tclint.engine.script.precision import precision_of_autocast, precision_without_autocast, tf32_switches
-from tclint.engine.script.reading import (
-    Evidence,
-    argument_of,
-    certain,
-    consensus,
-    given,
-    options_above,
-    runs_always,
-    stated_at,
-    unpacks_unknown,
-    with_default,
-)
-from tclint.source.context import SourceContext
-from tclint.source.names.resolve import Symbol
-from tclint.source.syntax.tables import Assignment, CallEvent, Function, Name, dotted, method_of
-
-_NOT_TRAINING = ("val", "test", "eval", "valid")
+from tclint.config.settings import OPTIMIZERS, Precision
+from tclint.source.questions.defaults import Defaults
+from tclint.source.run.program import Program
+from tclint.source.run.values import Constant, Event, Symbol, Thing, Value
 
 
-def batch(context: SourceContext) -> Evidence | None:
-    """The batch of the loaders that training uses: those that shuffle, else those not named after tests."""
-    shuffling, others, loaded = [], [], False
-    for function, event in context.tables.calls:
-        called = context.resolver.called(function, event.call)
-        if not any(name.endswith(".DataLoader") and name.startswith("torch.") for name in called):
-            continue
-        loaded = True
-        size, default = with_default(context, *given(context, function, event.call, "batch_size", 1))
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            return None
-        words = f"DataLoader with batch_size={size}{default}"
-        stated = stated_at(context, "batch", size, event.call.node_id, words)
-        shuffle = argument_of(event.call, "shuffle", 2)
-        if shuffle is not None and certain(context, function, shuffle) is not False:
-            shuffling.append(stated)
-        elif not any(word in name for name in _target(function, event) for word in _NOT_TRAINING):
-            others.append(stated)
-    return consensus(shuffling or others) if loaded else _constant_batch(context)
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One thing that a script says."""
+
+    setting: str
+    """A field of Settings."""
+    value: Any
+    path: str
+    line: int
+    words: str
+    """What is written there: 'autocast in bfloat16'."""
 
 
-_CROSS_ENTROPY = frozenset(
-    {
-        "torch.nn.CrossEntropyLoss",
-        "torch.nn.functional.cross_entropy",
-        "torch.nn.modules.loss.CrossEntropyLoss",
-    }
-)
-_LOSS = re.compile(r"torch\.nn\.(modules\.loss\.\w+Loss|\w+Loss|functional\.(\w+_loss|\w*cross_entropy\w*))")
-
-
-def loss(context: SourceContext) -> Evidence | None:
-    """Cross-entropy where a script computes it and no other loss of torch's."""
-    found = []
-    for function, event in context.tables.calls:
-        for called in context.resolver.called(function, event.call):
-            if _LOSS.fullmatch(called):
-                value = "cross_entropy" if called in _CROSS_ENTROPY else called
-                words = called.rpartition(".")[2]
-                found.append(stated_at(context, "loss", value, event.call.node_id, words))
-    stated = consensus(found)
-    return stated if stated is not None and stated.value == "cross_entropy" else None
-
-
-_BATCH_NAMES = re.compile(r"(device_|micro_|train_)?batch_size", re.IGNORECASE)
-
-
-def _constant_batch(context: SourceContext) -> Evidence | None:
-    """The constant `batch_size` of a script that loads its data by itself."""
-    module = context.tables.functions[0]
-    found = []
-    for event in module.assignments:
-        for target in event.targets:
-            size, default = with_default(context, module, Name(target))
-            if _BATCH_NAMES.fullmatch(target) and isinstance(size, int) and size > 0:
-                words = f"{target} = {size}{default}"
-                found.append(stated_at(context, "batch", size, event.node_id, words))
-    return consensus(found)
-
-
-def _target(function: Function, event: CallEvent) -> tuple[str, ...]:
-    """The names that the call's value is assigned to."""
-    for other in function.events:
-        if isinstance(other, Assignment) and other.value == event.call:
-            return tuple(target.lower() for target in other.targets)
-    return ()
-
-
-_OPTIMIZER_NAMES = {
+_PRECISIONS: dict[str, Precision] = {"torch.float16": "fp16", "torch.bfloat16": "bf16"}
+_PURE: dict[str, Precision] = {
+    "torch.float16": "pure-fp16",
+    "torch.bfloat16": "pure-bf16",
+    "torch.float64": "fp64",
+}
+_OPTIMIZERS = {
     "torch.optim.AdamW": "adamw",
     "torch.optim.Adam": "adam",
     "torch.optim.SGD": "sgd",
@@ -112,97 +48,316 @@ _OPTIMIZER_NAMES = {
     "torch.optim.Adagrad": "adagrad",
     "bitsandbytes.optim.AdamW8bit": "adamw-8bit",
 }
+_LOSS = re.compile(r"torch\.nn\.(?:modules\.loss\.)?(?:functional\.)?(\w*(?:Loss|_loss|cross_entropy\w*))")
+_CROSS_ENTROPY = frozenset({"CrossEntropyLoss", "cross_entropy"})
+_SWITCHES = ("torch.backends.cuda.matmul.allow_tf32", "torch.backends.cudnn.allow_tf32")
+_MATMUL_PRECISIONS = {"highest": False, "high": True, "medium": True}
+_FLOAT32: dict[tuple[bool, bool], Precision] = {
+    (False, False): "fp32",
+    (False, True): "tf32-cudnn",
+    (True, False): "tf32-matmul",
+    (True, True): "tf32",
+}
+"""By the two TF32 switches, of matrix products and of cuDNN; torch's defaults are off and on."""
 
 
-def optimizer(context: SourceContext) -> Evidence | None:
-    found = []
-    for function, event in context.tables.calls:
-        called = context.resolver.called(function, event.call)
-        base: str | None = next((_OPTIMIZER_NAMES[name] for name in called if name in _OPTIMIZER_NAMES), None)
-        if base is None:
-            continue
-        if unpacks_unknown(context, function, event.call):
-            return None
-        # momentum is SGD's third parameter.
-        momentum, _ = with_default(context, *given(context, function, event.call, "momentum", 2))
-        name = f"{base}-momentum" if base == "sgd" and momentum else base
-        where, fused = given(context, function, event.call, "fused")
-        if fused is not None and context.resolver.evaluate(where, fused).values != (False,):
-            # `fused=on_gpu`: on a GPU, it is.
-            name += "-fused"
-        if name in OPTIMIZERS:
-            words = f"torch.optim.{called[0].rpartition('.')[2]}" + (" (fused)" if "-fused" in name else "")
-            words = called[0] if base == "adamw-8bit" else words
-            if base == "rmsprop" and momentum:
-                words += f" with momentum={momentum}, whose buffer is not counted"
-            found.append(stated_at(context, "optimizer", name, event.call.node_id, words))
-    return consensus(found)
-
-
-def statements(context: SourceContext, *, autocast_elsewhere: bool = False) -> Iterator[Evidence]:
-    """What one script says with certainty, at most one statement for each setting."""
-    told = _told_frameworks(context)
-    if "precision" in told:
-        autocast_elsewhere = True  # the framework's own
-        if told["precision"].value == "tf32-cudnn":
-            switches = tf32_switches(context)
-            told["precision"] = replace(told["precision"], value=switches[0] if switches else None)
-    yield from (stated for stated in told.values() if stated.value is not None)
-    for find in (_compiled, _layout, batch, optimizer, loss):
-        found = find(context)
-        if found is not None and found.setting not in told:
-            yield found
-    if "precision" in told:
+def statements(program: Program) -> Iterator[Evidence]:
+    """What a program says with certainty, at most one statement for each setting."""
+    script = Script(program)
+    if not script.backwards:
         return
-    autocast = precision_of_autocast(context)
-    if (autocast is None and not autocast_elsewhere) or (autocast is not None and autocast.value is None):
-        autocast = precision_without_autocast(context, autocast)
-    if autocast is not None:
-        yield autocast
+    for find in (
+        script.compiled,
+        script.layout,
+        script.batch,
+        script.optimizer,
+        script.loss,
+        script.accumulation,
+        script.find_unused_parameters,
+        script.precision,
+    ):
+        found = find()
+        if found is not None:
+            yield found
 
 
-# --- what is said
+class Script:
+    """Answers about the training step of one program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.record = program.record
+        self.facts = program.facts
+        self.backwards = [event for event in self.record.of("backward") if self._place(event) is not None]
+
+    @cached_property
+    def forwards(self) -> list[Event]:
+        """What leads to the losses: calls of modules, or of what may be one."""
+        found: dict[Event, None] = {}
+        for backward in self.backwards:
+            made = self.facts.made_by(self.facts.loss_of(backward))
+            calls = [
+                event for event in made if event.kind in ("forward", "call") and event.subject is not None
+            ]
+            found.update(dict.fromkeys(calls or [event for event in made if event.kind in ("op", "call")]))
+        return list(found)
+
+    @cached_property
+    def models(self) -> frozenset[Thing]:
+        return frozenset(thing for event in self.forwards for thing in self.facts.things(event.subject))
+
+    def _place(self, event: Event) -> tuple[str, int] | None:
+        """The line of the program that an event stands for: of a library's own the call that led there."""
+        for place in reversed(event.places):
+            if not place.file.is_library:
+                return place.file.path, place.file.spans()[place.node_id].line
+        return None
+
+    def _said(self, setting: str, value: object, event: Event, words: str) -> Evidence | None:
+        place = self._place(event)
+        return Evidence(setting, value, *place, words) if place is not None else None
+
+    # -- settings
+
+    def precision(self) -> Evidence | None:
+        """The dtype of the forward: that of autocast, of the weights, or what float32's switches say."""
+        found: list[Evidence] = []
+        for event in self.forwards:
+            chosen, known = self._autocast_at(event)
+            if not known:
+                return None
+            if chosen is not None:
+                said = self._of_autocast(chosen, event)
+                if said is None:
+                    return None
+                found.append(said)
+            if chosen is None or found[-1].value is None:
+                pure = self._of_weights(event)
+                if pure is not None:
+                    found.append(pure)
+        on = _consensus([item for item in found if item.value is not None])
+        if any(item.value is not None for item in found):
+            return on
+        return self._float32(found[0] if found else None)
+
+    def _autocast_at(self, event: Event) -> tuple[Thing | None, bool]:
+        """The autocast context around an event by default, and whether that is known."""
+        for region in reversed(event.regions):
+            context = Defaults().value(region.context)
+            if context is None:
+                # Which one it is, or whether it is autocast at all, is known at run time.
+                return None, False
+            if not isinstance(context, Thing) or context.kind != "autocast":
+                continue
+            if "cuda" in (self.facts.devices_of_autocast(context) or {"cuda"}):
+                return context, True
+        return None, True
+
+    def _of_autocast(self, context: Thing, event: Event) -> Evidence | None:
+        defaults = Defaults()
+        enabled = context.fields.get("enabled")
+        on = True if enabled is None else defaults.truth(enabled)
+        made = context.made or event
+        if on is None:
+            return None
+        if not on:
+            return self._said("precision", None, made, f"autocast is off{defaults.words}")
+        dtype = context.fields.get("dtype")
+        chosen = Symbol("torch.float16") if dtype in (None, Constant(None)) else defaults.value(dtype)
+        name = chosen.name if isinstance(chosen, Symbol) else ""
+        if name not in _PRECISIONS:
+            return None
+        words = f"autocast in {name.removeprefix('torch.')}{defaults.words}"
+        return self._said("precision", _PRECISIONS[name], made, words)
+
+    def _of_weights(self, event: Event) -> Evidence | None:
+        dtype = Defaults().value(event.changed.get("@dtype"))
+        name = dtype.name if isinstance(dtype, Symbol) else ""
+        if name not in _PURE:
+            return None
+        return self._said("precision", _PURE[name], event, f"weights in {name.removeprefix('torch.')}")
+
+    def _float32(self, off: Evidence | None) -> Evidence | None:
+        """What float32 is under the TF32 switches; None where one is not decided."""
+        switches: dict[str, bool] = {}
+        last: Event | None = None
+        words = "a backward pass, and no autocast or TF32 switch in this script"
+        for event in self.record.events:
+            switch, on = self._switched(event)
+            if switch is None:
+                continue
+            if on is None or Defaults().follows(event.path) is None:
+                return None
+            if Defaults().follows(event.path):
+                switches[switch], last = on, event
+                words = f"no autocast, and {switch.removeprefix('torch.backends.')} = {on}"
+        if any(self._is_quantized(thing) for thing in self.models):
+            return None
+        precision = _FLOAT32[switches.get(_SWITCHES[0], False), switches.get(_SWITCHES[1], True)]
+        if off is not None:
+            return Evidence("precision", precision, off.path, off.line, off.words)
+        return self._said("precision", precision, last or self.backwards[0], words)
+
+    def _switched(self, event: Event) -> tuple[str | None, bool | None]:
+        """A TF32 switch that an event sets, and to what."""
+        if event.kind == "set" and event.name in _SWITCHES:
+            value = Defaults().constant(event.arguments["value"])
+            return event.name, value if isinstance(value, bool) else None
+        if event.name == "torch.set_float32_matmul_precision":
+            level = Defaults().constant(event.first)
+            return _SWITCHES[0], _MATMUL_PRECISIONS.get(str(level))
+        return None, None
+
+    def _is_quantized(self, thing: Thing) -> bool:
+        return thing.fields.get("@quantized") is not None
+
+    def batch(self) -> Evidence | None:
+        """The batch of the loaders whose batches reach a loss, else of what the script makes itself."""
+        found: list[Evidence | None] = []
+        for event in self._leading("batch"):
+            for loader in self.facts.kinds(event.subject, "loader"):
+                defaults = Defaults()
+                given = loader.fields.get("batch_size", None if "**" in loader.fields else Constant(1))
+                size = defaults.constant(given)
+                if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                    return None
+                words = f"DataLoader with batch_size={size}{defaults.words}"
+                found.append(self._said("batch", size, loader.made or event, words))
+        return _consensus(found) if found else self._made_batch()
+
+    def _leading(self, kind: str) -> Iterator[Event]:
+        """Events of a kind that a loss comes from, or that share a loop with a backward pass."""
+        loops = {round_.loop for backward in self.backwards for round_ in backward.loops}
+        for event in self.record.of(kind):
+            if event.loop in loops:
+                yield event
+
+    def _made_batch(self) -> Evidence | None:
+        """How many rows the tensors have that a script without a loader draws or makes for a step."""
+        found: list[Evidence | None] = []
+        for forward in self.forwards:
+            for value in forward.arguments.values():
+                for event in self.facts.made_by(value):
+                    if event.kind == "factory":
+                        found += [self._rows(event, size) for size in event.arguments.values()]
+        sized = [item for item in found if item is not None]
+        return _consensus(sized) if sized else None
+
+    def _rows(self, event: Event, size: Value) -> Evidence | None:
+        shape = next(iter(self.facts.kinds(size, "tuple")), None)
+        first = shape.fields.get(("item", 0)) if shape is not None else None
+        defaults = Defaults()
+        rows = defaults.constant(first)
+        if isinstance(rows, bool) or not isinstance(rows, int) or rows < 2:
+            return None
+        return self._said("batch", rows, event, f"{event.name} of {rows} rows{defaults.words}")
+
+    def optimizer(self) -> Evidence | None:
+        """The optimizer that steps; where none is seen to, the one that is made."""
+        stepped = {
+            thing
+            for event in self.record.of("step", "scaler_step")
+            for value in (event.subject, event.arguments.get("optimizer"))
+            for thing in self.facts.kinds(value, "optimizer")
+            if thing.made is not None
+        }
+        made = [
+            thing
+            for event in self.record.of("make")
+            for thing in self.facts.kinds(event.result, "optimizer")
+            if thing in stepped or not stepped
+        ]
+        found = [self._of_optimizer(thing) for thing in made if thing.made is not None]
+        return _consensus(found)
+
+    def _of_optimizer(self, thing: Thing) -> Evidence | None:
+        base = _OPTIMIZERS.get(thing.name)
+        if base is None or thing.made is None or "**" in thing.fields:
+            return None
+        momentum = Defaults().constant(thing.fields.get("momentum", thing.fields.get("2")))
+        name = f"{base}-momentum" if base == "sgd" and momentum else base
+        fused = thing.fields.get("fused")
+        words = thing.name
+        if fused is not None and Defaults().truth(fused) is not False and fused != Constant(None):
+            # `fused=on_gpu`: on a GPU, it is.
+            name, words = f"{name}-fused", f"{words} (fused)"
+        if base == "rmsprop" and momentum:
+            words += f" with momentum={momentum}, whose buffer is not counted"
+        return self._said("optimizer", name, thing.made, words) if name in OPTIMIZERS else None
+
+    def compiled(self) -> Evidence | None:
+        for event in self.record.events:
+            if event.name not in ("torch.compile", ".compile"):
+                continue
+            compiled = set(self.facts.things(event.subject)) | set(self.facts.things(event.first))
+            defaults = Defaults()
+            if not compiled & self.models or not defaults.follows(event.path):
+                continue
+            if Defaults().truth(event.arguments.get("disable", Constant(False))) is False:
+                words = "torch.compile" if event.name == "torch.compile" else "model.compile()"
+                return self._said("compiled", True, event, words + defaults.words.replace("the", "by the", 1))
+        return None
+
+    def layout(self) -> Evidence | None:
+        """Weights or images in channels_last: torch then runs its convolutions in it."""
+        for event in self.record.of("to"):
+            layout = Defaults().value(event.arguments.get("memory_format"))
+            if not isinstance(layout, Symbol) or not layout.name.startswith("torch.channels_last"):
+                continue
+            defaults = Defaults()
+            if defaults.follows(event.path):
+                words = layout.name.removeprefix("torch.") + defaults.words.replace("the", "by the", 1)
+                return self._said("layout", "channels_last", event, words)
+        return None
+
+    def loss(self) -> Evidence | None:
+        """Cross-entropy where the script computes it and no other loss of torch's."""
+        found: dict[str, Event] = {}
+        for backward in self.backwards:
+            for event in self.facts.made_by(self.facts.loss_of(backward)):
+                match = _LOSS.fullmatch(event.name)
+                if match is not None:
+                    found[match.group(1)] = event
+        if len(found) == 1 and _CROSS_ENTROPY.issuperset(found):
+            ((name, event),) = found.items()
+            return self._said("loss", "cross_entropy", event, name)
+        return None
+
+    def accumulation(self) -> Evidence | None:
+        """The rounds of one step: as a framework is told, or as the test around the step says."""
+        for event in self.forwards:
+            count = Defaults().constant(event.changed.get("@accumulation"))
+            if isinstance(count, int) and count > 1:
+                return self._said("accumulation", count, event, f"gradients of {count} batches for each step")
+        found: list[Evidence | None] = []
+        for event in self.record.of("step", "scaler_step"):
+            for atom in event.path[event.loop.depth :] if event.loop is not None else ():
+                operation = atom.subject.operation if isinstance(atom.subject, Thing) else None
+                if atom.test == "==" and atom.holds and operation is not None and operation[0] == "%":
+                    defaults = Defaults()
+                    count = defaults.constant(operation[1][1])
+                    if isinstance(count, int) and count > 1:
+                        words = f"a step in every {count} rounds{defaults.words}"
+                        found.append(self._said("accumulation", count, event, words))
+        return _consensus(found)
+
+    def find_unused_parameters(self) -> Evidence | None:
+        for event in self.record.of("wrap"):
+            if Defaults().constant(event.arguments.get("find_unused_parameters")) is True:
+                words = "DistributedDataParallel with find_unused_parameters=True"
+                return self._said("find_unused_parameters", True, event, words)
+        for thing in self.models:
+            marked = thing.fields.get("@find_unused")
+            if Defaults().constant(marked) is True and thing.fields.get("@settings") is not None:
+                for settings in self.facts.things(thing.fields["@settings"]):
+                    if settings.made is not None:
+                        words = "find_unused_parameters is on"
+                        return self._said("find_unused_parameters", True, settings.made, words)
+        return None
 
 
-def _told_frameworks(context: SourceContext) -> dict[str, Evidence]:
-    """By setting: what calls of frameworks say, where all of them agree."""
-    found: dict[str, list[Evidence]] = {}
-    for function, event in context.tables.calls:
-        for qualified in context.resolver.called(function, event.call):
-            known = functools.partial(certain, context, function)
-            for item in framework_settings(qualified, event.call, known):
-                stated = stated_at(context, item.setting, item.value, event.call.node_id, item.words)
-                found.setdefault(item.setting, []).append(stated)
-    return {setting: same[0] for setting, same in found.items() if consensus(same) is not None}
-
-
-def _compiled(context: SourceContext) -> Evidence | None:
-    for function, event in context.tables.calls:
-        receiver, method = method_of(event.call)
-        in_place = method == "compile" and receiver is not None and dotted(receiver) in context.casts.models
-        if not in_place and "torch.compile" not in context.resolver.called(function, event.call):
-            continue
-        disabled = certain(context, function, argument_of(event.call, "disable"))
-        if not disabled and runs_always(function, event.block, context):
-            words = ("model.compile()" if in_place else "torch.compile") + options_above(
-                context, function, event.block
-            )
-            return stated_at(context, "compiled", True, event.call.node_id, words)
-    return None
-
-
-_LAYOUTS = ("torch.channels_last", "torch.channels_last_3d")
-
-
-def _layout(context: SourceContext) -> Evidence | None:
-    """Weights or images in channels_last: torch then runs its convolutions in it."""
-    for function, event in context.tables.calls:
-        if method_of(event.call)[1] not in ("to", "cuda", "contiguous"):
-            continue
-        value = certain(context, function, argument_of(event.call, "memory_format"))
-        if not isinstance(value, Symbol) or value.qualified not in _LAYOUTS:
-            continue
-        if runs_always(function, event.block, context):
-            words = value.qualified.rpartition(".")[2] + options_above(context, function, event.block)
-            return stated_at(context, "layout", "channels_last", event.call.node_id, words)
-    return None
+def _consensus(found: Sequence[Evidence | None]) -> Evidence | None:
+    """The first of statements that agree; None where they do not, or there are none."""
+    if not found or None in found:
+        return None
+    return found[0] if len({item.value for item in found if item is not None}) == 1 else None

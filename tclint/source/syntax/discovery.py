@@ -118,6 +118,8 @@ def _files_of_folder(
         return
     for relative in sorted(listed):
         parts = relative.rstrip("/").split("/")
+        if parts == ["."]:
+            continue  # The folder of a submodule that is not checked out.
         if any(part in SKIPPED_FOLDERS for part in parts[:-1]):
             continue
         path = os.path.join(folder, *parts)

@@ -159,14 +159,14 @@ class ExpressionReader(Builder):
                 return
             names = tuple(_target_names(target))
             self.identifiers.update(names)
-            self._assigned(names, value, node, unpacked=True)
+            self._assigned(names, value, node, unpacked=True, into=self._read(target))
             return
         written = self._read(target)
         if isinstance(written, Name):
             self._assigned((written.dotted,), value, node)
-        elif isinstance(written, Subscript):
+        elif isinstance(written, Subscript | Attribute):
             # `losses["a"] = x` adds to what `losses` holds.
-            self._assigned((base_name(written),), value, node, operator="[]")
+            self._assigned((base_name(written),), value, node, operator="[]", into=written)
 
     def _read(self, node: cst.CSTNode) -> Expression:
         handler = self._expression_handlers.get(type(node))
@@ -230,12 +230,17 @@ class ExpressionReader(Builder):
         return Other("string", (left, right))
 
     def _formatted(self, node: cst.FormattedString) -> Expression:
+        head = node.parts[0] if node.parts else None
+        text = (Literal(head.value),) if isinstance(head, cst.FormattedStringText) else ()
         return Other(
             "string",
-            tuple(
-                self._read(part.expression)
-                for part in node.parts
-                if isinstance(part, cst.FormattedStringExpression)
+            (
+                *text,
+                *(
+                    self._read(part.expression)
+                    for part in node.parts
+                    if isinstance(part, cst.FormattedStringExpression)
+                ),
             ),
         )
 
@@ -287,7 +292,9 @@ class ExpressionReader(Builder):
 
     def _slice(self, node: cst.Slice) -> Expression:
         bounds = (node.lower, node.upper, node.step)
-        return Other("slice", tuple(self._read(bound) for bound in bounds if bound is not None))
+        return Other(
+            "slice", tuple(self._read(bound) if bound is not None else Literal(None) for bound in bounds)
+        )
 
     def _collection(self, kind: Any, node: cst.Tuple | cst.List | cst.Set) -> Expression:
         return Collection(
@@ -319,14 +326,50 @@ class ExpressionReader(Builder):
         return Closure(scope.index)
 
     def _comprehension(self, node: Any) -> Expression:
-        iterated: list[Expression] = []
-        loop: cst.CompFor | None = node.for_in
-        while loop is not None:
-            iterated.append(self._read(loop.iter))
-            iterated.extend(self._read(condition.test) for condition in loop.ifs)
-            loop = loop.inner_for_in
-        elements = (node.key, node.value) if isinstance(node, cst.DictComp) else (node.elt,)
-        return Other("comprehension", (*(self._read(element) for element in elements), *iterated))
+        parts: list[Expression] = []
+        block = -1
+
+        def loop(part: cst.CompFor) -> None:
+            iterated = self._read(part.iter)
+
+            def body() -> None:
+                self._bind(part.target, Other("iterate", (iterated,)), part.target)
+                filtered(list(part.ifs))
+
+            def filtered(tests: list[cst.CompIf]) -> None:
+                if tests:
+                    condition = self._read(tests[0].test)
+                    parts.append(condition)
+                    statement = self._new_statement()
+                    inner = lambda: filtered(tests[1:])  # noqa: E731
+                    self._in_block("if", tests[0], inner, statement, condition=condition)
+                elif part.inner_for_in is not None:
+                    loop(part.inner_for_in)
+                else:
+                    made()
+
+            parts.append(iterated)
+            self._in_block("each", part, body, self._new_statement())
+
+        def made() -> None:
+            nonlocal block
+            pair = isinstance(node, cst.DictComp)
+            elements = (node.key, node.value) if pair else (node.elt,)
+            read = tuple(self._read(element) for element in elements)
+            parts[:0] = read
+            block = self._element_of(Other("pair", read) if pair else read[0])
+
+        loop(node.for_in)
+        return Other("comprehension", tuple(parts), block)
+
+    def _element_of(self, element: Expression) -> int:
+        """Keep what a comprehension makes with its innermost loop; the index of that block."""
+        blocks = self.scope.blocks
+        index = self.scope.block
+        while blocks[index].kind != "each":
+            index = blocks[index].parent
+        blocks[index] = blocks[index]._replace(condition=element)
+        return index
 
     def _named_expr(self, node: cst.NamedExpr) -> Expression:
         value = self._read(node.value)
@@ -336,7 +379,7 @@ class ExpressionReader(Builder):
     def _yield(self, node: cst.Yield) -> Expression:
         value: Expression = Literal(None)
         if isinstance(node.value, cst.From):
-            value = self._read(node.value.item)
+            value = Other("iterate", (self._read(node.value.item),))
         elif node.value is not None:
             value = self._read(node.value)
         self.scope.events.append(Return(value, self.scope.block, self._node_id(node), is_yield=True))

@@ -117,6 +117,15 @@ def is_notebook(path: str) -> bool:
     return path.endswith(SUFFIX)
 
 
+def cell_of(program: list[str], line: int) -> tuple[int, int]:
+    """The number of the cell that a line of a notebook's program belongs to, and the line in it."""
+    for above in range(line - 1, -1, -1):
+        marker = _MARKED.fullmatch(program[above].rstrip("\r\n"))
+        if marker is not None:
+            return int(marker.group(1)), line - 1 - above
+    return 1, line
+
+
 def read_notebook(data: bytes) -> Notebook:
     """The program of a notebook.
 

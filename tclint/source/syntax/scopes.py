@@ -118,6 +118,9 @@ class Builder:
         node: cst.CSTNode,
         operator: str = "",
         unpacked: bool = False,
+        into: Expression | None = None,
     ) -> None:
         scope = self.scope
-        scope.events.append(Assignment(targets, value, scope.block, self._node_id(node), operator, unpacked))
+        scope.events.append(
+            Assignment(targets, value, scope.block, self._node_id(node), operator, unpacked, into)
+        )

@@ -81,10 +81,13 @@ class Closure(NamedTuple):
 
 class Other(NamedTuple):
     """Anything else; the parts say what it reads. `kind`: 'comprehension', 'iterate' (an item of the
-    first part), 'enter' (what a with item binds), 'star', 'await', 'yield', 'string', 'slice', ..."""
+    first part), 'enter' (what a with item binds), 'declared' (a field with a type and no value), 'star',
+    'await', 'yield', 'string', 'slice', 'pair' (the key and the value of a dict), ..."""
 
     kind: str
     parts: tuple[Expression, ...] = ()
+    block: int = -1
+    """Of a comprehension: the 'each' block of its innermost loop."""
 
 
 Expression: TypeAlias = (
@@ -92,8 +95,9 @@ Expression: TypeAlias = (
 )
 
 BlockKind = Choices[
-    "body", "if", "else", "loop", "loop_else", "try", "except", "try_else", "finally", "with", "case"
+    "body", "if", "else", "loop", "loop_else", "each", "try", "except", "try_else", "finally", "with", "case"
 ]
+"""'each' is a loop of a comprehension."""
 
 
 class WithItem(NamedTuple):
@@ -113,7 +117,8 @@ class Block(NamedTuple):
     statement: int
     """Blocks of one if/try/match statement share this number."""
     condition: Expression | None = None
-    """Of an 'if', its 'else', a 'while' loop or a case's guard."""
+    """Of an 'if', its 'else', a 'while' loop or a case's guard; of an 'each' what it makes: an element, or
+    the 'pair' of a dict."""
     items: tuple[WithItem, ...] = ()
     """Of a 'with'."""
 
@@ -134,6 +139,8 @@ class Assignment(NamedTuple):
     """'*' for `*=`; '' for a plain assignment."""
     unpacked: bool = False
     """The targets share the value's items: `a, b = value`."""
+    into: Expression | None = None
+    """The target as written where it is no plain name: `losses["a"]`, `(a, (b, c))`, `items[0].grad`."""
 
 
 class Return(NamedTuple):
@@ -371,5 +378,7 @@ def render(expression: Expression) -> str:
             return f"{kind}({', '.join(render(item) for item in items)})"
         case Closure(_):
             return "lambda"
+        case Other("slice", parts):
+            return f"<slice {', '.join(render(part) for part in parts if part != Literal(None))}>"
         case Other(kind, parts):
             return f"<{kind} {', '.join(render(part) for part in parts)}>"

@@ -13,7 +13,6 @@ import libcst as cst
 
 from tclint.source.syntax.expressions import OPERATORS, ExpressionReader, base_name, dotted_name
 from tclint.source.syntax.tables import (
-    Attribute,
     Call,
     Definition,
     Discard,
@@ -24,7 +23,6 @@ from tclint.source.syntax.tables import (
     Name,
     Other,
     Return,
-    Subscript,
     Tables,
     WithItem,
 )
@@ -209,18 +207,20 @@ class _Walker(ExpressionReader):
             self._bind(target.target, value, node)
 
     def _ann_assign(self, node: cst.AnnAssign) -> None:
-        self._read(node.annotation.annotation)
+        annotation = self._read(node.annotation.annotation)
         if node.value is not None:
             self._bind(node.target, self._read(node.value), node)
+        elif self.scope.kind == "class":
+            self._bind(node.target, Other("declared", (annotation,)), node)
 
     def _aug_assign(self, node: cst.AugAssign) -> None:
         value = self._read(node.value)
         operator = OPERATORS.get(type(node.operator), "?")
         target = self._read(node.target)
-        name = target.dotted if isinstance(target, Name) else ""
-        if isinstance(target, Subscript | Attribute):
-            name = base_name(target)
-        self._assigned((name,), value, node, operator)
+        if isinstance(target, Name):
+            self._assigned((target.dotted,), value, node, operator)
+        else:
+            self._assigned((base_name(target),), value, node, operator, into=target)
 
     def _return(self, node: cst.Return) -> None:
         value: Expression = self._read(node.value) if node.value is not None else Literal(None)

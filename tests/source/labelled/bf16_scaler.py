@@ -91,7 +91,7 @@ def from_a_factory_when_sharded(model, loader, optimizer, config):
     for batch in loader:
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = model(batch)
-        scaler.scale(loss).backward()  # AMP008: quiet
+        scaler.scale(loss).backward()  # AMP008: flag
         scaler.step(optimizer)
         scaler.update()
 
@@ -100,7 +100,7 @@ def epoch(model, loader, optimizer, loss_scaler):
     for batch in loader:
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = model(batch)
-        loss_scaler.scale(loss).backward()  # AMP008: quiet
+        loss_scaler.scale(loss).backward()  # AMP008: flag
         loss_scaler.step(optimizer)
         loss_scaler.update()
 

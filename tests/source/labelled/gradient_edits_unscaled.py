@@ -15,9 +15,10 @@ def by_the_scale(model, batch, optimizer, loss_scale):
     optimizer.step()  # AMP005: quiet
 
 
-def by_a_method_of_the_base_class(trainer, model, batch, optimizer):
+def by_a_method_of_who_has_the_scaler(trainer, model, batch, optimizer):
     with torch.autocast("cuda"):
         loss = model(batch)
+    scaler = trainer.scaler
     scaler.scale(loss).backward()
     trainer.unscale_gradients()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # AMP003: quiet

@@ -23,4 +23,4 @@ def train(model, loader, optimizer, criterion):
         optimizer_step = scaler.step
         optimizer_step(optimizer)
         scaler.update()
-        optimizer.step()
+        optimizer.step()  # AMP005: flag

@@ -62,7 +62,7 @@ def update_then_step(model, loader, optimizer, scaler=None):
 
 
 def stepped_by_the_optimizer(model, loader, optimizer):
-    scaler = torch.amp.GradScaler("cuda")
+    scaler = optimizer.scaler = torch.amp.GradScaler("cuda")
     for batch in loader:
         scaler.scale(model(batch)).backward()
         optimizer.clip_and_step(1.0)
@@ -159,7 +159,7 @@ def accumulates_and_skips(model, loader, optimizer, every):
     for step, batch in enumerate(loader):
         loss = model(batch)
         if not torch.isfinite(loss):
-            scaler.update()  # AMP011: quiet
+            scaler.update()  # AMP011: flag
             continue
         scaler.scale(loss / every).backward()
         scaler.unscale_(optimizer)  # AMP010: flag

@@ -54,7 +54,7 @@ def spawned(rank, model, loader, optimizer, dtype):
     for x, y in loader:
         with torch.autocast("cuda", dtype=dtype):
             loss = model(x, y)
-        loss.backward()  # AMP001: quiet
+        loss.backward()  # AMP001: flag
         optimizer.step()
 
 

@@ -93,8 +93,8 @@ class Looked(nn.Module):
         attn = self.mix((q @ k.transpose(-2, -1)).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         return attn.softmax(dim=-1) @ v  # ARC005: quiet
 
-    def relative(self, q, k, v, bias):
-        attn = q @ k.transpose(-2, -1) + bias
+    def relative(self, q, k, v):
+        attn = q @ k.transpose(-2, -1) + self.mix.weight
         return attn.softmax(dim=-1) @ v  # ARC005: quiet
 
     def sharpened(self, q, k, v):

@@ -40,3 +40,6 @@ class Trainer:
             self.optimizer.zero_grad(set_to_none=False)  # RUN011: flag
             loss.backward()  # PRC001: flag  # RUN001: quiet
             self.optimizer.step()
+
+
+Trainer(Block(512, 8), sources, targets).fit()

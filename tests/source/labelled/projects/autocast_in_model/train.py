@@ -16,7 +16,7 @@ def with_settings(loader, optimizer, mixed):
     network = Chosen(64, mixed).cuda()
     for images, labels in loader:
         loss = torch.nn.functional.cross_entropy(network(images), labels)
-        loss.backward()  # AMP001: quiet
+        loss.backward()  # AMP001: flag
         optimizer.step()
 
 
@@ -35,7 +35,7 @@ def one_of_two(loader, optimizer, small):
         network = Inside(64)
     for images, labels in loader:
         loss = torch.nn.functional.cross_entropy(network(images), labels)
-        loss.backward()  # AMP001: quiet
+        loss.backward()  # AMP001: flag
         optimizer.step()
 
 

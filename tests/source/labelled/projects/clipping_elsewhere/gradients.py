@@ -5,7 +5,7 @@ def clip_gradient(optimizer, limit):
     for group in optimizer.param_groups:
         for weight in group["params"]:
             if weight.grad is not None:
-                weight.grad.data.clamp_(-limit, limit)
+                weight.grad.data.clamp_(-limit, limit)  # AMP003: flag
 
 
 def gradient_clip_level(epoch):

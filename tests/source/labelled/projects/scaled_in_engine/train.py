@@ -9,5 +9,5 @@ for images, labels in make_loader():
     loss = torch.nn.functional.cross_entropy(network(images), labels)
     finish(loss, optimizer)
     auxiliary = network(images).square().mean()
-    auxiliary.backward()  # AMP001: quiet
+    auxiliary.backward()  # AMP001: flag
     auxiliary_optimizer.step()

@@ -1,0 +1,104 @@
+"""Constants that float16 cannot hold, in the source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tclint.graph.ops.float16 import AT_ZERO, LARGEST, loss_in_words, lost_in_float16
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import HALVES
+from tclint.source.questions.dtypes import operator_of
+from tclint.source.questions.flow import KEEPS
+from tclint.source.run.facts import distinct
+from tclint.source.run.values import Constant, Event
+
+
+class Float16Constants(SourceRule):
+    """A constant that float16 cannot hold meets a float16 tensor.
+
+    What it does
+    Finds numbers beyond 65504 that float16 tensors are filled with or clamped to, as in
+    `masked_fill(mask, -1e9)`, and numbers below 3e-8 that are to keep a divisor or the argument of a
+    logarithm away from zero, as in `x / (y + 1e-8)`, where autocast or a cast has made the tensor float16.
+
+    Why it costs
+    float16 ends at 65504: `masked_fill`, `fill_`, `full_like` and `clamp` raise "RuntimeError: value cannot
+    be converted to type c10::Half without overflow". Its smallest number is 6e-8: 1e-8 is zero, and the
+    division that it is to guard gives inf or NaN, which loss scaling then answers by skipping steps.
+
+    Example
+        with torch.autocast("cuda"):
+            scores = q @ k.transpose(-2, -1)
+            scores = scores.masked_fill(mask, -1e9)
+
+    Use instead
+        with torch.autocast("cuda"):
+            scores = q @ k.transpose(-2, -1)
+            scores = scores.masked_fill(mask, torch.finfo(scores.dtype).min)
+
+    When it does not apply
+    bfloat16 and float32, infinities, tensors that autocast computes in float32 (softmax, losses, norms,
+    exponentials), and tensors whose dtype is not known. A mask that is added (`scores + mask * -1e9`) does
+    not raise: it becomes minus infinity.
+    """
+
+    code = "AMP031"
+    name = "float16-constants"
+    level = "error"
+    confidence = "high"
+    sources = (
+        "IEEE 754-2019: binary16 ends at 65504, and its smallest subnormal number is 2^-24",
+        "PyTorch 2.13 c10/util/TypeCast.h, checked_convert: scalars that overflow a tensor's dtype raise",
+    )
+    triggers = ("masked_fill", "fill_(", "full(", "full_like(", "clamp", "clip(", "pad(", "e-8", "e-9", "e-1")
+    # A number that float16 does not hold: beyond 65504, or below 3e-8.
+    pattern = re.compile(rb"[0-9.]e(?:[-+]?[1-9][0-9]|-[89]|\+?[5-9])|6553[56]|00000|99999")
+    program = HALVES
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        events = (event for event in context.record.of("op", "factory") if _odd(event) is not None)
+        for event in distinct(event for event in events if context.lints(event)):
+            value = _odd(event)
+            assert value is not None
+            if context.dtypes.of(event.result) != "torch.float16":
+                context.skip(event, "the tensor is not known to be float16")
+            elif abs(value) > LARGEST or self._guards(context, event):
+                yield self._report(context, event, value)
+            else:
+                context.skip(event, "nothing divides by what it gives, or takes its logarithm")
+
+    def _guards(self, context: SourceContext, event: Event) -> bool:
+        """Whether something goes wrong where the result of an event is zero."""
+        pending, seen = [event], {event}
+        while pending:
+            made = pending.pop()
+            for reader in context.flow.readers(made.result):
+                operator = operator_of(reader)
+                if operator in AT_ZERO or (operator == "div" and made.result is not reader.inputs[0]):
+                    return True
+                if (reader.name in KEEPS or operator == "sqrt") and reader not in seen:
+                    seen.add(reader)
+                    pending.append(reader)
+        return False
+
+    def _report(self, context: SourceContext, event: Event, value: float) -> Finding:
+        region = context.dtypes.cast_by(event.result)
+        entered = region.entered if region is not None else None
+        says, advice = loss_in_words(value)
+        return self.finding(
+            context.at(event),
+            f"`{context.code(event, 60)}`: {says}.",
+            related=(context.also(entered, "autocast is on from here"),) if entered is not None else (),
+            evidence={"call": context.code(event), "constant": value, "dtype": "float16"},
+            fix=Fix(advice),
+            level="error" if abs(value) > LARGEST else "warning",
+            identity=f"{event.place.function.qualified_name}:{context.code(event)}",
+        )
+
+
+def _odd(event: Event) -> float | None:
+    """The constant of an event that float16 cannot hold."""
+    arguments = {"": event.subject, **event.arguments}
+    constants = {name: item.value for name, item in arguments.items() if isinstance(item, Constant)}
+    return lost_in_float16(operator_of(event).removesuffix("_"), constants)

@@ -1,0 +1,92 @@
+"""Constants that float16 cannot hold, in a traced model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tclint.analysis.layers import consumers
+from tclint.graph.ops.float16 import AT_ZERO, LARGEST, loss_in_words, lost_in_float16
+from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Op
+
+_KEEPS = frozenset(
+    {"view", "reshape", "unsqueeze", "squeeze", "expand", "contiguous", "permute", "transpose", "sqrt"}
+)
+_OF_FLOAT32 = 1e38
+"""Larger ones are torch.finfo(dtype).min of the dtype that the model is traced in."""
+
+
+class Float16ConstantsInModel(GraphRule):
+    """A constant that float16 cannot hold meets a float16 tensor.
+
+    What it does
+    Finds numbers beyond 65504 that float16 tensors are filled with or clamped to, as in
+    `masked_fill(mask, -1e9)`, and numbers below 3e-8 that are to keep a divisor or the argument of a
+    logarithm away from zero, as in `x / (y + 1e-8)`, where autocast or a cast has made the tensor float16.
+
+    Why it costs
+    float16 ends at 65504: `masked_fill`, `fill_`, `full_like` and `clamp` raise "RuntimeError: value cannot
+    be converted to type c10::Half without overflow". Its smallest number is 6e-8: 1e-8 is zero, and the
+    division that it is to guard gives inf or NaN, which loss scaling then answers by skipping steps.
+
+    Example
+        with torch.autocast("cuda"):
+            scores = q @ k.transpose(-2, -1)
+            scores = scores.masked_fill(mask, -1e9)
+
+    Use instead
+        with torch.autocast("cuda"):
+            scores = q @ k.transpose(-2, -1)
+            scores = scores.masked_fill(mask, torch.finfo(scores.dtype).min)
+
+    When it does not apply
+    bfloat16 and float32, infinities, tensors that autocast computes in float32 (softmax, losses, norms,
+    exponentials), and tensors whose dtype is not known. A mask that is added (`scores + mask * -1e9`) does
+    not raise: it becomes minus infinity.
+    """
+
+    code = "AMP031"
+    name = "float16-constants"
+    level = "error"
+    confidence = "high"
+    sources = (
+        "IEEE 754-2019: binary16 ends at 65504, and its smallest subnormal number is 2^-24",
+        "PyTorch 2.13 c10/util/TypeCast.h, checked_convert: scalars that overflow a tensor's dtype raise",
+    )
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        runs = context.estimate(context.scenarios[0]).ops
+        readers = consumers(context.graph.ops)
+        seen = set()
+        for op in context.graph.ops:
+            value = lost_in_float16(op.name, op.attributes)
+            place = context.call_location(op)
+            if value is None or abs(value) > _OF_FLOAT32 or (place, value) in seen:
+                continue
+            if not any(spec.dtype == "float16" for spec in runs[op.index].outputs):
+                continue
+            if abs(value) > LARGEST or _guards(op, readers):
+                seen.add((place, value))
+                says, advice = loss_in_words(value)
+                yield self.finding(
+                    place,
+                    f"`{op.name}`: {says}.",
+                    effect=Effect(unknown="it is about the result, not the time"),
+                    evidence={"operator": op.name, "constant": value, "dtype": "float16"},
+                    fix=Fix(advice),
+                    level="error" if abs(value) > LARGEST else "warning",
+                    identity=f"{op.name}:{value:g}",
+                )
+
+
+def _guards(op: Op, readers: Mapping[int, Sequence[Op]]) -> bool:
+    """Whether something goes wrong where the result of an op is zero."""
+    pending, seen = [op], {op.index}
+    while pending:
+        made = pending.pop()
+        for reader in readers.get(made.index, ()):
+            if reader.name in AT_ZERO or (reader.name == "div" and reader.inputs[0].producer != made.index):
+                return True
+            if reader.name in _KEEPS and reader.index not in seen:
+                seen.add(reader.index)
+                pending.append(reader)
+    return False

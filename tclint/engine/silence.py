@@ -1,0 +1,77 @@
+"""Why a rule on sources says nothing of a line: what it decided there, and what the program does there."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from tclint.config.settings import Settings
+from tclint.core.errors import TargetError
+from tclint.core.finding import Finding
+from tclint.engine.source_program import SourceProgram, for_deep_code, root_of
+from tclint.source.context import SourceContext
+from tclint.source.run.values import Event
+from tclint.source.source_rule import SourceRule
+from tclint.source.syntax.notebooks import is_notebook, read_notebook
+from tclint.source.syntax.parse import NotPython, parse
+from tclint.source.wording import told
+
+_MOST_EVENTS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What there is to say of a rule and a line."""
+
+    findings: tuple[Finding, ...]
+    """What it reports on the line."""
+    reasons: tuple[str, ...]
+    """Why it is silent about what it looked at there."""
+    happens: tuple[str, ...]
+    """What the program does on the line, as far as rules see it; empty where nothing there was run."""
+    root: str
+    """The file that starts the program."""
+
+
+def why(rule: SourceRule, path: str, line: int, settings: Settings) -> Answer:
+    """What a rule has to say of a line, its silence included.
+
+    Raises:
+        TargetError: the file cannot be read, or is no Python.
+    """
+    path = os.path.abspath(path)
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+        notebook = read_notebook(data) if is_notebook(path) else None
+    except OSError as error:
+        raise TargetError(f"{path} cannot be read ({error.strerror or error}).") from None
+    except NotPython as error:
+        raise TargetError(f"{path} cannot be read: {error}.") from None
+    program_data = data if notebook is None else notebook.text.encode()
+    root = root_of(path, notebook)
+    with for_deep_code():
+        program = SourceProgram.of(root, [path], settings, parse, {path: program_data}, rule.triggers)
+        if program.context is None:
+            raise TargetError(f"{path} cannot be linted: {program.unreadable.get(path)}.")
+        findings = [item for item in program.findings([rule]) if item.location.path == path]
+        context = program.context
+        reasons = [why for event, why in context.silences if _is_on(context, event, path, line)]
+        happens = [
+            told(event)
+            for event in context.record.events
+            if _is_on(context, event, path, line) and not any(round_.number for round_ in event.loops)
+        ]
+    return Answer(
+        tuple(item for item in findings if item.location.line == line),
+        tuple(dict.fromkeys(reasons)),
+        tuple(dict.fromkeys(happens))[:_MOST_EVENTS],
+        root,
+    )
+
+
+def _is_on(context: SourceContext, event: Event, path: str, line: int) -> bool:
+    if all(place.file.is_library for place in event.places):
+        return False  # what a framework does before the program calls it
+    at = context.at(event)
+    return at.path == path and at.line <= line <= (at.end_line or at.line)

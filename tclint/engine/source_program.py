@@ -1,0 +1,226 @@
+"""One program of a source pass: its files are parsed and run, and the rules ask what it does."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TypeAlias
+
+from tclint.config.settings import Settings
+from tclint.core.finding import Finding, Location
+from tclint.core.rule import apply_rule
+from tclint.engine.groups import gathered
+from tclint.engine.source_text import SourceText
+from tclint.engine.suppressions import parse_suppressions
+from tclint.source.context import SourceContext
+from tclint.source.project.scripts import Scripts
+from tclint.source.project.test_paths import is_test_path
+from tclint.source.run.files import File
+from tclint.source.run.program import Program
+from tclint.source.run.project import ProjectFiles
+from tclint.source.source_rule import SourceRule
+from tclint.source.syntax.cache import TablesCache
+from tclint.source.syntax.discovery import Skipped
+from tclint.source.syntax.notebooks import Notebook
+from tclint.source.syntax.parse import NotPython, Parsed, decode, parse
+from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
+
+_KEPT_FILES = 512
+"""Tables that are kept for the programs that follow: those of one project read the same files."""
+_RECURSION_LIMIT = 6_000
+"""A sum of a thousand terms nests a thousand levels, at up to five frames each."""
+
+Outcome: TypeAlias = "list[Finding] | Skipped | NotPython"
+"""What is found in a file, or why it could not be read."""
+
+
+@dataclass
+class SourceProgram:
+    """Files that run together, with what became of each."""
+
+    context: SourceContext | None
+    """None where no file of it could be read."""
+    linted: dict[str, File] = field(default_factory=dict)
+    """Those that are linted, by path."""
+    unreadable: dict[str, Outcome] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        root: str,
+        paths: Collection[str],
+        settings: Settings,
+        parse_text: Callable[[str], Parsed],
+        contents: Mapping[str, bytes],
+        tokens: tuple[str, ...],
+    ) -> SourceProgram:
+        """Run the program that starts in `root`, and what rules look for in some files that it reads.
+
+        Args:
+            paths: the files that are linted; those that the program does not read are no part of it.
+            contents: by path, bytes that stand for what is on the disk.
+            tokens: what rules look for.
+        """
+        unreadable: dict[str, Outcome] = {}
+
+        def parsed(path: str, data: bytes) -> Parsed | None:
+            if len(data) > MAX_SOURCE_BYTES:
+                size = f"{MAX_SOURCE_BYTES // 1000} kB"
+                unreadable[path] = Skipped(path, f"it is larger than {size}; such files are not parsed")
+                return None
+            try:
+                return parse_text(decode(data))
+            except NotPython as error:
+                unreadable[path] = error if error.line else Skipped(path, str(error))
+            except Exception as error:
+                # One strange file must not end the run; the user sees which one it was.
+                unreadable[path] = _failed(path, error)
+            return None
+
+        files = ProjectFiles(parsed, contents)
+        start = files.file(root)
+        if start is None and root not in paths:
+            return cls(None, {}, {})
+        if start is None:
+            return cls(None, {}, unreadable)
+        try:
+            program = Program.of(start, files, paths, tokens)
+        except Exception as error:
+            return cls(None, {}, {root: _failed(root, error)})
+        linted = {file.path: file for file in program.files if file.path in program.within}
+        return cls(SourceContext(program, settings), linted, unreadable)
+
+    def findings(self, rules: Sequence[SourceRule]) -> Iterator[Finding]:
+        """What rules find in the files that are linted."""
+        if self.context is None:
+            return
+        for rule in rules:
+            yield from apply_rule(rule, self.context, Location(self.context.path, 1))
+
+
+def lint_programs(
+    texts: Mapping[str, SourceText],
+    settings: Settings,
+    cache: TablesCache | None,
+    contents: Mapping[str, bytes],
+) -> dict[str, Outcome]:
+    """What is found in files, each as part of the program that it belongs to.
+
+    Args:
+        texts: by path, all that is linted; programs with files that concern rules are run.
+    """
+    outcomes: dict[str, Outcome] = {}
+    programs: dict[str, list[str]] = {}
+    for path, text in texts.items():
+        programs.setdefault(root_of(path, text.notebook), []).append(path)
+    parse_text = lru_cache(_KEPT_FILES)(cache.parse if cache is not None else parse)
+    given = {**contents, **{path: text.data for path, text in texts.items()}}
+    waiting = list(programs.items())
+    while waiting:
+        root, paths = waiting.pop()
+        rules = tuple(dict.fromkeys(rule for path in paths for rule in _asked(texts[path], root)))
+        if not rules:
+            continue
+        tokens = tuple(dict.fromkeys(token for rule in rules for token in rule.triggers))
+        with for_deep_code():
+            program = SourceProgram.of(root, frozenset(paths), settings, parse_text, given, tokens)
+            found: dict[str, list[Finding]] = {path: [] for path in program.linted}
+            for finding in program.findings(rules):
+                if finding.location.path in found:
+                    found[finding.location.path].append(finding)
+        for path, findings in found.items():
+            outcomes[path] = shown(findings, path, decode(texts[path].data))
+        outcomes.update({path: program.unreadable[path] for path in paths if path in program.unreadable})
+        # What the program does not read is looked at alone.
+        waiting += [(path, [path]) for path in paths if path != root and path not in outcomes]
+    return outcomes
+
+
+def _asked(text: SourceText, root: str) -> Iterator[SourceRule]:
+    """The rules that a file concerns as part of a program."""
+    for rule in text.rules:
+        if (
+            text.path != root
+            or text.is_named
+            or not rule.program
+            or Scripts.around(root).of(root) == root
+            or Scripts.around(root).hold(root, rule.program, alone=True)
+        ):
+            yield rule
+
+
+def root_of(path: str, notebook: Notebook | None = None) -> str:
+    """The file that starts the program which a file belongs to."""
+    return path if notebook is not None else Scripts.around(path).of(path)
+
+
+def shown(findings: Sequence[Finding], path: str, text: str) -> list[Finding]:
+    """Findings of one file as they are reported: those of a group as one, by position, and what tests do as
+    worth knowing at most."""
+    directives = parse_suppressions(text)
+    found = gathered(findings, lambda finding: any(directive.matches(finding) for directive in directives))
+    ordered = sorted(found, key=_position)
+    return [_in_test(finding) for finding in ordered] if is_test_path(path) else ordered
+
+
+def _in_test(finding: Finding) -> Finding:
+    """Tests of a library do with scalers and autocast what training must not: worth knowing, no more."""
+    return replace(finding, level="info") if finding.code.startswith("AMP") else finding
+
+
+def _position(finding: Finding) -> tuple[int, int, str]:
+    return finding.location.line, finding.location.column, finding.code
+
+
+def _failed(path: str, error: Exception) -> Skipped:
+    return Skipped(path, f"tclint failed on it with {type(error).__name__}: {error}; please report this")
+
+
+@contextlib.contextmanager
+def for_deep_code() -> Iterator[None]:
+    """Python's limits as large programs need them."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
+    # Trees grow, and hardly any of it is garbage: the collector's walks take a fifth of the time (timm).
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+        sys.setrecursionlimit(limit)
+
+
+def lint_text(
+    text: str,
+    rules: Sequence[SourceRule],
+    settings: Settings,
+    path: str = "<text>",
+    parse_text: Callable[[str], Parsed] = parse,
+) -> list[Finding]:
+    """Findings of one program given as text.
+
+    Raises:
+        NotPython: it cannot be parsed.
+    """
+    with for_deep_code():
+        parsed = parse_text(text)
+        file = File(path, parsed.tables, lambda: parsed.spans, lambda: parsed.lines)
+        files = ProjectFiles(lambda _, data: _parsed(data, parse_text))
+        files.keep(path, file)
+        tokens = tuple(token for rule in rules for token in rule.triggers)
+        context = SourceContext(Program.of(file, files, tokens=tokens), settings)
+        found = [finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))]
+    return shown(found, path, text)
+
+
+def _parsed(data: bytes, parse_text: Callable[[str], Parsed]) -> Parsed | None:
+    try:
+        return parse_text(decode(data))
+    except NotPython:
+        return None

@@ -1,1 +1,0 @@
-"""What one file does: autocast regions, loss scaling, casts, switches, values."""

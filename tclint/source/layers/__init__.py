@@ -1,1 +1,0 @@
-"""Layers and models as source shows them."""

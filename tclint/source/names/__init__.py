@@ -1,1 +1,0 @@
-"""What names stand for, in a file, its project and the libraries that it uses."""

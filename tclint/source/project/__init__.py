@@ -1,0 +1,1 @@
+"""What stands around a file in its project: files that run together, versions that it asks for."""

@@ -1,0 +1,46 @@
+"""What starts programs from outside: shell scripts, configurations, pages that say how."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from tclint.source.project.scripts import root_of
+
+_NAMES = ("*.sh", "*.bash", "*.slurm", "*.y*ml", "*.md", "*.rst", "Makefile")
+
+
+def launchers_match(path: str, pattern: re.Pattern[bytes]) -> bool:
+    """Whether a launcher beside a file, or in a folder above it in its project, holds what a pattern
+    matches."""
+    return any(pattern.search(data) for folder in _folders(path) for data in _launchers_in(folder))
+
+
+def forget() -> None:
+    """Read files anew, in a process that outlives what it read: an editor's server."""
+    _launchers_in.cache_clear()
+
+
+def _folders(path: str) -> Iterator[Path]:
+    root = os.path.realpath(root_of(path))
+    for folder in Path(path).resolve().parents if os.path.isfile(path) else ():
+        yield folder
+        if str(folder) == root:
+            break
+
+
+@lru_cache(maxsize=256)
+def _launchers_in(folder: Path) -> tuple[bytes, ...]:
+    inner = (folder, *folder.glob("*script*"), *folder.glob("*config*"))
+    found = []
+    for path in (path for where in inner for name in _NAMES for path in where.glob(name)):
+        # A pipe would be waited for.
+        if path.is_file():
+            try:
+                found.append(path.read_bytes())
+            except OSError:
+                continue
+    return tuple(found)

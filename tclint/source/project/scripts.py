@@ -1,0 +1,282 @@
+"""Which files of a project run together: its scripts, and what each of them imports.
+
+Nothing is parsed: imports are found with a pattern. The work is done once per project.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+
+from tclint.source.project.test_paths import is_test_path
+from tclint.source.syntax.discovery import SKIPPED_FOLDERS
+
+_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml")
+_LARGEST_PROJECT = 20_000
+"""Files. In a larger project, each file is a program of its own."""
+_IMPORT = re.compile(
+    rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;]+)|import[ \t]+([^\n#;]+))",
+    re.MULTILINE,
+)
+_WORD = re.compile(rb"\w+")
+TRAINS = (".backward(", ".fit(", "Trainer(", "training_step")
+"""One of these stands somewhere in a program that trains, and in many that do not."""
+SCALES = (
+    "caler",
+    ".scale(",
+    "unscale_",
+    "scale_loss",
+    "fp16",
+    "mixed_precision",
+    "precision=",
+    "Accelerator",
+    "Trainer",
+    "deepspeed",
+)
+"""One of these stands somewhere in a program that scales its loss, and in many that do not."""
+HALVES = (".half(", "float16", "torch.half", "HalfTensor", "autocast", *SCALES)
+"""One of these stands somewhere in a program that computes in 16 bits, and in many that do not."""
+
+
+@dataclass
+class Scripts:
+    """The files of one project, and who imports whom.
+
+    Args:
+        files: path -> bytes.
+    """
+
+    files: dict[str, bytes]
+    _leading: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def around(cls, path: str) -> Scripts:
+        """Those of the project that a file belongs to; none where there is no such file."""
+        return _project(root_of(path)) if os.path.isfile(path) else cls({})
+
+    def of(self, path: str) -> str:
+        """The script that starts the program which a file belongs to: one that leads to it; the file itself
+        where there is none."""
+        return self._starts.get(path, path)
+
+    def hold(self, path: str, tokens: tuple[str, ...], *, alone: bool = False) -> bool:
+        """Whether the program that a file belongs to holds one of some tokens. A file that no script leads to
+        is a library: what counts is its own text, not what else it could be used with.
+
+        Args:
+            alone: the file is looked at by itself, whatever leads to it.
+        """
+        script = path if alone else self.of(path)
+        if not alone and (_is_run(self.files.get(script, b"")) or not _is_in_package(script)):
+            return script in self.lead_to(tokens)
+        data = self.files.get(path, b"")
+        return any(token.encode() in data for token in tokens)
+
+    def lead_to(self, tokens: tuple[str, ...]) -> frozenset[str]:
+        """Files that hold one of some tokens, and those that import such a file, directly or not."""
+        found = self._leading.get(tokens)
+        if found is None:
+            wanted = [token.encode() for token in tokens]
+            holders = (path for path, data in self.files.items() if any(word in data for word in wanted))
+            found = self._leading[tokens] = frozenset(_reached(holders, self._imported_by))
+        return found
+
+    @cached_property
+    def _imports(self) -> dict[str, set[str]]:
+        """File -> the files of the project whose names it imports. A package that only passes names on leads
+        to the files that define those, not to everything in it."""
+        by_last: dict[str, list[str]] = {}
+        for path in self.files:
+            by_last.setdefault(_module_name(path), []).append(path)
+        written = {path: list(_written(path, data, self.files, by_last)) for path, data in self.files.items()}
+        passed_on = {
+            path: {name: item for item in items for name in item.names}
+            for path, items in written.items()
+            if os.path.basename(path) == "__init__.py"
+        }
+        return {
+            path: {file for item in items for file in _defining(item, passed_on, set())} - {path}
+            for path, items in written.items()
+        }
+
+    @cached_property
+    def _imported_by(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for path, used in self._imports.items():
+            for other in used:
+                found.setdefault(other, set()).add(path)
+        return found
+
+    @cached_property
+    def _starts(self) -> dict[str, str]:
+        """File -> its script. What several scripts lead to belongs to one beside it, or to the first."""
+        trains = self.lead_to(TRAINS)
+        starts = [
+            path
+            for path in sorted(self.files, key=lambda path: (len(path), path))
+            if not is_test_path(path)
+            and (
+                # Many a module has a few lines that try it out.
+                (_is_run(self.files[path]) and path in trains)
+                or (
+                    (_is_run(self.files[path]) or not _is_in_package(path))
+                    and all(map(is_test_path, self._imported_by.get(path, ())))
+                )
+            )
+        ]
+        found: dict[str, str] = {path: path for path in starts}
+        for script in starts:
+            for path in self._imports[script]:
+                if os.path.dirname(path) == os.path.dirname(script):
+                    found.setdefault(path, script)
+        for script in starts:
+            pending = [script]
+            while pending:
+                for path in sorted(self._imports[pending.pop()]):
+                    if path not in found and not is_test_path(path):
+                        found[path] = script
+                        pending.append(path)
+        return found
+
+
+def forget() -> None:
+    """Read files anew, in a process that outlives what it read: an editor's server."""
+    _project.cache_clear()
+
+
+def _reached(starts: Iterable[str], leads: dict[str, set[str]]) -> set[str]:
+    found = set(starts)
+    pending = deque(found)
+    while pending:
+        for path in leads.get(pending.popleft(), ()):
+            if path not in found:
+                found.add(path)
+                pending.append(path)
+    return found
+
+
+def _is_run(data: bytes) -> bool:
+    return b"__main__" in data
+
+
+def _is_in_package(path: str) -> bool:
+    return os.path.exists(os.path.join(os.path.dirname(path), "__init__.py"))
+
+
+def _module_name(path: str) -> str:
+    name = os.path.basename(path)[:-3]
+    return os.path.basename(os.path.dirname(path)) if name == "__init__" else name
+
+
+def root_of(path: str) -> str:
+    """The folder of the project that a file belongs to."""
+    folder = os.path.dirname(os.path.abspath(path))
+    current = folder
+    topmost = folder
+    while True:
+        if any(os.path.exists(os.path.join(current, marker)) for marker in _MARKERS):
+            return current
+        if os.path.exists(os.path.join(current, "__init__.py")):
+            topmost = current
+        parent = os.path.dirname(current)
+        if parent == current or os.path.basename(parent) == "site-packages":
+            return topmost
+        current = parent
+
+
+@lru_cache(maxsize=4)
+def _project(root: str) -> Scripts:
+    files: dict[str, bytes] = {}
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS and not name.startswith(".")]
+        for name in names:
+            path = os.path.join(folder, name)
+            if name.endswith(".py") and os.path.isfile(path):  # a pipe would be waited for
+                try:
+                    with open(path, "rb") as file:
+                        files[path] = file.read()
+                except OSError:
+                    continue
+        if len(files) > _LARGEST_PROJECT:
+            return Scripts({})
+    return Scripts(files)
+
+
+@dataclass(frozen=True, slots=True)
+class _Import:
+    """One import statement of a file, as far as it concerns the project."""
+
+    files: tuple[str, ...]
+    """The module's."""
+    names: tuple[str, ...]
+    """What is taken from it, those left out that are modules themselves; none: all of it."""
+
+
+def _written(
+    path: str, data: bytes, files: dict[str, bytes], by_last: dict[str, list[str]]
+) -> Iterator[_Import]:
+    folder = os.path.dirname(path)
+
+    def found(parts: list[str], level: int) -> list[str]:
+        direct = _files_of(folder, parts, level, files)
+        if direct or level or not parts:
+            return direct
+        # Scripts run with any folder on sys.path, so the end of the path decides.
+        tails = (f"{os.sep}{os.sep.join(parts)}.py", f"{os.sep}{os.path.join(*parts, '__init__.py')}")
+        return [other for other in by_last.get(parts[-1], ()) if other.endswith(tails)]
+
+    for match in _IMPORT.finditer(data):
+        module, names, plain = match.groups(b"")
+        for item in plain.split(b",") if plain else ():
+            if item.split():
+                yield _Import(tuple(found(item.split()[0].decode("utf-8", "replace").split("."), 0)), ())
+        if plain:
+            continue
+        text = module.decode("utf-8", "replace")
+        level = len(text) - len(text.lstrip("."))
+        parts = [part for part in text.split(".") if part]
+        taken: list[str] = []
+        for word in _WORD.findall(names):
+            name = word.decode("utf-8", "replace")
+            inner = found([*parts, name], level)
+            if inner:
+                yield _Import(tuple(inner), ())
+            else:
+                taken.append(name)
+        if taken or b"*" in names:
+            yield _Import(tuple(found(parts, level)), tuple(taken))
+
+
+def _defining(
+    item: _Import, passed_on: dict[str, dict[str, _Import]], seen: set[tuple[str, str]]
+) -> Iterator[str]:
+    """The files in which what is imported is defined."""
+    for file in item.files:
+        inner = passed_on.get(file)
+        if inner is None or not item.names:
+            yield file
+            continue
+        for name in item.names:
+            further = inner.get(name)
+            if further is None or (file, name) in seen:
+                yield file
+            else:
+                seen.add((file, name))
+                yield from _defining(_Import(further.files, (name,)), passed_on, seen)
+
+
+def _files_of(folder: str, parts: list[str], level: int, files: dict[str, bytes]) -> list[str]:
+    """Where Python finds a module from a folder, that folder or one above it being on its path."""
+    for _ in range(level - 1):
+        folder = os.path.dirname(folder)
+    while True:
+        base = os.path.join(folder, *parts)
+        found = [path for path in (f"{base}.py", os.path.join(base, "__init__.py")) if path in files]
+        parent = os.path.dirname(folder)
+        if found or level or parent == folder:
+            return found
+        folder = parent

@@ -1,0 +1,208 @@
+"""Batches: which loaders feed training, where their batches are copied to a GPU, and from what memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from tclint.source.questions.devices import Devices
+from tclint.source.questions.steps import Steps
+from tclint.source.run.facts import Facts, distinct
+from tclint.source.run.values import FALSE, NONE, Event, Place, Thing, Value, constant_of, modules_in
+
+_VIEWS = frozenset(
+    {".T", ".chunk", ".contiguous", ".data", ".detach", ".expand", ".flatten", ".mT", ".narrow", ".permute"}
+    | {".requires_grad_", ".reshape", ".select", ".split", ".squeeze", ".t", ".transpose", ".unbind"}
+    | {".unflatten", ".unsqueeze", ".view", ".view_as", "[]"}
+)
+"""Operations whose result lies in the memory of what they are done to, or may be it."""
+_TOKENS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
+"""What models of transformers call their inputs."""
+_OF_PROCESSORS = frozenset({"return_tensors", "padding", "truncation"})
+"""Arguments of what turns texts and images into tensors."""
+
+
+class Batches:
+    """Answers about the loaders of one program."""
+
+    def __init__(self, facts: Facts, devices: Devices, steps: Steps) -> None:
+        self.facts = facts
+        self.record = facts.record
+        self.devices = devices
+        self.steps = steps
+
+    @cached_property
+    def trained_on(self) -> list[Thing]:
+        """The loaders whose batches losses are computed from, one for each place where they are made."""
+        found: dict[Place, Thing] = {}
+        for loader, _ in self._feeding:
+            if loader.made is not None:
+                found.setdefault(loader.made.place, loader)
+        return sorted(found.values(), key=lambda loader: loader.made.index if loader.made is not None else 0)
+
+    @cached_property
+    def _feeding(self) -> list[tuple[Thing, Event]]:
+        """(loader, backward pass of a loss that is computed from its batches)."""
+        found: list[tuple[Thing, Event]] = []
+        for backward in (event for step in self.steps.all for event in step.backwards):
+            for made in self.facts.made_by(self.facts.loss_of(backward)):
+                sources = [
+                    region.context for region in made.regions if self._is_of_round(region.context, backward)
+                ]
+                sources += [made.subject] if made.kind == "batch" and made.subject is not None else []
+                for source in sources:
+                    found.extend((loader, backward) for loader in self.facts.kinds(source, "loader"))
+        return found
+
+    def _is_of_round(self, loader: Value, backward: Event) -> bool:
+        """Whether a loader gives a batch in each round that goes backward, or in a round around that."""
+        loops = [round_.loop for round_ in backward.loops]
+        batches = [batch for batch in self.record.of("batch") if batch.subject is loader]
+        return any(batch.loop is None or batch.loop in loops for batch in batches)
+
+    def backwards_of(self, loader: Thing) -> list[Event]:
+        """The backward passes of losses that are computed from a loader's batches."""
+        place = loader.made.place if loader.made is not None else None
+        return [event for item, event in self._feeding if item.made is not None and item.made.place == place]
+
+    def loaders_of(self, backward: Event) -> list[Thing]:
+        """The loaders from whose batches the loss of a backward pass is computed."""
+        return [loader for loader, event in self._feeding if event is backward]
+
+    def holds_tokens(self, loader: Thing) -> bool:
+        """Whether sequences of tokens are what a loader's batches are made of: it pads or tokenizes, or a
+        network looks them up."""
+        if any(
+            event.kind == "pad" or not _OF_PROCESSORS.isdisjoint(event.arguments)
+            for event in self.record.events
+            if any(region.context is loader for region in event.regions)
+        ):
+            return True
+        return any(
+            _TOKENS & made.arguments.keys()
+            or any(
+                constant_of(item) in _TOKENS
+                for value in made.inputs
+                for thing in self.facts.held(value)
+                for item in (thing.operation[1] if thing.operation is not None else ())
+            )
+            or any(
+                part.name.startswith(("torch.nn.Embedding", "transformers."))
+                for module in self.facts.kinds(made.subject, "module")
+                for part in modules_in(module)
+            )
+            for backward in self.backwards_of(loader)
+            for made in self.facts.made_by(self.facts.loss_of(backward))
+        )
+
+    def copies_of(self, loader: Thing) -> list[Event]:
+        """Where a loader's batches are copied to a GPU, as they come from it."""
+        place = loader.made.place if loader.made is not None else None
+        return list(distinct(event for made, event in self._copies if made == place))
+
+    @cached_property
+    def _copies(self) -> list[tuple[Place, Event]]:
+        """Where the loader is made, and the copy."""
+        found: list[tuple[Place, Event]] = []
+        for event in self.record.of("to"):
+            memory = self.memory_of(event.subject) if self._copies_to_gpu(event) else None
+            if memory is None or memory.kind != "batch" or self._is_part_of(event, memory):
+                continue
+            for loader in self.facts.things(memory.subject):
+                if loader.made is not None:
+                    found.append((loader.made.place, event))
+        return found
+
+    def evaluated_on(self) -> list[Thing]:
+        """Loaders whose batches no loss is computed from, one for each place where they are made."""
+        trained = {loader.made.place for loader in self.trained_on if loader.made is not None}
+        found: dict[Place, Thing] = {}
+        for event in self.record.of("batch"):
+            for loader in self.facts.kinds(event.subject, "loader"):
+                if loader.made is not None and loader.made.place not in trained:
+                    found.setdefault(loader.made.place, loader)
+        return list(found.values())
+
+    def _copies_to_gpu(self, event: Event) -> bool:
+        return event.kind == "to" and self.devices.is_gpu(event.arguments.get("device"))
+
+    def copies_of_pinned(self) -> Iterator[Event]:
+        """Copies to a GPU of what the program has pinned itself."""
+        for event in distinct(self.record.of("to")):
+            memory = self.memory_of(event.subject)
+            if self._copies_to_gpu(event) and memory is not None and memory.kind == "pin":
+                yield event
+
+    def memory_of(self, value: Value | None) -> Event | None:
+        """The event that made the memory that a value lies in: a batch, or a copy into pinned memory; None
+        for others."""
+        for _ in range(12):
+            thing = next(self.facts.things(value), None)
+            if thing is None:
+                return None
+            event = thing.made
+            if event is not None and event.kind in ("batch", "pin"):
+                return event
+            if event is not None and any(
+                self.facts.kinds(region.context, "loader") for region in event.regions
+            ):
+                return next(batch for batch in self.record.of("batch") if self._is_part_of(event, batch))
+            if thing.operation is not None and thing.operation[0] in ("each", "[]", "()"):
+                value = thing.operation[1][0]
+            elif (
+                event is not None
+                and event.kind == "op"
+                and event.name in _VIEWS
+                and not self._is_gathered(event)
+            ):
+                value = event.subject
+            else:
+                return None
+        return None
+
+    def _is_part_of(self, event: Event, batch: Event) -> bool:
+        """Whether something happens while a loader makes a batch."""
+        return any(region.context is batch.subject for region in event.regions)
+
+    def _is_gathered(self, event: Event) -> bool:
+        """`x[indices]` copies what it picks."""
+        return any(thing.kind in ("tensor", "list") for thing in self.facts.things(event.first))
+
+    def is_blocking(self, copy: Event) -> bool:
+        """Whether the CPU waits for a copy."""
+        return copy.arguments.get("non_blocking", FALSE) == FALSE
+
+    def is_missing(self, loader: Thing, option: str) -> bool:
+        """Whether an option of a loader is left at its default."""
+        return option not in loader.fields and "**" not in loader.fields and "@open" not in loader.fields
+
+    def is_on_gpu(self, loader: Thing) -> bool:
+        """Whether what a loader gives lies on a GPU already."""
+        made = (loader.fields.get(name, NONE) for name in ("dataset", "generator", "@sample"))
+        return any(self.devices.on_gpu(value) is True for value in made if value != NONE)
+
+    def work_of(self, loader: Thing) -> str:
+        """What takes time for every batch of a loader: the dataset that reads files, or the function that
+        collates texts; '' where nothing is seen to."""
+        for dataset in self.facts.kinds(loader.fields.get("@dataset"), "files"):
+            return dataset.name.rpartition(".")[2]
+        for event in self.record.events:
+            if any(region.context is loader for region in event.regions) and self._takes_time(loader, event):
+                return self._prepared_by(loader, event)
+        return ""
+
+    def _takes_time(self, loader: Thing, event: Event) -> bool:
+        # Padding alone is little work: who writes the loop can choose, a framework's default need not change.
+        takes = event.kind == "read" or (event.kind == "pad" and not self._is_of_framework(loader))
+        return takes or (event.kind == "call" and not _OF_PROCESSORS.isdisjoint(event.arguments))
+
+    def _is_of_framework(self, loader: Thing) -> bool:
+        return loader.made is not None and loader.made.place.file.is_library
+
+    def _prepared_by(self, loader: Thing, event: Event) -> str:
+        """The class or function of the project that the loader runs, or what it calls of a library."""
+        depth = next(len(batch.stack) + 1 for batch in self.record.of("batch") if batch.subject is loader)
+        if len(event.places) <= depth:
+            return event.name.rpartition(".")[2]
+        function = event.places[depth].function
+        return function.qualified_name.removesuffix(".__getitem__").removesuffix(".__call__")

@@ -1,0 +1,156 @@
+"""What a program does by default, on a GPU: options count with their defaults, and are named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tclint.source.run.values import (
+    Atom,
+    ClassValue,
+    Constant,
+    FunctionValue,
+    ModuleValue,
+    Option,
+    Path,
+    Symbol,
+    Thing,
+    Union,
+    Value,
+    options_of,
+)
+
+_TRUE_ON_GPU = frozenset(
+    {"torch.cuda.is_available", "torch.cuda.is_bf16_supported", "torch.accelerator.is_available"}
+)
+_DEVICES = {"cuda": True, "gpu": True, "cpu": False, "mps": False}
+
+
+class Defaults:
+    """Decides as by default on a GPU that has bfloat16; remembers whose defaults decided."""
+
+    def __init__(self) -> None:
+        self.named: dict[str, None] = {}
+        """Options and variables with which a default counted, in order."""
+
+    def value(self, value: Value | None) -> Value | None:
+        """The one thing that a value is by default; None where it can be several, or is not known."""
+        if value is None:
+            return None
+        if not isinstance(value, Union):
+            if isinstance(value, Thing) and value.is_unknown:
+                return self._computed(value)
+            return value
+        options = [option for option in value.options if self.follows(option.guard) is not False]
+        known = [option.value for option in options if not _is_open(option)]
+        if len(known) < len(options) and known:
+            self._name(options)
+        found = {self.value(option) for option in known}
+        return found.pop() if len(found) == 1 else None
+
+    def constant(self, value: Value | None) -> object:
+        """The constant that a value is by default; None where there is none."""
+        found = self.value(value)
+        return found.value if isinstance(found, Constant) else None
+
+    def truth(self, value: Value | None) -> bool | None:
+        """Whether a value is true by default; None where that is decided at run time."""
+        if isinstance(value, Thing) and value.operation is not None:
+            decided = self._operation(*value.operation)
+            if decided is not None:
+                return decided
+        found = self.value(value)
+        if isinstance(found, Constant):
+            return bool(found.value)
+        if isinstance(found, FunctionValue | ClassValue | ModuleValue | Symbol):
+            return True
+        return True if isinstance(found, Thing) and bool(found.kind) and found.kind != "number" else None
+
+    def follows(self, path: Path) -> bool | None:
+        """Whether tests hold by default: False where one fails, None where one is not known."""
+        known = [self.holds(atom) for atom in path]
+        if False in known:
+            return False
+        return None if None in known else True
+
+    def holds(self, atom: Atom) -> bool | None:
+        """Whether a test comes out by default as an atom says."""
+        if atom.test == "truth":
+            found = self.truth(atom.subject)
+        elif isinstance(atom.other, Value):
+            found = self._operation(atom.test, (atom.subject, atom.other))
+        else:
+            found = None
+        return None if found is None else found is atom.holds
+
+    # -- what is computed
+
+    def _computed(self, value: Thing) -> Value | None:
+        if value.operation is None:
+            return None
+        decided = self._operation(*value.operation)
+        return None if decided is None else Constant(decided)
+
+    def _operation(self, operator: str, operands: tuple[Value, ...]) -> bool | None:
+        if operator == "()" and isinstance(operands[0], Symbol):
+            return True if operands[0].name in _TRUE_ON_GPU else None
+        if operator == "not":
+            inner = self.truth(operands[0])
+            return None if inner is None else not inner
+        if operator in ("and", "or"):
+            parts = [self.truth(operand) for operand in operands]
+            decisive = operator == "or"
+            if decisive in parts:
+                return decisive
+            return None if None in parts else not decisive
+        if operator in ("==", "is", "!=", "is not", "in", "not in") and len(operands) == 2:
+            found = self._compared(operands[0], operands[1], operator.removeprefix("not ") == "in")
+            negative = operator in ("!=", "is not", "not in")
+            return None if found is None else found is not negative
+        return None
+
+    def _compared(self, left: Value, right: Value, contained: bool) -> bool | None:
+        one, other = self.value(left), self.value(right)
+        if isinstance(one, Constant) and isinstance(other, Constant):
+            if not contained:
+                return bool(one.value == other.value)
+            return (
+                one.value in other.value
+                if isinstance(one.value, str) and isinstance(other.value, str)
+                else None
+            )
+        for constant, unknown in ((one, other), (other, one)):
+            if isinstance(constant, Constant) and isinstance(constant.value, str) and unknown is None:
+                # The device that a program is meant for.
+                return _DEVICES.get(constant.value)
+        if isinstance(one, Symbol) and isinstance(other, Symbol):
+            return one.name == other.name
+        none = Constant(None)
+        if none in (one, other) and None not in (one, other):
+            return one == other
+        return None
+
+    def _name(self, options: list[Option]) -> None:
+        for option in options:
+            if _is_open(option) and isinstance(option.value, Thing):
+                chosen = option.value.fields.get("@option")
+                name = str(chosen.value) if isinstance(chosen, Constant) else option.value.name
+                if name and name != "outside":
+                    self.named[name] = None
+
+    @property
+    def words(self) -> str:
+        """', the default of args.amp', or ''."""
+        return f", the default of {' and '.join(self.named)}" if self.named else ""
+
+
+def _is_open(option: Option) -> bool:
+    """Something else beside a default."""
+    value = option.value
+    return isinstance(value, Thing) and value.is_unknown and value.operation is None
+
+
+def constants_in(value: Value) -> Iterator[Constant]:
+    """The constants among what a value can be."""
+    for option, _ in options_of(value):
+        if isinstance(option, Constant):
+            yield option

@@ -1,0 +1,280 @@
+"""Trainings on a GPU that compute in float32 because nobody chose anything else, and what they train."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import NamedTuple
+
+from tclint.source.project.launchers import launchers_match
+from tclint.source.project.requirements import may_run
+from tclint.source.questions.autocasts import Autocasts
+from tclint.source.questions.devices import Devices
+from tclint.source.questions.networks import Networks
+from tclint.source.questions.steps import Steps
+from tclint.source.run.facts import Facts
+from tclint.source.run.files import File
+from tclint.source.run.values import (
+    NONE,
+    Event,
+    Region,
+    Symbol,
+    Thing,
+    Value,
+    constants_of,
+    integers_of,
+    modules_in,
+)
+
+_SMALL_FEATURES = 256
+"""A matrix product whose sides are all smaller runs in a few microseconds whatever its precision."""
+_SMALL_CHANNELS = 64
+_LINEAR_PER_CONVOLUTION = 4
+"""A choice of this project: linear layers for each convolution from which on they are most of the work, as in
+vision transformers; those at the end of a convolutional network are little of it."""
+_CONVOLVES = "torch.nn.functional.conv"
+_ATTENTION = ("MultiheadAttention", "Transformer")
+_CONVOLUTIONAL = re.compile(r"ResNet|ConvN|RegNet|EfficientNet|MobileNet|PoolFormer|MobileViT|Bit(Model|For)")
+"""In names of classes of transformers: cuDNN runs their convolutions in TF32 by default."""
+_SIXTEEN_BITS = frozenset({Symbol("torch.float16"), Symbol("torch.bfloat16")})
+_MIXED = frozenset({"autocast", "GradScaler"})
+"""Names of torch in code that a setting keeps from running."""
+_ONLY_BEFORE_5 = frozenset({"evaluation_strategy", "overwrite_output_dir", "no_cuda", "tokenizer"})
+"""Arguments that TrainingArguments and Trainer of transformers 5 refuse. Before it, from_pretrained loads
+float32 whatever is stored; since then, what is stored (transformers/modeling_utils.py, `_get_dtype`)."""
+_OF_4 = frozenset({"transformers.AdamW", "transformers.optimization.AdamW"})
+
+_LAUNCHED = re.compile(
+    rb"accelerate(\.commands\.|\s+)launch|mixed_precision|deepspeed|(fabric|lightning) run"
+    rb"|--(bf16|fp16|tf32)\b"
+)
+"""Ways to choose the precision from outside: accelerate sets ACCELERATE_MIXED_PRECISION, Fabric's command
+LT_PRECISION."""
+
+
+class Training(NamedTuple):
+    """A training in float32."""
+
+    backward: Event
+    step: Event
+    """Where an optimizer steps."""
+    scaler: Thing | None
+    """That of the framework that runs it, which is off and knows the framework's settings."""
+    settings: Thing | None
+    layers: str
+    """What mixed precision speeds up."""
+    products: str
+    """What of it needs TF32 switched on; ''."""
+
+    @property
+    def name(self) -> str:
+        """'TrainingArguments', 'Trainer', 'Fabric'; 'loop' of one that no framework runs."""
+        cls = self.settings.cls if self.settings is not None else None
+        return cls.function.name if cls is not None else "loop"
+
+    @property
+    def shown(self) -> tuple[Event, str]:
+        """What shows that it trains, and what to say of it."""
+        if self.settings is None:
+            return self.step, "the optimizer steps here: this file trains"
+        return self.backward, "it trains here"
+
+    @property
+    def event(self) -> Event:
+        """What would choose the precision; of a loop, its backward pass."""
+        made = self.settings.made if self.settings is not None else None
+        return made or self.backward
+
+
+class Float32:
+    """Answers about one program."""
+
+    def __init__(
+        self,
+        autocasts: Autocasts,
+        devices: Devices,
+        networks: Networks,
+        steps: Steps,
+        files: Sequence[File],
+    ) -> None:
+        self.facts: Facts = autocasts.facts
+        self.record = self.facts.record
+        self.autocasts = autocasts
+        self.devices = devices
+        self.networks = networks
+        self.steps = steps
+        self.files = files
+
+    @cached_property
+    def trainings(self) -> list[Training]:
+        """The trainings whose layers are large enough to gain by another precision, in order."""
+        if self._is_chosen:
+            return []
+        found = (
+            self._training(backward, step.steps[0])
+            for step in self.steps.all
+            for backward in step.backwards
+            if step.steps
+        )
+        return [training for training in found if training is not None]
+
+    @cached_property
+    def _is_chosen(self) -> bool:
+        """Whether the program chooses another precision for something, or could by a setting that is off."""
+        if any(not _MIXED.isdisjoint(file.tables.identifiers) for file in self.files):
+            return True
+        for event in self.record.events:
+            for kind in ("autocast", "scaler") if event.kind == "make" else ():
+                if any(self.facts.is_on(made) is not False for made in self.facts.kinds(event.result, kind)):
+                    return True
+            if event.place.file.is_library:
+                continue
+            if not _SIXTEEN_BITS.isdisjoint(event.arguments.values()):
+                return True
+            is_float64 = Symbol("torch.float64") in event.arguments.values()
+            if is_float64 and (event.kind == "default_dtype" or self.facts.kinds(event.subject, "module")):
+                return True
+        return False
+
+    def _training(self, backward: Event, step: Event) -> Training | None:
+        loss = self.facts.loss_of(backward)
+        scalers = self.facts.scalers_of(loss)
+        settings: Thing | None = None
+        for scaler in scalers:
+            settings = next(self.facts.things(scaler.fields.get("@settings")), None)
+            if settings is None or scaler.fields.get("@precision") != NONE:
+                return None
+        if not self.devices.is_in_program_for_gpus(loss):
+            return None
+        if settings is not None and (settings.made is None or _is_launched(settings.made)):
+            return None
+        if self._is_numerical(backward):
+            return None
+        forwards: dict[Thing, Event] = {}
+        regions: set[Region] = set()
+        for made in self.autocasts.differentiated(loss):
+            for event in (made, *made.around):
+                regions.update(event.regions)
+                for part in self.facts.kinds(event.subject, "module") if event.kind == "forward" else ():
+                    forwards.setdefault(part, event)
+        if any(map(self._may_choose, regions)):
+            return None
+        trained = (part for part, event in forwards.items() if self.networks.is_trained(part, event))
+        modules = dict.fromkeys(item for part in trained for item in modules_in(part))
+        if not all(map(self._is_float32, modules)):
+            return None
+        products, layers = self._products(list(modules)), self._others(list(modules), loss)
+        if not products and not layers:
+            return None
+        managed = scalers[0] if scalers else None
+        return Training(backward, step, managed, settings, products or layers, products)
+
+    def _is_numerical(self, backward: Event) -> bool:
+        """Whether the file of a backward pass uses packages for numerical work or tiny networks."""
+        science = self.facts.library.science
+        file = next(place.file for place in reversed(backward.places) if not place.file.is_library)
+        imports = (item for function in file.tables.functions for item in function.imports)
+        return any(item.qualified.partition(".")[0] in science for item in imports)
+
+    def _may_choose(self, region: Region) -> bool:
+        """Whether a context may choose a precision: autocast that may be on, or one that is not seen."""
+        for context in self.facts.things(region.context):
+            made = context.made.name if context.made is not None else ""
+            if context.kind == "autocast" and self.facts.is_on(context) is not False:
+                return True
+            package = made.partition(".")[0]
+            if context.is_unknown and package not in ("builtins", "torch", *sys.stdlib_module_names):
+                return True
+        return False
+
+    # -- layers
+
+    def _products(self, modules: list[Thing]) -> str:
+        """Linear and attention layers, or a library's transformer; '' where they are few, or small."""
+        for module in modules:
+            name = _of_transformers(module)
+            if name and not _CONVOLUTIONAL.search(name):
+                return f"`{name}`"
+        for module in modules:
+            kind = self.networks.flow.kind(module)
+            if kind.startswith(_ATTENTION) and self._is_large(
+                [module], _SMALL_FEATURES, "d_model", "embed_dim"
+            ):
+                return f"`{kind}`"
+        return self._linears(modules, _LINEAR_PER_CONVOLUTION * len(self._convolutions(modules)))
+
+    def _linears(self, modules: list[Thing], least: int) -> str:
+        """The linear layers, where there are so many; '' where there are fewer, or they are small."""
+        linears = [module for module in modules if self.networks.flow.kind(module) == "Linear"]
+        is_large = self._is_large(linears, _SMALL_FEATURES, "in_features", "out_features")
+        return f"{len(linears)} linear layers" if is_large and len(linears) >= max(2, least) else ""
+
+    def _others(self, modules: list[Thing], loss: Value | None) -> str:
+        """Convolutions, or a network of a library."""
+        for module in modules:
+            name = _of_transformers(module) or self.networks.library_name(module)[0]
+            if name:
+                return f"`{name}`"
+        found = self._convolutions(modules)
+        is_large = self._is_large(found, _SMALL_CHANNELS, "in_channels", "out_channels")
+        if found or not modules:
+            return self.networks.flow.kind(found[0]) if is_large else self._linears(modules, 2)
+        names = (made.name for made in self.autocasts.differentiated(loss))
+        return next((name.rpartition(".")[2] for name in names if name.startswith(_CONVOLVES)), "")
+
+    def _convolutions(self, modules: list[Thing]) -> list[Thing]:
+        return [module for module in modules if "Conv" in self.networks.flow.kind(module)]
+
+    def _is_large(self, modules: list[Thing], least: int, *names: str) -> bool:
+        """Whether one of some layers has a side of so many features, or says nothing of its sides."""
+        for module in modules:
+            values = (self.networks.flow.argument(module, name) for name in names)
+            sizes = [size for value in values for size in integers_of(value)]
+            if max(sizes, default=least) >= least:
+                return True
+        return False
+
+    # -- checkpoints
+
+    def _is_float32(self, module: Thing) -> bool:
+        """Whether the parameters of a module are float32: of one that is loaded, by what is stored or by a
+        version that turns everything into it."""
+        if module.fields.get("@dtype", NONE) != NONE or module.fields.get("@quantized", NONE) != NONE:
+            return module.fields.get("@dtype") == Symbol("torch.float32")
+        if module.made is None or not module.made.name.endswith(".from_pretrained"):
+            return True
+        names = constants_of(module.made.arguments.get("name", Thing()))
+        patterns = self.facts.library.float32_checkpoints
+        stored = names is not None and all(
+            any(fnmatchcase(str(name), pattern) for pattern in patterns) for name in names
+        )
+        return stored or self._is_before_transformers_5(module.made)
+
+    def _is_before_transformers_5(self, event: Event) -> bool:
+        return not may_run(event.place.file.path, (5,), "transformers") or any(
+            made.name in _OF_4
+            or (not _ONLY_BEFORE_5.isdisjoint(made.arguments) and self._is_of_transformers(made))
+            for made in self.record.of("make")
+        )
+
+    def _is_of_transformers(self, made: Event) -> bool:
+        """Whether a class of transformers, or one that is derived from it, gets the arguments."""
+        return any(
+            item.file.is_library and item.file.name == "transformers"
+            for thing in self.facts.things(made.result)
+            for item in (thing.cls.lineage() if thing.cls is not None else ())
+        )
+
+
+def _is_launched(event: Event) -> bool:
+    """Whether something beside a file chooses the precision of frameworks when it starts the program."""
+    return launchers_match(event.place.file.path, _LAUNCHED)
+
+
+def _of_transformers(module: Thing) -> str:
+    """'BertModel' of `BertModel.from_pretrained(...)` and of `BertModel(config)`; ''."""
+    parts = module.name.split(".")
+    return parts[1] if module.cls is None and parts[0] == "transformers" and len(parts) > 1 else ""

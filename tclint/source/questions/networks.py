@@ -1,0 +1,184 @@
+"""What modules are made of: networks of 2-D convolutions, transformers, models of libraries."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import NamedTuple
+
+from tclint.source.questions.flow import Flow
+from tclint.source.questions.steps import Step
+from tclint.source.run.values import Constant, Event, Thing, constant_of, modules_in, options_of
+
+_ENOUGH = 3
+"""Conv2d layers written in a model's classes from which on it counts as convolutional."""
+_CONVOLUTION = re.compile(r"(?:Lazy)?Conv(?:Transpose)?([123])d")
+_ATTENTION = re.compile(
+    r"torch\.nn\.(?:MultiheadAttention|Transformer\w*|functional\.scaled_dot_product_attention)"
+)
+_VIEWS = frozenset({".view", ".view_as", ".as_strided", ".data_ptr"})
+"""What may not do in another memory format."""
+
+
+class Network(NamedTuple):
+    """A convolutional model."""
+
+    name: str
+    """As a reader knows it: 'torchvision.models.resnet50', 'UNet'."""
+    convolutions: int
+    """Conv2d layers written in its classes; 0 for a model of a library."""
+    is_default: bool
+    """Chosen by an option, of which this is the default."""
+    views: bool
+    """Its forward calls `.view(...)`."""
+    takes_images: bool
+    """A model of a library that is called with one batch [N, C, H, W]."""
+
+
+class Networks:
+    """Answers about one program."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self.facts = flow.facts
+        self.names = {key: re.compile(text) for key, text in self.facts.library.networks.items()}
+
+    def library_name(self, module: Thing) -> tuple[str, bool]:
+        """The name of a library's model, 'torchvision.models.resnet50' or 'timm resnet50', and whether it is
+        sure to be that one; '' for others."""
+        made = module.made
+        if module.cls is not None or made is None:
+            return "", False
+        for key, prefix in (("model_name", "timm "), ("model", "torchvision.models."), ("encoder_name", "")):
+            given = made.arguments.get(key)
+            if given is not None:
+                texts = [option.value for option, _ in options_of(given) if isinstance(option, Constant)]
+                text = texts[0] if len(texts) == 1 and isinstance(texts[0], str) else ""
+                is_sure = isinstance(given, Constant)
+                return (f"{prefix or module.name + ' '}{text}" if text else "", is_sure)
+        is_known = module.name.startswith(
+            ("torchvision.models.", "segmentation_models_pytorch.", "efficientnet_")
+        )
+        return (module.name if is_known else "", "@guessed" not in module.fields)
+
+    def convolves(self, module: Thing) -> bool:
+        """Whether a module is known to run 2-D convolutions, and nothing in it is known not to."""
+        name, _ = self.library_name(module)
+        if name:
+            return self._is_library_network(name)
+        counts = self._counts(module)
+        return counts["2"] > 0 and counts["2"] > counts["1"] and not counts["3"] and not counts["attention"]
+
+    def convolutions(self, module: Thing) -> str:
+        """The library's network that a module is, or the first layer of it that convolves images or volumes;
+        '' where none is seen, or attention is in it."""
+        name, _ = self.library_name(module)
+        if name:
+            return name if self._is_library_network(name) else ""
+        if self._counts(module)["attention"]:
+            return ""
+        for part in modules_in(module):
+            found = _CONVOLUTION.fullmatch(self.flow.kind(part))
+            if found is not None and found[1] != "1":
+                return found[0]
+            inner = self.library_name(part)[0] if part is not module else ""
+            if inner and self._is_library_network(inner):
+                return inner
+        return ""
+
+    def convolves_in(self, step: Step) -> bool:
+        """Whether a convolution runs in a training step, or a network that is laid out for them."""
+        return any(
+            _CONVOLUTION.fullmatch(self.flow.kind(module)) is not None
+            or bool(self.convolutions(module))
+            or self.flow.symbol(module.fields.get("@layout")).startswith("torch.channels_last")
+            for event in step.events
+            if event.kind == "forward"
+            for module in self.facts.kinds(event.subject, "module")
+        )
+
+    def convolutional(self, module: Thing, forward: Event) -> Network | None:
+        """What a module is that a forward runs, where it is a network of 2-D convolutions."""
+        if any(thing.operation is None for thing in self.facts.things(module.fields.get("@guessed"))):
+            # Chosen among things one of which is not known, rather than by an option that has a default.
+            return None
+        name, is_sure = self.library_name(module)
+        if name:
+            if not self._is_library_network(name):
+                return None
+            return Network(name, 0, not is_sure, False, not self.names["detectors"].search(name))
+        counts = self._counts(module)
+        inside = [event for event in self.flow.record.events if self.flow.within(event, forward)]
+        if any(_ATTENTION.match(self.flow.runs(event)) for event in inside) or counts["attention"]:
+            return None
+        # A few 1-D convolutions across channels (ECA) leave a network one for images.
+        if counts["3"] or 2 * counts["1"] >= max(counts["2"], 1):
+            return None
+        parts = [part for part in modules_in(module) if part is not module]
+        libraries = [self.library_name(part) for part in parts if self.library_name(part)[0]]
+        if any(not self._is_library_network(text) for text, _ in libraries):
+            return None
+        if counts["2"] < _ENOUGH and not libraries:
+            return None
+        shown = module.name if module.cls is not None else f"nn.{self.flow.kind(module)}"
+        views = any(event.name in _VIEWS for event in inside)
+        return Network(
+            shown,
+            counts["2"],
+            "@guessed" in module.fields or not all(sure for _, sure in libraries),
+            views,
+            False,
+        )
+
+    def norm_of(self, module: Thing) -> str:
+        """The batch norm that a layer is, or the name of a library's model that holds some; '' for none."""
+        kind = self.flow.kind(module)
+        if "BatchNorm" in kind:
+            return kind
+        name, is_sure = self.library_name(module)
+        last = name.rpartition(" ")[2].rpartition(".")[2]
+        made = module.made.arguments if module.made is not None else {}
+        fits = is_sure and "norm_layer" not in made and self.names["batch_norms"].match(last)
+        return last if fits else ""
+
+    def is_trained(self, module: Thing, forward: Event) -> bool:
+        """Whether an optimizer may train a module that a forward runs."""
+        if Constant(False) in (forward.changed.get("@training"), forward.changed.get("@requires_grad")):
+            return False
+        trained: set[Thing] = set()
+        for event in self.facts.record.of("step", "scaler_step"):
+            optimizer = event.arguments.get("optimizer") if event.kind == "scaler_step" else event.subject
+            parameters = self.facts.parameters_of(optimizer)
+            if not parameters or not self.facts.kinds(optimizer, "optimizer"):
+                return True
+            trained.update(parameters)
+        parts = {part for whole in trained for part in (whole, *modules_in(whole))}
+        return not trained or not parts.isdisjoint(modules_in(module))
+
+    def _is_library_network(self, name: str) -> bool:
+        text = name.lower()
+        last = text.rpartition("/")[2].rpartition(".")[2]
+        if self.names["others"].search(text):
+            return False
+        return bool(self.names["images"].search(last)) or name.startswith("segmentation_models_pytorch.")
+
+    def _counts(self, module: Thing) -> Counter[str]:
+        """Layers of a module by the rank of their convolution, once for all rounds of a loop."""
+        places: dict[object, str] = {}
+        for part in modules_in(module):
+            kind = self.flow.kind(part)
+            found = _CONVOLUTION.fullmatch(kind)
+            at = part.made.places if part.made is not None else part
+            if found is not None:
+                places[at] = "1" if found[1] == "2" and self._is_line(part) else found[1]
+            elif _ATTENTION.match(f"torch.nn.{kind}"):
+                places[at] = "attention"
+        return Counter(places.values())
+
+    def _is_line(self, layer: Thing) -> bool:
+        """A kernel of one row or one column, as for sound that is folded into two axes."""
+        kernel = self.flow.argument(layer, "kernel_size")
+        if not isinstance(kernel, Thing):
+            return False
+        sizes = [constant_of(kernel.fields.get(("item", position))) for position in range(2)]
+        return sizes.count(1) == 1

@@ -1,0 +1,129 @@
+"""Optimizers: what they update, and how large it is as far as seen."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+from tclint.source.questions.flow import Flow
+from tclint.source.run.facts import Facts
+from tclint.source.run.values import FALSE, Event, Thing, Value, constants_of, modules_in, options_of
+
+_TINY = 100_000
+"""Parameters up to which launching the kernels of an update takes longer than running them."""
+_UNCOUNTED = ("LSTM", "GRU", "RNN", "Transformer", "Bilinear", "Lazy", "PReLU", "EmbeddingBag", "AdaptiveLog")
+"""Beginnings of the names of layers with parameters that are not counted here."""
+
+
+class Optimizers:
+    """Answers about the optimizers of one program."""
+
+    def __init__(self, facts: Facts, flow: Flow) -> None:
+        self.facts = facts
+        self.flow = flow
+        self.record = facts.record
+
+    @cached_property
+    def all(self) -> list[tuple[Event, Thing]]:
+        """The optimizers that the program makes and steps, with what makes them, in order."""
+        stepped = {
+            thing
+            for event in self.record.of("step", "scaler_step", "trains")
+            for value in event.inputs
+            for thing in self._with_parts(value)
+        }
+        return [
+            (event, thing)
+            for event in self.record.of("make")
+            for thing in self.facts.kinds(event.result, "optimizer")
+            if thing in stepped
+        ]
+
+    def _with_parts(self, value: Value) -> set[Value]:
+        """A value, what it comes from, and what unknown objects among these hold."""
+        found: set[Value] = set(self.facts.held(value)) | set(self.facts.within(value))
+        for thing in [item for item in found if isinstance(item, Thing) and item.is_unknown]:
+            found.update(part for item in thing.fields.values() for part in self.facts.held(item))
+        return found
+
+    def updated_by(self, optimizer: Thing) -> frozenset[Thing]:
+        """The modules, and other things, whose parameters an optimizer gets."""
+        return self.facts.parameters_of(optimizer.fields.get("params"))
+
+    # -- sizes
+
+    def is_tiny(self, optimizer: Thing) -> bool:
+        """Whether what an optimizer updates is known to have few parameters."""
+        sizes = [self.size_of(module) for module in self.updated_by(optimizer)]
+        return bool(sizes) and None not in sizes and sum(size or 0 for size in sizes) < _TINY
+
+    def has_parameters(self, module: Thing) -> bool:
+        """Whether a module is known to have parameters."""
+        counted = (self._own_size(part) for part in modules_in(module))
+        return any(size is None or size > 0 for size in counted) and any(
+            self.flow.kind(part) or (part.cls is None and part.made is not None)
+            for part in modules_in(module)
+        )
+
+    def size_of(self, module: Thing) -> int | None:
+        """How many parameters a module has; None where some of it is not seen."""
+        if module.kind != "module":
+            return None
+        sizes = [self._own_size(part) for part in modules_in(module)]
+        return None if None in sizes else sum(size or 0 for size in sizes)
+
+    def _own_size(self, part: Thing) -> int | None:
+        """Parameters of one module, without those of the modules in it."""
+        kind = self.flow.kind(part)
+        if "@open" in part.fields or (not kind and part.cls is None):
+            return None
+        if not kind:
+            return None if any(map(self._may_have_parameters, part.fields.values())) else 0
+        if kind == "Linear":
+            return self._product(part, "in_features", "out_features", bias="out_features")
+        if kind.startswith("Conv"):
+            dims = int(kind[-2])
+            sides = self._numbers(part, "kernel_size")
+            groups = self._product(part, "groups")
+            size = self._product(part, "in_channels", "out_channels")
+            if not sides or size is None or not groups:
+                return None
+            return size // groups * (sides[0] ** dims if len(sides) == 1 else math.prod(sides))
+        if kind == "Embedding":
+            return self._product(part, "num_embeddings", "embedding_dim")
+        if kind == "MultiheadAttention":
+            size = self._product(part, "embed_dim", "embed_dim")
+            return None if size is None else 4 * size
+        if kind.endswith("Norm") or kind[:-2].endswith("Norm"):
+            size = self._product(part, *(name for name in _OF_NORMS if name in part.fields))
+            return None if size is None else 2 * size
+        return None if kind.startswith(_UNCOUNTED) else 0
+
+    def _may_have_parameters(self, value: Value) -> bool:
+        return any(
+            isinstance(option, Thing)
+            and (option.kind == "tensor" or (option.is_unknown and option.made is not None))
+            for option, _ in options_of(value)
+        )
+
+    def _product(self, part: Thing, *names: str, bias: str = "") -> int | None:
+        sizes = [self._numbers(part, name) for name in names]
+        if not all(sizes):
+            return None
+        added = self._numbers(part, bias) if bias and self.flow.argument(part, "bias") != FALSE else ()
+        return math.prod(number for size in sizes for number in size) + sum(added)
+
+    def _numbers(self, part: Thing, name: str) -> tuple[int, ...]:
+        """A size of a layer, or several: `(3, 3)`."""
+        value = self.flow.argument(part, name)
+        held = (
+            [item for key, item in value.fields.items() if isinstance(key, tuple)]
+            if isinstance(value, Thing)
+            else [value]
+        )
+        found = [constants_of(item) if item is not None else None for item in held]
+        numbers = [item[0] for item in found if item and len(item) == 1 and isinstance(item[0], int)]
+        return tuple(numbers) if len(numbers) == len(held) else ()
+
+
+_OF_NORMS = ("num_features", "normalized_shape", "num_channels")

@@ -1,0 +1,67 @@
+"""Linear layers that read the very same tensor, with sizes that a program tells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tclint.source.questions.flow import Flow
+from tclint.source.run.values import NONE, Constant, Event, Thing, Value, options_of
+
+
+class Projection(NamedTuple):
+    """A linear layer that a forward calls."""
+
+    call: Event
+    made: Event
+    inputs: int
+    outputs: int
+
+
+class Projections:
+    """Answers about one program."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+
+    def sharing_an_input(self) -> Iterator[list[Projection]]:
+        """Sets of at least two layers that one forward calls with the same tensor, each of them once and used
+        in no other way."""
+        groups: dict[tuple[Event, Value], list[Event]] = {}
+        calls: Counter[tuple[Event | None, Value]] = Counter()
+        for event in self.flow.record.of("forward"):
+            if event.subject is not None and self.flow.kind(event.subject) == "Linear":
+                calls[event.inside, event.subject] += 1
+                if event.inside is not None and isinstance(event.first, Thing):
+                    groups.setdefault((event.inside, event.first), []).append(event)
+        for (inside, _), several in groups.items():
+            once = [event for event in several if calls[inside, event.subject or event.first or NONE] == 1]
+            known = [self._projection(event) for event in once]
+            layers = [layer for layer in known if layer is not None]
+            alike = {(layer.inputs, self._bias(layer)) for layer in layers}
+            if len(layers) == len(several) >= 2 and len(alike) == 1 and self.flow.together(*several):
+                yield layers
+
+    def _projection(self, call: Event) -> Projection | None:
+        layer = call.subject
+        if not isinstance(layer, Thing) or layer.made is None or self.flow.is_used_otherwise(layer):
+            return None
+        inputs, outputs = (
+            size_of(self.flow.argument(layer, name)) for name in ("in_features", "out_features")
+        )
+        return None if inputs is None or outputs is None else Projection(call, layer.made, inputs, outputs)
+
+    def _bias(self, layer: Projection) -> Value | None:
+        assert isinstance(layer.call.subject, Thing)
+        return self.flow.argument(layer.call.subject, "bias")
+
+
+def size_of(value: Value | None) -> int | None:
+    """The one size that a value is, or that it is unless somebody chooses another; None where none is."""
+    options = [option for option, _ in options_of(value)] if value is not None else []
+    sizes = {option.value for option in options if isinstance(option, Constant)}
+    others = [option for option in options if not isinstance(option, Constant)]
+    size = sizes.pop() if len(sizes) == 1 else None
+    is_default = all(isinstance(option, Thing) and option.is_unknown for option in others)
+    return size if type(size) is int and is_default else None

@@ -1,0 +1,215 @@
+"""Recording: which calls of networks keep what a backward pass would need, though none comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+
+from tclint.source.questions.autocasts import Autocasts
+from tclint.source.questions.flow import Flow
+from tclint.source.questions.optimizers import Optimizers
+from tclint.source.questions.steps import Steps
+from tclint.source.run.facts import Facts, distinct
+from tclint.source.run.values import FALSE, Constant, Event, Thing, Value, constant_of, modules_in
+
+_TAKES_GRADIENTS = ("backward", "gradient", "trains", "step", "scaler_step")
+_RUNS = ("forward", "call")
+_COMPUTES = frozenset({"op", "to", "forward"})
+_CUTS = frozenset({".detach", ".data"})
+
+
+class Recording:
+    """Answers about one program."""
+
+    def __init__(self, flow: Flow, autocasts: Autocasts, optimizers: Optimizers, steps: Steps) -> None:
+        self.flow = flow
+        self.optimizers = optimizers
+        self.steps = steps
+        self.facts: Facts = flow.facts
+        self.record = self.facts.record
+        self.autocasts = autocasts
+
+    def evaluating(self) -> Iterator[tuple[Event, Event]]:
+        """(call, what sets the network to evaluation) for calls over data that record, in loops that take no
+        gradients."""
+        for call in self.record.of(*_RUNS):
+            if call.subject is None or call.name[:1] == "." or not self._records(call):
+                continue
+            if call.run and not call.stack:
+                continue  # whoever calls the function may switch recording off
+            evaluation = self._evaluation_of(call)
+            if evaluation is not None and self._goes_through_data(call, evaluation):
+                yield call, evaluation
+
+    def _evaluation_of(self, call: Event) -> Event | None:
+        """What has set a network to evaluation where it is called."""
+        networks = set(self.facts.things(call.subject))
+        for event in self.record.before(call, "evaluate", "train"):
+            if not networks.isdisjoint(self.facts.things(event.subject)):
+                is_evaluation = event.kind == "evaluate" or event.first == FALSE
+                return event if is_evaluation and set(event.path) <= set(call.path) else None
+        return None
+
+    def _goes_through_data(self, call: Event, evaluation: Event) -> bool:
+        """Whether a call stands in a loop over data that begins after the evaluation does, and in which
+        nothing takes gradients."""
+        outside = {round_.loop for round_ in evaluation.loops}
+        for loop in (round_.loop for round_ in call.loops):
+            over = loop.over
+            if loop in outside or over is None or isinstance(over, Constant):
+                continue
+            if isinstance(over, Thing) and over.kind in ("range", "parameters"):
+                continue
+            return not any(
+                loop is round_.loop for event in self.record.of(*_TAKES_GRADIENTS) for round_ in event.loops
+            )
+        return False
+
+    def dropped(self) -> Iterator[Event]:
+        """Calls of networks that an optimizer updates which record, and whose results are detached before
+        anything else reads them."""
+        for call in self.record.of(*_RUNS):
+            networks = set(self.facts.things(call.subject)) & self._updated.keys()
+            if not networks or not call.arguments or not self._records(call):
+                continue
+            if self._is_detached(call.result) and not self._may_be_frozen(networks):
+                yield self._from_outside(call, {self._updated[network] for network in networks})
+
+    @cached_property
+    def _updated(self) -> dict[Thing, Thing]:
+        """Networks that optimizers update, and their parts: part -> network."""
+        return {
+            part: thing
+            for event in self.record.of("make")
+            for optimizer in self.facts.kinds(event.result, "optimizer")
+            for thing in self.facts.parameters_of(optimizer.fields.get("params"))
+            for part in (thing, *(modules_in(thing) if thing.kind == "module" else ()))
+        }
+
+    def _from_outside(self, call: Event, networks: set[Thing]) -> Event:
+        """A call as the function says it that uses the networks: by the method of them that it calls."""
+        methods = {
+            (owner.file, owner.function.index)
+            for network in networks
+            for owner in (network.cls.lineage() if network.cls is not None else ())
+        }
+        for depth, place in enumerate(call.places[1:]):
+            if (place.file, place.function.parent) in methods:
+                return replace(call, place=call.places[depth], stack=call.places[:depth])
+        return call
+
+    def untrained(self) -> Iterator[tuple[Event, Thing, bool]]:
+        """(call, network, whether its inputs need gradients) for networks that the gradients of a loss flow
+        back through, although no optimizer of the program updates them and nothing freezes them."""
+        if not self._knows_all_optimizers:
+            return
+        frozen = self._frozen
+        for backward in self.steps.all_backwards:
+            flow = self.autocasts.differentiated(self.facts.loss_of(backward))
+            calls = [event for made in flow for event in (made, *made.around) if event.kind in _RUNS]
+            for call in dict.fromkeys(calls):
+                network = next(self.facts.things(call.subject), None)
+                if network is None or call.inside is not None or network.kind != "module":
+                    continue
+                whole = self.facts.root(network)
+                if whole in self._updated or not self.optimizers.has_parameters(whole):
+                    continue
+                parts = {network, *modules_in(whole)}
+                if parts & self._updated.keys() or parts & frozen or not self._records(call):
+                    continue
+                if not self._may_be_frozen({network}):
+                    yield call, network, self._needs_gradients(call)
+
+    def _needs_gradients(self, call: Event) -> bool:
+        """Whether what a network gets is computed with one that is updated."""
+        return any(
+            thing in self._updated
+            for value in call.arguments.values()
+            for made in self.autocasts.differentiated(value)
+            for event in (made, *made.around)
+            for thing in self.facts.things(event.subject)
+        )
+
+    @cached_property
+    def _knows_all_optimizers(self) -> bool:
+        """Whether all that is stepped are optimizers that are made here, of parameters that are seen."""
+        stepped = [
+            event.arguments.get("optimizer") if event.kind == "scaler_step" else event.subject
+            for event in self.record.of("step", "scaler_step")
+        ]
+        things = [thing for value in stepped for thing in self.facts.things(value)]
+        return (
+            bool(things)
+            and not self.record.of("trains")
+            and all(
+                thing.made is not None and thing.kind == "optimizer" and self.optimizers.updated_by(thing)
+                for thing in things
+            )
+        )
+
+    @cached_property
+    def _frozen(self) -> set[Thing]:
+        """Modules some of whose parameters are frozen."""
+        switched = [
+            event.subject
+            for event in self.record.of("set", "requires_grad")
+            if event.kind == "requires_grad" or event.name == ".requires_grad"
+        ]
+        owners = {owner for value in switched for owner in self.facts.parameters_of(value)}
+        owners.update(thing for value in switched for thing in self.facts.things(value))
+        return {part for owner in owners for part in (owner, *modules_in(owner))}
+
+    def _is_detached(self, value: Value | None) -> bool:
+        """Whether all that is computed from a value is cut off in the end: by `.detach()`, `.data`."""
+        pending, cut = list(self.flow.parts(value)), False
+        seen = set(pending)
+        while pending:
+            thing = pending.pop()
+            for reader in self.flow.readers(thing):
+                if reader.name in _CUTS or not any(self._reads(item, thing) for item in reader.inputs):
+                    cut = True
+                elif reader.kind in _COMPUTES or reader.name.startswith("torch."):
+                    found = set(self.flow.parts(reader.result)) - seen
+                    seen |= found
+                    pending.extend(found)
+                elif reader.kind != "wait" or reader.name not in (".cpu", ".numpy"):
+                    return False
+        return cut
+
+    def _reads(self, value: Value, thing: Thing, depth: int = 6) -> bool:
+        """Whether a value is, or holds, another one that is not cut off."""
+        for item in self.facts.held(value):
+            operator, operands = item.operation or ("", ())
+            if item is thing:
+                return True
+            is_cut = operator in (".", "()") and any(f".{constant_of(name)}" in _CUTS for name in operands)
+            if depth and not is_cut and any(self._reads(inner, thing, depth - 1) for inner in operands):
+                return True
+        return False
+
+    def _records(self, call: Event) -> bool:
+        """Whether a call records, as far as known."""
+        frozen = call.changed.get("@requires_grad") == FALSE
+        switched = self.record.of("grad_mode")
+        return not frozen and not switched and self.autocasts.records_gradients(call)
+
+    def _may_be_frozen(self, networks: set[Thing]) -> bool:
+        """Whether parameters are frozen somewhere: by the program, or by what gets the network alone."""
+        if not networks.isdisjoint(self._frozen):
+            return True
+        return any(
+            not networks.isdisjoint(self.facts.held(event.first))
+            for event in self.record.of("call")
+            if len(event.arguments) == 1 and event.name[:1] != "."
+        )
+
+
+def first_of_each(calls: Iterator[Event]) -> Iterator[Event]:
+    """The first call of each network in each function."""
+    seen: set[tuple[object, object]] = set()
+    for call in distinct(calls):
+        key = (call.place.function, call.subject)
+        if key not in seen:
+            seen.add(key)
+            yield call

@@ -1,0 +1,41 @@
+"""Rounds of loops: what changes from one to the next, and what happens in the same one."""
+
+from __future__ import annotations
+
+from tclint.source.run.values import Event, Thing, Value, options_of
+
+_STEADY = frozenset({".", "isinstance", "hasattr", "type", "callable"})
+"""Operations whose result says what something is, not what it holds."""
+
+
+def varies(value: Value) -> bool:
+    """Whether a value is known to differ from round to round: a counter, a remainder, what is computed from a
+    batch. A setting is the same in each."""
+    seen: set[Value] = set()
+    pending = [value]
+    while pending:
+        for option, _ in options_of(pending.pop()):
+            if not isinstance(option, Thing) or option in seen:
+                continue
+            seen.add(option)
+            if option.kind == "tensor":
+                return True
+            if option.operation is not None:
+                operator, operands = option.operation
+                if operator in ("%", "each"):
+                    return True
+                if operator not in _STEADY:
+                    pending.extend(operands)
+            elif option.kind == "number":
+                return True
+            if option.made is not None and option.is_unknown:
+                if option.made.kind == "batch":
+                    return True
+                pending.extend(option.made.inputs)
+    return False
+
+
+def shares_rounds(one: Event, other: Event) -> bool:
+    """Whether two events happen in the same rounds of the loops around both."""
+    mine = {round_.loop: round_.number for round_ in one.loops}
+    return all(mine.get(round_.loop, round_.number) == round_.number for round_ in other.loops)

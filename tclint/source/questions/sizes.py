@@ -1,0 +1,97 @@
+"""Sizes: whether what networks get has one size in every step."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from tclint.source.questions.batches import Batches
+from tclint.source.questions.defaults import Defaults
+from tclint.source.questions.networks import Networks
+from tclint.source.questions.steps import Step
+from tclint.source.run.facts import Facts
+from tclint.source.run.values import FALSE, NONE, Constant, Event, Thing
+
+_RESIZES = frozenset({"torch.nn.functional.interpolate", "torch.nn.functional.upsample"})
+
+
+class Sizes:
+    """Answers about one program."""
+
+    def __init__(self, facts: Facts, batches: Batches, networks: Networks) -> None:
+        self.facts = facts
+        self.record = facts.record
+        self.batches = batches
+        self.networks = networks
+
+    def fixed(self, step: Step) -> str:
+        """What gives the inputs of a step one size, as its call is named; '' where nothing is known to."""
+        loaders = [loader for item in step.backwards for loader in self.batches.loaders_of(item)]
+        if loaders and all(self._stacks_any(loader) for loader in loaders):
+            return loaders[0].name.rpartition(".")[2]
+        return next((event.name.rpartition(".")[2] for event in self._of_one_size), "")
+
+    def _stacks_any(self, loader: Thing) -> bool:
+        """Whether a loader stacks samples that it takes at random: all have the same size."""
+        given = loader.fields
+        size = Defaults().constant(given.get("batch_size"))
+        is_random = given.get("shuffle", FALSE) not in (FALSE, NONE) or given.get("sampler", NONE) != NONE
+        is_own = given.get("collate_fn", NONE) != NONE or given.keys() & {"batch_sampler", "**", "@open"}
+        return is_random and not is_own and type(size) is int and size > 1
+
+    @cached_property
+    def _of_one_size(self) -> list[Event]:
+        """Transforms and data sets whose images have one size."""
+        return [
+            event
+            for event in self.record.of("one_size", "make")
+            if any("@one_size" in thing.fields for thing in self.facts.things(event.result))
+            or (event.kind == "one_size" and (not event.name.endswith("Resize") or self._is_pair(event)))
+        ]
+
+    def _is_pair(self, event: Event) -> bool:
+        """Whether a transform gets a height and a width, rather than the length of one side."""
+        if len(event.arguments.keys() & {"height", "width"}) == 2:
+            return True
+        size = event.first
+        return isinstance(size, Thing) and size.fields.get("[]") == Constant(2)
+
+    def vary(self, step: Step) -> Event | None:
+        """What is known to change the sizes of inputs from step to step; None: nothing is."""
+        loaders = {loader for item in step.backwards for loader in self.batches.loaders_of(item)}
+        for event in self.record.events:
+            if any(region.context in loaders for region in event.regions) and (
+                event.kind == "pad" or self._has_random_size(event) or self._has_size_of_batch(event)
+            ):
+                return event
+        for event in step.events:
+            if self._has_random_size(event) or (event.kind == "forward" and self._is_detector(event)):
+                return event
+        return None
+
+    def _has_random_size(self, event: Event) -> bool:
+        """Whether something resizes to a size that is drawn, or makes a tensor of one: [N, C, *drawn]."""
+        if event.name not in _RESIZES and event.kind != "factory":
+            return False
+        first = 1 if event.name in _RESIZES else 2
+        return any(
+            made.kind == "random"
+            for value in list(event.arguments.values())[first:]
+            for made in self.facts.made_by(value)
+        )
+
+    def _has_size_of_batch(self, event: Event) -> bool:
+        """Whether a tensor is made as long as the longest item of a batch."""
+        return event.kind in ("factory", "convert") and any(
+            thing.operation is not None and thing.operation[0] == "max"
+            for value in event.inputs
+            for thing in self.facts.within(value)
+            if isinstance(thing, Thing)
+        )
+
+    def _is_detector(self, forward: Event) -> bool:
+        """Whether a model of a library takes a list of images, which it pads to the largest."""
+        return any(
+            bool(self.networks.names["detectors"].search(name))
+            for module in self.facts.kinds(forward.subject, "module")
+            for name in [self.networks.library_name(module)[0]]
+        )

@@ -1,0 +1,229 @@
+"""Training steps: what runs in each of them, and under which tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tclint.source.questions.rounds import varies
+from tclint.source.run.facts import Facts
+from tclint.source.run.values import (
+    Atom,
+    Constant,
+    Event,
+    Loop,
+    Path,
+    Place,
+    Symbol,
+    Thing,
+    Value,
+    options_of,
+)
+
+_MAKES_DATA = frozenset({"batch", "factory", "random", "read"})
+_WRAPS = frozenset({"enumerate", "iterator", "progress", "zip"})
+_BACKWARDS = ("backward", "trains")
+_STEPS = ("step", "scaler_step", "trains")
+_RANKS = frozenset({"RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"})
+"""Variables by which launchers tell a process which of all it is."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What runs in every training step: the rounds of a loop, or a function that takes one."""
+
+    loops: frozenset[Loop]
+    """The loop, each time that it is entered; empty where it is a function."""
+    place: Place
+    """Of its first backward pass."""
+    backwards: tuple[Event, ...]
+    steps: tuple[Event, ...]
+    """Where optimizers step."""
+    events: tuple[Event, ...]
+    """All that happens in it, in order."""
+
+    def conditions(self, event: Event) -> Path:
+        """Tests that an event depends on within the step."""
+        return event.path[next((item.loop.depth for item in event.loops if item.loop in self.loops), 0) :]
+
+
+def seen_from(place: Place, event: Event) -> Event:
+    """An event as the file of a place says it: by itself, or by the call there that leads to it.
+
+    What a library runs is left as it is.
+    """
+    for depth in range(len(event.places) - 1, -1, -1):
+        if event.places[depth].file is place.file and not place.file.is_library:
+            return replace(event, place=event.places[depth], stack=event.places[:depth])
+    return event
+
+
+class Steps:
+    """Answers about the training steps of one program."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.record = facts.record
+
+    @cached_property
+    def all(self) -> list[Step]:
+        """Every training step of the program."""
+        found: dict[tuple[object, int], tuple[list[Event], set[Loop]]] = {}
+        for event in self.record.of(*_BACKWARDS):
+            loop = self._loop_of(event)
+            key = (loop.place, -1) if loop is not None else (event.places[0].function, event.run)
+            backwards, loops = found.setdefault(key, ([], set()))
+            backwards.append(event)
+            loops.update([loop] if loop is not None else [])
+        steps = [self._step(loops, tuple(backwards)) for backwards, loops in found.values()]
+        return [step for step in steps if self._is_repeated(step)]
+
+    @property
+    def all_backwards(self) -> list[Event]:
+        """The backward passes of all training steps that optimizers follow."""
+        return [event for step in self.all if step.steps for event in step.backwards]
+
+    def _loop_of(self, backward: Event) -> Loop | None:
+        """The innermost loop around a backward pass that an optimizer's step is in as well."""
+        around = [round_.loop for round_ in reversed(backward.loops)]
+        for loop in around:
+            if any(loop is round_.loop for event in self._optimizer_steps for round_ in event.loops):
+                return loop
+        return around[0] if around else None
+
+    @cached_property
+    def _optimizer_steps(self) -> list[Event]:
+        return self.record.of(*_STEPS)
+
+    def _step(self, loops: set[Loop], backwards: tuple[Event, ...]) -> Step:
+        first = backwards[0]
+        if loops:
+            events = tuple(
+                event for event in self.record.events if any(item.loop in loops for item in event.loops)
+            )
+            backwards = tuple(event for event in events if event.kind in _BACKWARDS)
+        else:
+            events = tuple(event for event in self.record.events if event.run == first.run)
+        steps = tuple(event for event in events if event.kind in _STEPS)
+        return Step(frozenset(loops), first.place, backwards, steps, events)
+
+    def _is_repeated(self, step: Step) -> bool:
+        """Whether it runs for one batch after the other: not once, and not on all data in every round."""
+        if not step.loops:
+            # A function that takes a step whenever it is called, with what it is called with.
+            entry = step.backwards[0].places[0].function
+            return bool(step.steps) and bool(entry.parameters) and step.backwards[0].run > 0
+        over = next(iter(step.loops)).over
+        while isinstance(over, Thing) and over.kind in _WRAPS and "over" in over.fields:
+            over = over.fields["over"]
+        counts = (
+            over is None or isinstance(over, Constant) or (isinstance(over, Thing) and over.kind == "range")
+        )
+        return not counts or any(self._gets_data(step, event) for event in step.backwards)
+
+    def _gets_data(self, step: Step, backward: Event) -> bool:
+        """Whether what goes backward is computed from something that the round brings."""
+        for made in self.facts.made_by(self.facts.loss_of(backward)):
+            if not any(item.loop in step.loops for item in made.loops):
+                continue
+            if made.kind in _MAKES_DATA or any(
+                self.facts.kinds(region.context, "loader") for region in made.regions
+            ):
+                return True
+            if made.kind == "call" and all(self._is_plain(value) for value in made.inputs):
+                return True
+            if any(self._is_of_round(value, step.loops) for value in made.inputs):
+                return True
+        return False
+
+    def _is_plain(self, value: Value) -> bool:
+        return all(
+            isinstance(option, Constant | Symbol) or (isinstance(option, Thing) and option.kind == "number")
+            for option, _ in options_of(value)
+        )
+
+    def _is_of_round(self, value: Value, loops: frozenset[Loop], depth: int = 6) -> bool:
+        """Whether a value is what the round got, or a part of it: `data[index]`."""
+        for thing in self.facts.held(value):
+            if thing.operation is not None:
+                operator, operands = thing.operation
+                if operator == "each" and any(operands[0] is loop.over for loop in loops):
+                    return True
+                if depth and any(self._is_of_round(operand, loops, depth - 1) for operand in operands):
+                    return True
+        return False
+
+    # -- how often
+
+    def is_repeated(self, event: Event) -> bool:
+        """Whether something runs again and again: in a loop, in the forward of a module or in a training
+        step, under no test that differs from round to round."""
+        depth = event.loops[-1].loop.depth if event.loops else 0
+        if any(varies(atom.subject) for atom in event.path[depth:]):
+            return False
+        in_step = any(event.index in self._indices(step) for step in self.all)
+        return bool(event.loops) or event.inside is not None or in_step
+
+    def _indices(self, step: Step) -> range:
+        return range(step.events[0].index, step.events[-1].index + 1) if not step.loops else range(0)
+
+    def every_time(self, step: Step, event: Event) -> bool:
+        """Whether something happens in every step: no test stands around it but those of the step itself,
+        and those that one process always passes."""
+        return not self.deciding(step, event)
+
+    def deciding(self, step: Step, event: Event) -> Path:
+        """Tests that decide in which steps an event happens."""
+        own = {atom for other in (*step.backwards, *step.steps) for atom in step.conditions(other)}
+        return tuple(
+            atom for atom in step.conditions(event) if atom not in own and not self._always_holds(atom)
+        )
+
+    def _always_holds(self, atom: Atom) -> bool:
+        if isinstance(atom.other, Value) and not isinstance(atom.other, Constant):
+            return True  # which of several things something is, is no test of the program
+        if atom.test == "is" and atom.other == Constant(None) and not atom.holds:
+            return any(thing.kind == "writer" for thing in self.facts.things(atom.subject))
+        if atom in self.record.required:
+            return True
+        operation = atom.subject.operation if isinstance(atom.subject, Thing) else None
+        if operation is not None and operation[0] in ("isinstance", "hasattr"):
+            return True
+        return self.is_of_process(atom.subject)
+
+    def is_of_process(self, value: Value) -> bool:
+        """Whether a value tells which of several processes this one is: one of them passes its tests."""
+        pending: list[Value] = [value]
+        for _ in range(24):
+            if not pending:
+                break
+            item = pending.pop()
+            for option, _guard in options_of(item):
+                if not isinstance(option, Thing):
+                    continue
+                if option.fields.get("@chosen by") in (Constant("rank"), Constant("accumulation")):
+                    return True
+                if option.operation is not None:
+                    operands = option.operation[1]
+                    if any(isinstance(key, Constant) and key.value in _RANKS for key in operands):
+                        return True
+                    pending.extend(operands)
+                elif option.made is not None and option.kind in ("number", ""):
+                    pending.extend(option.made.inputs)
+        return False
+
+
+def steps_at_intervals(step: Step, event: Event) -> bool:
+    """Whether an optimizer steps every few rounds only: where a remainder says so, which does not decide
+    whether gradients are computed."""
+    own = {atom for backward in step.backwards for atom in step.conditions(backward)}
+    return any(_has_remainder(atom.subject) for atom in step.conditions(event) if atom not in own)
+
+
+def _has_remainder(value: Value, depth: int = 6) -> bool:
+    return any(
+        operator == "%" or (depth > 0 and any(_has_remainder(item, depth - 1) for item in operands))
+        for option, _ in options_of(value)
+        if isinstance(option, Thing)
+        for operator, operands in (option.operation or ("", ()),)
+    )

@@ -1,0 +1,145 @@
+"""Run-time settings of torch that a program sets: TF32, cuDNN, determinism, the default dtype."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tclint.source.questions.defaults import Defaults
+from tclint.source.run.conditions import exclude
+from tclint.source.run.facts import Facts
+from tclint.source.run.values import FALSE, NONE, TRUE, Event, Symbol, Value, constant_of
+
+MATMUL = "torch.backends.cuda.matmul"
+CUDNN = "torch.backends.cudnn"
+SETTER = "torch.set_float32_matmul_precision"
+_SETTINGS = frozenset({"set", "switch", "debug"})
+CUDNN_ENABLED = f"{CUDNN}.enabled"
+BENCHMARK = f"{CUDNN}.benchmark"
+DETERMINISTIC = (f"{CUDNN}.deterministic", "torch.use_deterministic_algorithms", "torch.set_deterministic")
+_OPERATORS = {
+    SETTER: ("matmul",),
+    f"{MATMUL}.allow_tf32": ("matmul",),
+    f"{CUDNN}.allow_tf32": ("conv", "rnn"),
+    f"{MATMUL}.fp32_precision": ("matmul",),
+    f"{CUDNN}.fp32_precision": ("conv", "rnn"),
+    f"{CUDNN}.conv.fp32_precision": ("conv",),
+    f"{CUDNN}.rnn.fp32_precision": ("rnn",),
+    "torch.backends.fp32_precision": ("matmul", "conv", "rnn"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A setting that a program changes."""
+
+    name: str
+    """'torch.backends.cudnn.benchmark', 'torch.set_float32_matmul_precision', ..."""
+    value: Value
+    event: Event
+
+    @property
+    def last(self) -> str:
+        return self.name.rpartition(".")[2]
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """What it chooses the precision of: 'matmul', 'conv', 'rnn'."""
+        return _OPERATORS.get(self.name, ())
+
+    @property
+    def precision(self) -> str:
+        """'tf32' or 'ieee' for what its operators compute float32 in; '' where that is not known."""
+        value = constant_of(self.value)
+        if self.name == SETTER:
+            return {"highest": "ieee", "high": "tf32", "medium": "tf32"}.get(str(value), "")
+        if isinstance(value, bool):
+            return "tf32" if value else "ieee"
+        return str(value) if value in ("tf32", "ieee") else ""
+
+
+class Switches:
+    """Answers about one program."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.all = [
+            Switch(event.name, event.arguments.get("value", NONE), event)
+            for event in facts.record.of("set", "switch")
+            if event.kind == "switch" or event.name.startswith("torch.backends.")
+        ]
+        """Every setting, in order."""
+
+    def of(self, *names: str) -> list[Switch]:
+        return [switch for switch in self.all if switch.name in names]
+
+    def is_set_elsewhere(self, switch: Switch) -> bool:
+        """Whether the program sets the same at another place: somebody manages it."""
+        return any(other.event.place != switch.event.place for other in self.of(switch.name))
+
+    @cached_property
+    def asks_for_exactness(self) -> bool:
+        """Whether the program asks for deterministic operations, or computes in float64."""
+        return any(switch.value == TRUE for switch in self.of(*DETERMINISTIC)) or any(
+            event.first == Symbol("torch.float64") for event in self.facts.record.of("default_dtype")
+        )
+
+    def only(self, name: str, value: Value) -> Switch | None:
+        """Where the program sets something that it sets nowhere else, always and to a value."""
+        found = self.of(name)
+        if any(switch.value != value or self.is_set_elsewhere(switch) for switch in found):
+            return None
+        return next((switch for switch in found if self.is_always(switch.event)), None)
+
+    def is_always(self, event: Event) -> bool:
+        """Whether something is set whatever comes out of tests, but for whether there is a GPU and those
+        without which the program fails, and for all that follows."""
+        defaults = Defaults()
+        decided = tuple(atom for atom in event.path if atom not in self.facts.record.required)
+        holds = defaults.follows(decided) is True and not defaults.named
+        return holds and not event.regions and not self._is_helper(event)
+
+    def _is_helper(self, event: Event) -> bool:
+        """Whether it is all that a function does which nothing calls: whoever calls it decides."""
+        others = (other for other in self.facts.record.events if other.run == event.run)
+        constructs = event.places[0].function.name == "__init__"
+        return event.run > 0 and not constructs and all(other.kind in _SETTINGS for other in others)
+
+    @cached_property
+    def environment(self) -> dict[str, list[Event]]:
+        """Where the program sets variables of its environment, by the name of the item."""
+        found: dict[str, list[Event]] = {}
+        for event in self.facts.record.of("set"):
+            if event.name.startswith("os.environ["):
+                found.setdefault(event.name, []).append(event)
+        return found
+
+    def may_be(self, value: Value, *names: str) -> bool:
+        """Whether something is set to what may be a value: True or False."""
+        opposite = FALSE if value == TRUE else TRUE
+        return any(switch.value != opposite for switch in self.of(*names))
+
+    def seeds(self, switch: Switch) -> bool:
+        """Whether the function that sets it seeds random numbers as well."""
+        return any(
+            seed.stack == switch.event.stack and seed.place.function is switch.event.place.function
+            for seed in self.facts.record.of("seed")
+        )
+
+    def together(self, one: Switch, other: Switch) -> bool:
+        """Whether a run that sets one sets the other as well, and keeps both."""
+        first, second = one.event, other.event
+        if first.run != second.run and first.run and second.run:
+            return False  # nothing is known to call both
+        paths = set(first.path), set(second.path)
+        if exclude(first.path, second.path) or not (paths[0] <= paths[1] or paths[1] <= paths[0]):
+            return False
+        return not any(
+            later.name == switch.name
+            and later.value != switch.value
+            and later.event.index > switch.event.index
+            and later.event.run in (first.run, second.run)
+            and set(later.event.path) <= paths[0] | paths[1]
+            for switch in (one, other)
+            for later in self.all
+        )

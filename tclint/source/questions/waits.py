@@ -1,0 +1,116 @@
+"""Waits: where the CPU stops until the GPU has computed a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from tclint.source.questions.devices import Devices
+from tclint.source.questions.steps import Step, Steps, seen_from
+from tclint.source.run.conditions import covers
+from tclint.source.run.facts import Facts, distinct
+from tclint.source.run.values import Event, Place, Thing, Value
+
+
+class Waits:
+    """Answers about the waits of one program."""
+
+    def __init__(self, facts: Facts, devices: Devices, steps: Steps) -> None:
+        self.facts = facts
+        self.devices = devices
+        self.steps = steps
+        self._networks: dict[Place, set[Event]] = {}
+
+    def of(self, step: Step) -> list[Event]:
+        """What waits in every step and need not, first in the file that goes backward: what the step itself
+        asks for is left out."""
+        waits = [event for event in step.events if self._waits(step, event)]
+        needed = {event for event in waits if event.kind == "wait" and self._is_needed(step, event)}
+        # Alternatives of values split what happens at one place into several events.
+        places: dict[tuple[Place, Place], list[Event]] = {}
+        for event in waits:
+            if event not in needed:
+                places.setdefault((event.place, seen_from(step.place, event).place), []).append(event)
+        ways = [[self.steps.deciding(step, event) for event in events] for events in places.values()]
+        single = {path[0] for paths in ways for path in paths if len(path) == 1}
+        found = [
+            seen_from(step.place, events[0])
+            for events, paths in zip(places.values(), ways, strict=True)
+            if covers(paths) or any(len(path) == 1 and path[0].opposite in single for path in paths)
+        ]
+        return sorted(distinct(found), key=lambda event: event.place.file is not step.place.file)
+
+    def _waits(self, step: Step, event: Event) -> bool:
+        if event.kind == "synchronize":
+            return not any(other.kind == "clock" for other in step.events)
+        if event.kind != "wait" or any(
+            self.facts.kinds(region.context, "loader") for region in event.regions
+        ):
+            return False  # what a loader runs is not in the way of the step
+        on_gpu = self.devices.on_gpu(event.subject)
+        # Where nothing says where values are, those count that the network computes.
+        return on_gpu is True or (
+            on_gpu is None and self.devices.program_uses_gpu and self._is_of_network(step, event.subject)
+        )
+
+    def _is_of_network(self, step: Step, value: Value | None) -> bool:
+        """Whether a value is computed with what the loss is computed with, or from gradients."""
+        network = self._networks.get(step.place)
+        if network is None:
+            losses = (self.facts.loss_of(event) for event in step.backwards)
+            network = self._networks[step.place] = {
+                made
+                for loss in losses
+                for made in self.facts.made_by(loss)
+                if made.kind == "forward" or (made.kind == "call" and made.subject is not None)
+            }
+        return any(made in network or made.kind in ("grad", "clip") for made in self.facts.made_by(value))
+
+    def _is_needed(self, step: Step, wait: Event) -> bool:
+        """Whether the value decides how the step goes on, is looked at for NaN, or goes to an object that
+        is not seen and gives something back: an environment."""
+        if any(made.kind == "check" for made in self.facts.made_by(wait.subject)):
+            return True
+        for event in step.events:
+            if event.kind == "check" and any(self._comes_from(value, wait) for value in event.inputs):
+                return True
+        for event in (*step.backwards, *step.steps):
+            if any(self._comes_from(value, wait) for value in self._asked(step, event)):
+                return True
+        return any(self._comes_from(value, wait) for value in self._given_away(step))
+
+    def _asked(self, step: Step, event: Event) -> Iterator[Value]:
+        for atom in step.conditions(event):
+            yield atom.subject
+            if isinstance(atom.other, Value):
+                yield atom.other
+
+    def _given_away(self, step: Step) -> Iterator[Value]:
+        """What objects that are not seen get, where something is done with what they return; and keys."""
+        for event in step.events:
+            if event.kind == "lookup":
+                yield from event.arguments.values()
+            if event.kind == "call" and event.subject is not None and event.result in self._used:
+                yield from event.arguments.values()
+
+    @cached_property
+    def _used(self) -> set[Value | None]:
+        """Values that something is done with."""
+        found: set[Value | None] = set()
+        pending: list[Value] = []
+        for event in self.facts.record.events:
+            pending.extend(event.arguments.values())
+            pending.extend(atom.subject for atom in event.path)
+        while pending:
+            for thing in self.facts.held(pending.pop()):
+                if thing not in found:
+                    found.add(thing)
+                    pending.extend(thing.operation[1] if thing.operation is not None else ())
+        return found
+
+    def _comes_from(self, value: Value, wait: Event) -> bool:
+        """Whether a value is what was read, or made of it."""
+        if wait.result is not None:
+            return wait in self.facts.made_by(value)
+        subject = wait.subject
+        return isinstance(subject, Thing) and subject in self.facts.within(value)

@@ -1,0 +1,159 @@
+"""Weights of trained models: their dtype when they are used, and what gave it to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+from tclint.source.questions.autocasts import Autocasts
+from tclint.source.questions.gradients import UNSEEN, Backward, Gradients
+from tclint.source.run.conditions import exclude
+from tclint.source.run.values import Constant, Event, Symbol, Thing, Value, options_of
+from tclint.source.syntax.tables import Call, method_of
+
+_DTYPES = {"float16": "torch.float16", "half": "torch.float16", "bfloat16": "torch.bfloat16"}
+"""Names of dtypes as libraries take them as text."""
+
+
+class Cast(NamedTuple):
+    """A trained module whose weights have a dtype of 16 bits when it is used."""
+
+    module: Thing
+    dtype: str
+    """'torch.float16', 'torch.bfloat16'."""
+    use: Event
+    """The forward."""
+    event: Event
+    """What gave it its dtype."""
+    optimizer: Event
+    """What made the optimizer of its parameters."""
+
+
+class Weights:
+    """Answers about the weights of one program's models."""
+
+    def __init__(self, gradients: Gradients, autocasts: Autocasts) -> None:
+        self.gradients = gradients
+        self.autocasts = autocasts
+        self.facts = gradients.facts
+        self.record = gradients.record
+
+    def casts(self, backward: Backward, optimizers: frozenset[Thing]) -> Iterator[Cast]:
+        """Modules of 16 bits that gradients of a loss go through, and that some optimizers update."""
+        for use in self.autocasts.differentiated(backward.loss):
+            if use.kind not in ("forward", "call") or use.name[:1] == ".":
+                continue
+            for module in self.facts.things(use.subject):
+                yield from self._of(module, use, optimizers)
+
+    def _of(self, module: Thing, use: Event, optimizers: frozenset[Thing]) -> Iterator[Cast]:
+        event = self.cast_of(module, use)
+        if event is None:
+            return
+        dtype = self.dtype(event.arguments.get("dtype") or use.changed.get("@dtype"))
+        if not dtype or self._trains_others(module, event, use):
+            return
+        for optimizer in optimizers:
+            if optimizer.made is not None and self._updates(optimizer, module):
+                yield Cast(module, dtype, use, event, optimizer.made)
+
+    def dtype(self, value: Value | None) -> str:
+        """The dtype of 16 bits that a value is, 'torch.float16'; '' for others, and where it is chosen at run
+        time."""
+        names = set()
+        for option, _ in options_of(value) if value is not None else ():
+            name = option.name if isinstance(option, Symbol) else ""
+            if isinstance(option, Constant) and isinstance(option.value, str):
+                name = _DTYPES.get(option.value.removeprefix("torch."), "")
+            names.add(name if name in _DTYPES.values() else "")
+        return names.pop() if len(names) == 1 else ""
+
+    def cast_of(self, module: Thing, use: Event) -> Event | None:
+        """What gave a module the dtype that it has when it is used: a cast of it or of what holds it, or what
+        made it so."""
+        same = self._same(module)
+        for event in reversed(self.record.of("to")):
+            moved = self._moved(event) if "dtype" in event.arguments else []
+            is_its = any(thing in same or self.facts.contains(thing, module) for thing in moved)
+            if is_its and self._comes_before(event, use):
+                return event
+        made = module.made
+        if made is not None and made.kind == "make" and "@dtype" not in use.changed:
+            # Layers are made in the default dtype.
+            defaults = self.record.of("default_dtype")
+            return next((event for event in reversed(defaults) if self._comes_before(event, made)), made)
+        return made
+
+    def _moved(self, event: Event) -> list[Thing]:
+        """What a cast or a copy is about. `Net().half()` is not about what another call of `Net` gives."""
+        receiver = method_of(event.call)[0] if event.call is not None else None
+        moved = [*self.facts.things(event.result)]
+        return moved if isinstance(receiver, Call) else [*moved, *self.facts.things(event.subject)]
+
+    def _same(self, module: Thing) -> set[Thing]:
+        """The values that are one module: what `to` returns is what it is called on."""
+        found = {module}
+        for event in reversed(self.record.of("to", "wrap")):
+            moved = self._moved(event)
+            if not found.isdisjoint(moved):
+                found.update(moved)
+        return found
+
+    def _comes_before(self, event: Event, use: Event) -> bool:
+        """Whether something happens before a module is used: in the same run, in the file's body or where the
+        object is made."""
+        if event.index >= use.index or exclude(event.path, use.path):
+            return False
+        return event.run in (use.run, 0) or any(place.function.name == "__init__" for place in event.places)
+
+    def _updates(self, optimizer: Thing, module: Thing) -> bool:
+        roots = {self.facts.root(item) for item in self._same(module)}
+        for owner in self.facts.parameters_of(optimizer):
+            if self.facts.root(owner) in roots or self.facts.contains(owner, module):
+                return True
+        return False
+
+    def _trains_others(self, module: Thing, cast: Event, use: Event) -> bool:
+        """Whether what is trained may be other weights than those of the cast: adapters, the rest of a model
+        that is frozen in part, or what code that is not seen makes of it."""
+        if not {"@adapters", "@quantized"}.isdisjoint(use.changed):
+            return True
+        frozen = (event for event, owner in self._frozen if self._is_part(owner, module))
+        given = (event for event in self._given.get(module, ()) if event.index > cast.index)
+        return any(
+            event.index < use.index and event.run == use.run and not exclude(event.path, use.path)
+            for event in (*frozen, *given)
+        )
+
+    @cached_property
+    def _frozen(self) -> list[tuple[Event, Value | None]]:
+        """(event, what it is about) for gradients that are switched off, or on."""
+        return [
+            (event, event.subject)
+            for event in self.record.events
+            if (event.kind == "set" and event.name == ".requires_grad")
+            or (event.name == ".requires_grad_" and Constant(False) in event.arguments.values())
+        ]
+
+    @cached_property
+    def _given(self) -> dict[Thing, list[Event]]:
+        """The functions that are not seen, by what they get."""
+        found: dict[Thing, list[Event]] = {}
+        for event in self.record.of(*UNSEEN):
+            if event.subject is None and not event.name.startswith("builtins."):
+                for value in event.arguments.values():
+                    for thing in self.facts.held(value):
+                        found.setdefault(thing, []).append(event)
+        return found
+
+    def _is_part(self, value: Value | None, module: Thing) -> bool:
+        """Whether a value is a module, a part of it, or one of its parameters."""
+        for thing in self.facts.things(value):
+            owner = thing.fields.get("@parameter of", thing)
+            if any(
+                item is module or self.facts.contains(module, item) or self.facts.contains(item, module)
+                for item in self.facts.things(owner)
+            ):
+                return True
+        return False

@@ -1,0 +1,447 @@
+"""Lists, tuples, dicts and what iterates over them; attributes and tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tclint.source.run.core import Core
+from tclint.source.run.files import File
+from tclint.source.run.values import (
+    NONE,
+    TRUE,
+    ClassValue,
+    Constant,
+    FunctionValue,
+    ModuleValue,
+    Option,
+    Symbol,
+    Thing,
+    Union,
+    Value,
+    constant_of,
+    either,
+    integers_of,
+    join,
+    options_of,
+)
+
+SEQUENCES = frozenset({"list", "tuple", "set"})
+_MOST_ITEMS = 128
+"""Of a list whose items are told apart."""
+
+
+class Containers(Core):
+    """What things hold."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._importing: set[tuple[File, str]] = set()
+        """Names of modules that are being imported: one may come from itself, through others."""
+
+    # -- containers
+
+    def container(
+        self,
+        kind: str,
+        items: Iterable[Value] | None = (),
+        rest: Value | None = None,
+        *,
+        is_exact: bool = True,
+    ) -> Thing:
+        """A list, tuple, set or dict.
+
+        Args:
+            items: what it holds, in order; None where only `rest` is known: one of them.
+            is_exact: whether it holds just these; otherwise there may be more or fewer alike.
+        """
+        made = Thing(kind, kind)
+        if kind == "list" and self.loops:
+            made.fields["@loops"] = Constant(self.loops)
+        if items is not None and kind != "dict":
+            self.fill(made, items, is_exact=is_exact)
+        if rest is not None:
+            made.fields["[*]"] = rest
+        return made
+
+    def fill(self, value: Thing, items: Iterable[Value], *, is_exact: bool = True) -> None:
+        """Give a container its items."""
+        kept = list(items)
+        if len(kept) > _MOST_ITEMS:
+            self.store.write(value.fields, "[*]", either(*kept))
+            return
+        for position, item in enumerate(kept):
+            self.store.write(value.fields, ("item", position), item)
+        self.store.write(value.fields, "[]", Constant(len(kept)))
+        if not is_exact:
+            self.store.write(value.fields, "[~]", TRUE)
+
+    def is_sequence(self, value: Value) -> bool:
+        return isinstance(value, Thing) and value.kind in SEQUENCES
+
+    def exact_items(self, value: Value) -> list[Value] | None:
+        """The items of a list or tuple whose length is known, or the keys of such a dict; None for others."""
+        if isinstance(value, Thing) and "[]" in value.fields:
+            length = value.fields["[]"]
+            if isinstance(length, Constant) and "[*]" not in value.fields and "[~]" not in value.fields:
+                return [value.fields["item", position] for position in range(length.value)]  # type: ignore[call-overload]
+        if isinstance(value, Thing) and value.kind == "dict" and "[*]" not in value.fields:
+            return [Constant(key[1]) for key in value.fields if isinstance(key, tuple)]
+        if isinstance(value, Constant) and isinstance(value.value, str) and len(value.value) <= 1:
+            return [Constant(letter) for letter in value.value]
+        return None
+
+    def ordered(self, value: Value) -> list[Value] | None:
+        """The items of a container in their order, as far as that is known: of a list that a loop fills what
+        two rounds put there. An item that may be missing can also be None."""
+        counts = integers_of(value.fields.get("[]")) if isinstance(value, Thing) else ()
+        if not isinstance(value, Thing) or "[*]" in value.fields or not counts:
+            return self.exact_items(value)
+        items = [value.fields.get(("item", position), NONE) for position in range(max(counts))]
+        return [*items[: min(counts)], *(either(item, NONE) for item in items[min(counts) :])]
+
+    def values_in(self, value: Value) -> list[Value]:
+        """All that a container is known to hold."""
+        if not isinstance(value, Thing):
+            return []
+        return [item for key, item in value.fields.items() if key == "[*]" or isinstance(key, tuple)]
+
+    def concatenated(self, left: Value, right: Value) -> Value:
+        one, other = self.ordered(left), self.ordered(right)
+        if one is not None and other is not None:
+            is_exact = self.exact_items(left) is not None and self.exact_items(right) is not None
+            return self.container("list", [*one, *other], is_exact=is_exact)
+        return self.container(
+            "list", None, either(*self.values_in(left), *self.values_in(right), self.unknown())
+        )
+
+    def repeated(self, value: Value, times: Value) -> Value:
+        """`[value] * times`."""
+        items, number = self.exact_items(value), constant_of(times)
+        if items is not None and isinstance(number, int) and len(items) * number <= _MOST_ITEMS:
+            return self.container("list", items * number)
+        return self.container("list", self.ordered(value), is_exact=False)
+
+    def add_items(self, value: Thing, items: Iterable[Value], *, is_exact: bool = True) -> None:
+        """`list.append`, `list.extend`: what a loop adds stands there as often as its rounds are run."""
+        fields = value.fields
+        made = fields.get("@loops")
+        inner = self.loops[len(made.value) if isinstance(made, Constant) else 0 :]  # type: ignore[arg-type]
+        if not is_exact or not all(round_.loop.rounds for round_ in inner):
+            self.store.write(fields, "[~]", TRUE)
+        for item in items:
+            counts = integers_of(fields.get("[]")) if "[*]" not in fields else ()
+            most = max(counts, default=_MOST_ITEMS)
+            if most < _MOST_ITEMS:
+                for position in range(min(counts), most):
+                    missing = either(fields.get(("item", position), NONE), NONE)
+                    self.store.write(fields, ("item", position), missing)
+                    self.store.write(fields, "[~]", TRUE)
+                self.store.write(fields, ("item", most), item)
+                self.store.write(fields, "[]", Constant(most + 1))
+            else:
+                before = fields.get("[*]")
+                self.store.write(fields, "[*]", item if before is None else either(before, item))
+
+    def extend(self, value: Thing, other: Value) -> None:
+        """`list.extend`, `list += other`."""
+        items = self.ordered(other)
+        if items is not None:
+            self.add_items(value, items, is_exact=self.exact_items(other) is not None)
+        else:
+            self.add_items(value, [either(self.element(other), NONE)], is_exact=False)
+
+    def disorder(self, value: Thing, *more: Value) -> None:
+        """Nothing is known of the order of the items any more."""
+        held = [*self.values_in(value), *more]
+        if held:
+            self.store.write(value.fields, "[*]", either(*held))
+
+    def update(self, value: Thing, other: Value) -> None:
+        """`dict.update`."""
+        pairs = [self.exact_items(pair) for pair in self.exact_items(other) or ()]
+        if isinstance(other, Thing) and other.kind == "dict":
+            for key, item in list(other.fields.items()):
+                known = value.fields.get(key) if key == "[*]" else None
+                self.store.write(value.fields, key, item if known is None else either(known, item))
+        elif pairs and all(pair is not None and len(pair) == 2 for pair in pairs):
+            for pair in pairs:
+                self.set_item(value, pair[0], pair[1])  # type: ignore[index]
+        else:
+            before = value.fields.get("[*]")
+            rest = self.unknown()
+            self.store.write(value.fields, "[*]", rest if before is None else either(before, rest))
+
+    def holds(self, value: Value, item: Value) -> bool | None:
+        """Whether a container holds a constant; None where that is not known."""
+        if not isinstance(item, Constant) or not isinstance(value, Thing):
+            return None
+        exact = self.exact_items(value)
+        if exact is None or not all(isinstance(other, Constant) for other in exact):
+            return None
+        return item in exact
+
+    def item(self, value: Value, key: Value) -> Value:
+        """`value[key]`."""
+        if isinstance(value, Thing):
+            if value.kind == "globals":
+                return self._named(value.fields["over"], key)
+            if value.kind in SEQUENCES or value.kind == "dict" or "[]" in value.fields:
+                return self._item_of_container(value, key)
+            if value.kind == "tensor":
+                if self.is_mask(key):
+                    self.wait("mask", key)
+                return self.tensor("op", "[]", value, {"0": key})
+            if value.kind == "module":
+                items = self.values_in(value)
+                exact = value.fields.get(("item", key.value)) if isinstance(key, Constant) else None
+                return exact or (either(*items) if items else self.unknown())
+            if isinstance(key, Constant):
+                found = value.fields.get(("item", key.value))
+                if found is not None:
+                    return self.refine(found)
+            if value.cls is not None:
+                method = value.cls.find("__getitem__")
+                if method is not None:
+                    return self.call_value(self.bind(method, value), [key], {})
+        if isinstance(value, Symbol):
+            if value.name.endswith(".__dict__"):
+                return self._named(Symbol(value.name.removesuffix(".__dict__")), key)
+            if isinstance(key, Constant):
+                return self.operate("[]", (value, key), f"{value.name}[{key.value!r}]")
+            return self.operate("[]", (value, key))
+        if isinstance(value, Constant) and isinstance(key, Constant):
+            try:
+                return Constant(value.value[key.value])  # type: ignore[index]
+            except (TypeError, LookupError):
+                return self.unknown()
+        return self.operate("[]", (value, key))
+
+    def _named(self, value: Value, name: Value) -> Value:
+        """An attribute of a module of Python's by its name: `models.__dict__[name]`."""
+        found = [
+            self.attribute(value, option.value)
+            if isinstance(option, Constant) and isinstance(option.value, str)
+            else self.operate("getattr", (value, option))
+            for option, _ in options_of(name)
+        ]
+        return either(*found)
+
+    def _item_of_container(self, value: Thing, key: Value) -> Value:
+        found: list[Option] = []
+        for option, guard in options_of(key):
+            if isinstance(option, Constant):
+                wanted = option.value
+                length = value.fields.get("[]")
+                if isinstance(wanted, int) and wanted < 0 and isinstance(length, Constant):
+                    wanted = wanted + length.value if "[~]" not in value.fields else None  # type: ignore[operator]
+                exact = value.fields.get(("item", wanted))
+                if exact is not None:
+                    found.append(Option(exact, guard))
+                    continue
+                rest = value.fields.get("[*]")
+                if rest is None and "[~]" in value.fields and (held := self.values_in(value)):
+                    rest = either(*held)
+                found.append(Option(rest if rest is not None else self.operate("[]", (value, option)), guard))
+            elif isinstance(option, Thing) and option.operation and option.operation[0] == "slice":
+                found.append(Option(self._part(value, option.operation[1]), guard))
+            elif (
+                isinstance(key, Union)
+                and isinstance(option, Thing)
+                and any(isinstance(other, Constant) for other, _ in key.options)
+            ):
+                # Something else beside keys that are known gives something else, and is named as it is.
+                found.append(Option(self._other_item(value, option), guard))
+            else:
+                held = self.values_in(value)
+                found.append(Option(either(*held) if held else self.operate("[]", (value, option)), guard))
+                if isinstance(option, Thing) and option.made is not None and option.made.kind == "wait":
+                    self.happen("lookup", "[]", value, {"0": option})
+        return self.refine(join(found))
+
+    def _other_item(self, value: Thing, key: Thing) -> Value:
+        made = Thing("", key.name)
+        made.fields.update({name: item for name, item in key.fields.items() if str(name).startswith("@")})
+        return made if value.kind == "dict" else self.operate("[]", (value, key))
+
+    def _part(self, value: Thing, bounds: tuple[Value, ...]) -> Value:
+        """`value[start:stop:step]`."""
+        made = Thing(value.kind if value.kind == "tuple" else "list", value.kind)
+        if value.kind == "module":
+            made = Thing("module", value.name, value.made)
+        items, numbers = self.ordered(value), [constant_of(bound) for bound in bounds]
+        if items is not None and all(isinstance(bound, Constant) for bound in bounds):
+            at = slice(*(number if isinstance(number, int) else None for number in numbers))
+            self.fill(made, items[at], is_exact=self.exact_items(value) is not None)
+        elif held := self.values_in(value):
+            made.fields["[*]"] = either(*held)
+        return made
+
+    def set_item(self, value: Value, key: Value, item: Value) -> None:
+        """`value[key] = item`."""
+        for option, _ in options_of(value):
+            if isinstance(option, Thing):
+                if option.kind == "tensor":
+                    self.tensor("op", "[]=", option, {"0": key, "value": item})
+                    continue
+                count = constant_of(option.fields.get("[]"))
+                if isinstance(key, Constant) and not isinstance(value, Union):
+                    at = key.value
+                    if isinstance(at, int) and at < 0 and isinstance(count, int):
+                        at += count
+                    self.store.write(option.fields, ("item", at), item)
+                else:
+                    before = option.fields.get("[*]")
+                    self.store.write(option.fields, "[*]", item if before is None else either(before, item))
+            elif isinstance(option, Symbol):
+                name = f"{option.name}[{key.value!r}]" if isinstance(key, Constant) else f"{option.name}[?]"
+                self.happen("set", name, option, {"value": item})
+
+    def element(self, value: Value) -> Value:
+        """What one round of a loop over a value gets."""
+        if isinstance(value, Union):
+            return either(*(self.element(option) for option, _ in value.options))
+        if not isinstance(value, Thing):
+            return self.unknown("item") if not isinstance(value, Symbol) else self.operate("each", (value,))
+        if value.kind in SEQUENCES or value.kind == "module":
+            held = self.values_in(value)
+            return either(*held) if held else self.unknown("item")
+        if value.kind == "dict":
+            keys = [Constant(key[1]) for key in value.fields if isinstance(key, tuple)]
+            return either(*keys, *([self.unknown("key")] if "[*]" in value.fields or not keys else []))
+        return self.element_of_thing(value)
+
+    def unpacked(self, value: Value, count: int) -> list[Value]:
+        """The parts of `a, b = value`."""
+        if isinstance(value, Union):
+            several = [self.unpacked(option, count) for option, _ in value.options]
+            return [either(*parts) for parts in zip(*several, strict=True)]
+        exact = self.exact_items(value)
+        if exact is not None and len(exact) == count:
+            return exact
+        if isinstance(value, Thing) and value.kind in SEQUENCES and "[*]" in value.fields:
+            return [value.fields["[*]"]] * count
+        return [self.item(value, Constant(position)) for position in range(count)]
+
+    # -- attributes
+
+    def attribute(self, value: Value, name: str) -> Value:
+        """`value.name`."""
+        if isinstance(value, Thing):
+            return self._attribute_of_thing(value, name)
+        if isinstance(value, Union):
+            known = [option for option in value.options if option.value != Constant(None)]
+            if len(known) == 1:
+                return self.attribute(known[0].value, name)
+            return self.each(value, lambda inner: self.attribute(inner, name))
+        if isinstance(value, Symbol):
+            return self.symbol(f"{value.name}.{name}")
+        if isinstance(value, ModuleValue):
+            if name == "__dict__":
+                made = Thing("globals", "globals")
+                made.fields["over"] = value
+                return made
+            return self.global_of(value, name)
+        if isinstance(value, Constant) and isinstance(value.value, str) and name == "type":
+            # Of what `torch.device` gives.
+            return Constant(value.value)
+        if isinstance(value, ClassValue):
+            found = value.find(name)
+            if found is not None:
+                return self._of_class(found, value)
+            for base in value.library_bases():
+                return self.symbol(f"{base.name}.{name}")
+            return self.unknown(name)
+        return self.operate(".", (value, Constant(name)), name)
+
+    def _of_class(self, found: Value, owner: ClassValue) -> Value:
+        if isinstance(found, Thing) and found.kind == "staticmethod":
+            return found.fields["function"]
+        if isinstance(found, Thing) and found.kind == "classmethod":
+            function = found.fields["function"]
+            return function.bound_to(owner) if isinstance(function, FunctionValue) else function
+        return found
+
+    def bind(self, found: Value, receiver: Value) -> Value:
+        """A class's attribute as its object has it."""
+        if isinstance(found, FunctionValue):
+            return found if found.owner is None else found.bound_to(receiver)
+        if isinstance(found, Thing):
+            function = found.fields.get("function")
+            if found.kind == "staticmethod" and function is not None:
+                return function
+            if found.kind == "classmethod" and isinstance(function, FunctionValue):
+                return function.bound_to(receiver)
+            if found.kind == "property" and isinstance(function, FunctionValue):
+                return self.call_value(function.bound_to(receiver), [], {})
+            if found.kind == "contextmanager" and isinstance(function, FunctionValue):
+                made = Thing("contextmanager")
+                made.fields["function"] = function.bound_to(receiver) if function.owner else function
+                return made
+        return found
+
+    def _attribute_of_thing(self, value: Thing, name: str) -> Value:
+        found = self.attribute_of_module(value, name) if value.kind == "module" else value.fields.get(name)
+        if found is not None:
+            return self.refine(found)
+        if value.cls is not None:
+            inherited = value.cls.find(name)
+            if inherited is not None:
+                return self.bind(inherited, value)
+        if value.kind == "tensor":
+            return self.attribute_of_tensor(value, name)
+        if value.kind == "super":
+            return self.attribute_of_super(value, name)
+        if value.kind and self.library.method(value.kind, name) is not None:
+            return self.operate(".", (value, Constant(name)), name)
+        return self.operate(".", (value, Constant(name)), f"{value.name}.{name}" if value.name else name)
+
+    def set_attribute(self, value: Value, name: str, item: Value) -> None:
+        """`value.name = item`."""
+        several = isinstance(value, Union)
+        for option, _ in options_of(value):
+            if isinstance(option, Thing):
+                if option.kind == "tensor" or (option.kind == "module" and option.cls is None):
+                    self.happen("set", f".{name}", option, {"value": item})
+                elif self.is_tensor(item):
+                    self.happen("keep", f".{name}", option, {"value": item})
+                if option.kind == "tensor" and name == "grad":
+                    # It is read anew each time: whatever it is set to is the gradient.
+                    continue
+                before = option.fields.get(name)
+                written = either(before, item) if several and before is not None else item
+                self.store.write(option.fields, name, written)
+            elif isinstance(option, Symbol):
+                self.happen("set", self.library.canonical(f"{option.name}.{name}"), option, {"value": item})
+            elif isinstance(option, ModuleValue):
+                self.run_module(option.file)
+                self.store.write(self.frames[option.file].names, name, item)
+            elif isinstance(option, ClassValue):
+                self.store.write(option.namespace, name, item)
+            elif isinstance(option, FunctionValue):
+                self.happen("set", f".{name}", option, {"value": item})
+
+    def global_of(self, module: ModuleValue, name: str) -> Value:
+        """A variable of a file of the project."""
+        self.run_module(module.file)
+        frame = self.frames[module.file]
+        found = frame.names.get(name)
+        if found is not None:
+            return self.refine(found)
+        items = module.file.imports(module.file.tables.module).get(name)
+        if items is not None and (module.file, name) not in self._importing:
+            self._importing.add((module.file, name))
+            try:
+                return either(*dict.fromkeys(self.import_(module.file, item.qualified) for item in items))
+            finally:
+                self._importing.discard((module.file, name))
+        inner = self.project.module(
+            module.file, f".{name}" if module.file.path.endswith("__init__.py") else ""
+        )
+        if inner is not None:
+            return ModuleValue(inner)
+        starred = self.starred(frame, name)
+        if starred is not None:
+            return starred
+        found = frame.names[name] = self.unknown(name)
+        return found

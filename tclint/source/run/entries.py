@@ -1,0 +1,111 @@
+"""What of a program is worth running that the program itself does not reach."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+from tclint.source.run.files import File
+
+_WORD = re.compile(r"\w+")
+_DEFINES = re.compile(r"(?:async +def|def|(class)) +(\w+)")
+_ASSIGNED = re.compile(r"^[ \t]*(?:self\.)?(\w+)[^=\n]*=(?!=)")
+_METHOD = re.compile(r"^[ \t]+(?:async +)?def +(\w+)", re.MULTILINE)
+_OF_TRAINING = (".backward(", ".step(", ".zero_grad(", "caler", "autocast", "_step(", ".fit(")
+"""What trains is run whatever is looked for: a rule on a scaler asks what is done with its steps."""
+
+
+class Entries:
+    """Functions and classes of files that rules may find something in: those whose text holds a token that a
+    rule looks for, those that train, and those that lead to such a one.
+
+    Args:
+        tokens: what rules look for; None: everything is worth running.
+        is_run: whether functions of a file have been run, by their qualified names.
+    """
+
+    def __init__(
+        self, tokens: tuple[str, ...] | None, is_run: Callable[[File, frozenset[str]], bool]
+    ) -> None:
+        self._pattern = (
+            None if tokens is None else re.compile("|".join(map(_pattern_of, (*tokens, *_OF_TRAINING))))
+        )
+        self._is_run = is_run
+        self._files_of: dict[str, list[File]] = {}
+        """Name -> the files that define it."""
+        self._holding: dict[tuple[File, str], frozenset[str]] = {}
+        """Functions and methods that hold a token."""
+        self._words: dict[tuple[File, str], frozenset[str]] = {}
+        self._files: set[File] = set()
+        self._tried: set[tuple[File, str]] = set()
+        """What a function was run for. Nothing else that leads there is run for it."""
+        self._used_up: set[tuple[File, str]] = set()
+
+    def add(self, file: File) -> None:
+        """Know of a file that is part of the program."""
+        if file in self._files or self._pattern is None:
+            return
+        self._files.add(file)
+        # What is made where a token stands is used elsewhere, under its name.
+        made = {
+            match[1]
+            for line in file.lines()
+            if self._pattern.search(line) and (match := _ASSIGNED.match(line)) is not None
+        }
+        for name, is_class, text in _definitions(file):
+            self._words[file, name] = frozenset(_WORD.findall(text))
+            self._files_of.setdefault(name, []).append(file)
+            self._holding[file, name] = frozenset(
+                inner
+                for inner, part in (_methods(name, text) if is_class else [(name, text)])
+                if self._pattern.search(part) or not made.isdisjoint(_WORD.findall(part))
+            )
+
+    def worth(self, file: File, name: str) -> bool:
+        """Whether running a function or class of a file may show something that has not been run yet."""
+        if self._pattern is None:
+            return True
+        pending, seen = [(file, name)], {(file, name)}
+        while pending:
+            at = pending.pop()
+            if at in self._used_up:
+                continue
+            holding = self._holding.get(at)
+            is_reason = at not in self._tried or at == (file, name)
+            if holding and is_reason and not self._is_run(at[0], holding):
+                self._tried.add(at)
+                return True
+            for word in self._words.get(at, ()):
+                further = {(other, word) for other in self._files_of.get(word, ())} - seen
+                seen |= further
+                pending += further
+        self._used_up |= seen
+        return False
+
+
+def _pattern_of(token: str) -> str:
+    """Attributes are meant whole: '.grad' is no part of `.grad_checkpointing`."""
+    return re.escape(token) + (r"\b" if token[:1] == "." and token[-1:].isalnum() else "")
+
+
+@lru_cache(maxsize=512)
+def _definitions(file: File) -> tuple[tuple[str, bool, str], ...]:
+    return tuple(_split("\n".join(file.lines())))
+
+
+def _split(text: str) -> Iterator[tuple[str, bool, str]]:
+    """Functions and classes of a text that stand in no other, with what follows them up to the next one."""
+    lines = text.split("\n")
+    starts = [(at, match) for at, line in enumerate(lines) if (match := _DEFINES.match(line))]
+    for number, (at, match) in enumerate(starts):
+        end = starts[number + 1][0] if number + 1 < len(starts) else len(lines)
+        yield match[2], match[1] is not None, "\n".join(lines[at:end])
+
+
+def _methods(name: str, text: str) -> Iterator[tuple[str, str]]:
+    """Qualified name and text of each method of a class."""
+    starts = list(_METHOD.finditer(text))
+    for number, match in enumerate(starts):
+        end = starts[number + 1].start() if number + 1 < len(starts) else len(text)
+        yield f"{name}.{match[1]}", text[match.start() : end]

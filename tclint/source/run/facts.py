@@ -1,0 +1,273 @@
+"""What follows from a record: where tensors come from, what scales them, and what unknown things are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Any, TypeVar
+
+from tclint.source.run.conditions import truth
+from tclint.source.run.library import Library
+from tclint.source.run.protocols import Protocols
+from tclint.source.run.record import Record
+from tclint.source.run.values import (
+    Constant,
+    Event,
+    Loop,
+    Path,
+    Symbol,
+    Thing,
+    Value,
+    modules_in,
+    options_of,
+    root_of,
+)
+
+_Found = TypeVar("_Found", Event, tuple[Event, Any], tuple[Event, Any, Any], tuple[Event, Any, Any, Any])
+_SAME_SCALE = frozenset({"op", "scale"})
+_HELD = frozenset(
+    {"star", "list", "tuple", "dict", "set", "parameters", "iterator", "enumerate", "zip", "progress"}
+)
+_ABOUT = frozenset({"device", "dtype", "shape", "ndim", "layout", "is_cuda", "requires_grad"})
+
+
+def _is_about(operation: tuple[str, tuple[Value, ...]]) -> bool:
+    """Whether an operation says what something is, not what it holds: `x.device`."""
+    operator, operands = operation
+    return operator == "." and isinstance(operands[1], Constant) and operands[1].value in _ABOUT
+
+
+class Facts:
+    """Answers about one record; what unknown things are is settled when it is made."""
+
+    def __init__(self, record: Record, library: Library) -> None:
+        self.record = record
+        self.library = library
+        self._parts: dict[Thing, frozenset[Thing]] = {}
+        self._scaled: dict[Value, tuple[Thing, ...]] = {}
+        self._made: dict[Value, tuple[tuple[Event, ...], frozenset[Value]]] = {}
+        Protocols(record, library).settle()
+        self._settle_training_calls()
+
+    def _settle_training_calls(self) -> None:
+        """Calls of objects that are not seen, which get what was computed first, and with it an optimizer or
+        parameters, go backward and step: `loss_scaler(loss, optimizer, parameters=model.parameters())`."""
+        for event in self.record.of("call"):
+            if event.name[:1] == "." or len(event.arguments) < 2:
+                continue
+            first, *others = event.arguments.values()
+            is_seen = not any(thing.is_unknown for thing in self.things(event.subject))
+            kinds = {thing.kind for item in others for thing in self.things(item)}
+            if is_seen or kinds.isdisjoint(("optimizer", "parameters")):
+                continue
+            if any(made.kind in ("op", "forward", "call") for made in self.made_by(first)):
+                event.kind = "trains"
+        self.record.reindex()
+
+    # -- values
+
+    def things(self, value: Value | None) -> Iterator[Thing]:
+        """The things that a value can be."""
+        for option, _ in options_of(value) if value is not None else ():
+            if isinstance(option, Thing):
+                yield option
+
+    def kinds(self, value: Value | None, kind: str) -> list[Thing]:
+        """The things of a kind that a value can be."""
+        return [thing for thing in self.things(value) if thing.kind == kind]
+
+    def held(self, value: Value | None, depth: int = 4) -> Iterator[Thing]:
+        """The things that a value can be or hold."""
+        for thing in self.things(value):
+            yield thing
+            if depth and thing.kind in _HELD:
+                for key, item in thing.fields.items():
+                    if isinstance(key, tuple) or key in ("[*]", "over", "element"):
+                        yield from self.held(item, depth - 1)
+
+    def made_by(self, value: Value | None) -> tuple[Event, ...]:
+        """The events that a value comes from, the latest first: operations, calls and forwards."""
+        if value is None:
+            return ()
+        return self._traced(value)[0]
+
+    def within(self, value: Value | None) -> frozenset[Value]:
+        """The values that a value comes from, itself included."""
+        return self._traced(value)[1] if value is not None else frozenset()
+
+    def _traced(self, value: Value) -> tuple[tuple[Event, ...], frozenset[Value]]:
+        found = self._made.get(value)
+        if found is None:
+            seen: set[Value] = set()
+            found = self._made[value] = (tuple(self._walk(value, seen)), frozenset(seen))
+        return found
+
+    def _walk(self, value: Value, seen: set[Value]) -> Iterator[Event]:
+        pending: list[Value] = [value]
+        while pending:
+            item = pending.pop()
+            if item in seen:
+                continue
+            seen.add(item)
+            for thing in self.held(item):
+                seen.add(thing)
+                if thing.operation is not None and not _is_about(thing.operation):
+                    pending.extend(thing.operation[1])
+                if thing.made is not None:
+                    event = thing.made
+                    yield event
+                    # What a factory is given are sizes, and tensors of the same size.
+                    pending.extend(event.inputs if event.kind != "factory" else ())
+
+    def names_in(self, value: Value | None) -> frozenset[str]:
+        """Names of libraries that a value is computed with, such as 'torch.cuda.is_available'."""
+        symbols = (item.name for item in self.within(value) if isinstance(item, Symbol))
+        return frozenset((*symbols, *(event.name for event in self.made_by(value))))
+
+    def scalers_of(self, value: Value | None) -> tuple[Thing, ...]:
+        """The scalers by which a loss may be multiplied."""
+        if value is None:
+            return ()
+        found = self._scaled.get(value)
+        if found is None:
+            self._scaled[value] = ()
+            found = self._scaled[value] = tuple(dict.fromkeys(self._scalers(value)))
+        return found
+
+    def _scalers(self, value: Value) -> Iterator[Thing]:
+        seen: set[Value] = set()
+        pending: list[Value] = [value]
+        while pending:
+            item = pending.pop()
+            if item in seen:
+                continue
+            seen.add(item)
+            for thing in self.held(item):
+                if thing.operation is not None and thing.operation[0] != "()":
+                    pending.extend(thing.operation[1])
+                event = thing.made
+                if event is None:
+                    continue
+                if event.kind == "scale":
+                    yield from self.things(event.subject)
+                elif event.kind in _SAME_SCALE:
+                    pending.extend(event.inputs)
+
+    def read_by(self, event: Event) -> Iterator[Thing]:
+        """The things that an event reads."""
+        for value in event.inputs:
+            yield from self.held(value)
+
+    # -- gradients
+
+    def loss_of(self, event: Event) -> Value | None:
+        """What a backward event differentiates."""
+        if event.kind == "backward" and event.name == ".backward":
+            subject = event.subject
+            given = event.arguments.get("gradient")
+            if given is not None and not any(thing.kind == "tensor" for thing in self.things(subject)):
+                return given
+            return subject
+        return event.first
+
+    def parameters_of(self, value: Value | None) -> frozenset[Thing]:
+        """The modules (or unknown things) whose parameters a value holds, parameters themselves included."""
+        found: set[Thing] = set()
+        for thing in self.held(value):
+            owner = thing.fields.get("@parameter of") if thing.kind == "tensor" else None
+            over = thing.fields.get("over") if thing.kind == "parameters" else owner
+            if over is not None:
+                found.update(self.things(over))
+            elif thing.kind == "optimizer":
+                found.update(self.parameters_of(thing.fields.get("params")))
+            elif thing.is_unknown and self.root(thing).kind == "module":
+                part = self.root(thing)  # `layer.weight` of any one of a module's layers
+                found.update(self.things(part.fields.get("@part of", part)))
+            elif thing.is_unknown and thing.made is not None and thing.made.kind == "call":
+                # `trainable_parameters(model)` of code that is not seen.
+                given = (item for value in thing.made.arguments.values() for item in self.things(value))
+                found.update(item for item in given if item.kind == "module")
+        return frozenset(found)
+
+    def modules_of(self, value: Value | None) -> frozenset[Thing]:
+        """The modules that a value was computed with."""
+        return frozenset(
+            thing
+            for event in self.made_by(value)
+            if event.kind in ("forward", "call") and event.subject is not None and event.name[:1] != "."
+            for thing in self.things(event.subject)
+        )
+
+    def networks_of(self, value: Value | None) -> frozenset[Thing]:
+        """The modules that a value was computed with or in: what a forward gives, operations in it made."""
+        events = [event for made in self.made_by(value) for event in (made, *made.around)]
+        return frozenset(
+            thing
+            for event in dict.fromkeys(events)
+            if event.kind in ("forward", "call") and event.subject is not None and event.name[:1] != "."
+            for thing in self.things(event.subject)
+        )
+
+    def root(self, thing: Thing) -> Thing:
+        """What a part of something unknown belongs to: `model` of `model.encoder`."""
+        return root_of(thing)
+
+    def contains(self, module: Thing, part: Thing) -> bool:
+        """Whether a module has another one among its parts."""
+        return module is part or part in self.parts(module)
+
+    def parts(self, module: Thing) -> frozenset[Thing]:
+        """A module and the modules in it."""
+        found = self._parts.get(module)
+        if found is None:
+            found = self._parts[module] = frozenset(modules_in(module))
+        return found
+
+    # -- settings
+
+    def devices_of_autocast(self, context: Thing) -> frozenset[str]:
+        """The devices that an autocast context may be for, as far as they are known."""
+        if context.name.startswith("torch.cuda."):
+            return frozenset({"cuda"})
+        if context.name.startswith("torch.cpu."):
+            return frozenset({"cpu"})
+        return self.texts(context.fields.get("device_type"))
+
+    def is_on(self, thing: Thing, path: Path = ()) -> bool | None:
+        """Whether an autocast context or a scaler is enabled where some tests hold; None: that is decided at
+        run time."""
+        enabled = thing.fields.get("enabled")
+        if enabled is None:
+            return None if "**" in thing.fields or "*" in thing.fields else True
+        return truth(enabled, path)
+
+    def texts(self, value: Value | None) -> frozenset[str]:
+        """The strings that a value can be."""
+        return frozenset(
+            option.value
+            for option, _ in (options_of(value) if value is not None else ())
+            if isinstance(option, Constant) and isinstance(option.value, str)
+        )
+
+    # -- loops
+
+    @cached_property
+    def step_loops(self) -> dict[Loop, list[Event]]:
+        """Loops in whose rounds gradients are computed, with their backward events."""
+        found: dict[Loop, list[Event]] = {}
+        for event in self.record.of("backward"):
+            if event.loop is not None:
+                found.setdefault(event.loop, []).append(event)
+        return found
+
+
+def distinct(found: Iterable[_Found]) -> Iterator[_Found]:
+    """Events at different places, or tuples that begin with one: the second round of a loop repeats those of
+    the first."""
+    seen: set[tuple[str, int]] = set()
+    for item in found:
+        event = item if isinstance(item, Event) else item[0]
+        at = (event.place.file.path, event.place.node_id)
+        if at not in seen:
+            seen.add(at)
+            yield item

@@ -1,0 +1,178 @@
+"""What calls of libraries do: the tables of `library/`, loaded once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any
+
+from tclint.core.toml import packaged_toml
+
+_PACKAGE = "tclint.source.library"
+_TABLES = (
+    "python.toml",
+    "torch.toml",
+    "tensors.toml",
+    "layers.toml",
+    "data.toml",
+    "others.toml",
+    "accelerate.toml",
+    "lightning.toml",
+    "transformers.toml",
+    "frameworks.toml",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What one function or method of a library does; library/README.md says what the fields mean."""
+
+    names: tuple[str, ...]
+    parameters: tuple[str, ...] = ()
+    event: str = ""
+    returns: str = ""
+    waits: str = ""
+    runs: str = ""
+    place: str = ""
+    cast: str = ""
+    region: str = ""
+    sets: Mapping[str, Any] | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Of parameters of layers."""
+    holds: bool = False
+    """Whether it makes a container of the modules that it gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A library summed up as the program that it runs."""
+
+    name: str
+    names: tuple[str, ...]
+    """Modules or packages; what the text defines stands for the same names in each."""
+    text: str
+
+
+class Library:
+    """All tables by name."""
+
+    def __init__(self, tables: list[Mapping[str, Any]]) -> None:
+        self.calls: dict[str, Spec] = {}
+        self.patterns: list[tuple[str, Spec]] = []
+        """(pattern, what calls of names that match it do), the longest first."""
+        self._matched: dict[str, Spec | None] = {}
+        self.methods: dict[str, dict[str, Spec]] = {}
+        self.aliases: dict[str, str] = {}
+        self.programs: dict[str, Program] = {}
+        self.kinds: dict[str, tuple[str, ...]] = {}
+        """Kind -> kinds whose methods it has as well."""
+        self.values: dict[str, object] = {}
+        """Names of libraries that stand for a constant."""
+        self.deprecated: dict[str, str] = {}
+        """Names of libraries that warn when they are used, with what to write instead."""
+        self.float32_checkpoints: tuple[str, ...] = ()
+        """Patterns for names of published checkpoints that are stored in float32."""
+        self.science: frozenset[str] = frozenset()
+        """Packages for programs whose matrices are tiny, or whose accuracy is the result."""
+        self.stars: dict[str, tuple[str, ...]] = {}
+        self.networks: dict[str, str] = {}
+        """Patterns for names of libraries' models, by what these are."""
+        self.protocols: list[tuple[str, frozenset[str], frozenset[str]]] = []
+        for table in tables:
+            self._add(table)
+        self.patterns.sort(key=lambda item: -len(item[0]))
+
+    def _add(self, table: Mapping[str, Any]) -> None:
+        for row in table.get("call", ()):
+            spec = _spec(row)
+            for name in spec.names:
+                if "*" in name:
+                    self.patterns.append((name, spec))
+                else:
+                    self.calls[name] = spec
+        for row in table.get("method", ()):
+            fields = {key: value for key, value in row.items() if key != "of"}
+            spec = _spec(fields)
+            kinds = row["of"] if isinstance(row["of"], list) else [row["of"]]
+            for kind in kinds:
+                for name in spec.names:
+                    self.methods.setdefault(kind, {})[name] = spec
+        self.aliases.update(table.get("alias", {}))
+        self.values.update(table.get("value", {}))
+        self.deprecated.update(table.get("deprecated", {}))
+        self.float32_checkpoints += tuple(table.get("checkpoints", {}).get("float32", ()))
+        self.science |= frozenset(table.get("packages", {}).get("science", ()))
+        self.networks.update(table.get("networks", {}))
+        for module, names in table.get("stars", {}).items():
+            self.stars[module] = tuple(names)
+        for kind, parents in table.get("kind", {}).items():
+            self.kinds[kind] = tuple(parents)
+        for row in table.get("program", ()):
+            program = Program(row["names"][0], tuple(row["names"]), row["text"])
+            for name in program.names:
+                self.programs[name] = program
+
+    def canonical(self, name: str) -> str:
+        """The one name by which the tables know something."""
+        found = self.aliases.get(name)
+        if found is not None:
+            return found
+        head, dot, last = name.rpartition(".")
+        while head:
+            known = self.aliases.get(head)
+            if known is not None:
+                return self.canonical(f"{known}{dot}{last}")
+            head, dot, rest = head.rpartition(".")[0], ".", head.rpartition(".")[2]
+            last = f"{rest}.{last}"
+        return name
+
+    def call(self, name: str) -> Spec | None:
+        """What a call of a function or class does; None: nothing is known of it."""
+        found = self.calls.get(name)
+        if found is not None:
+            return found
+        if name not in self._matched:
+            self._matched[name] = next(
+                (spec for pattern, spec in self.patterns if fnmatchcase(name, pattern)), None
+            )
+        return self._matched[name]
+
+    def method(self, kind: str, name: str) -> Spec | None:
+        """What a method of a kind of thing does."""
+        found = self.methods.get(kind, {}).get(name)
+        if found is not None:
+            return found
+        for parent in self.kinds.get(kind, ()):
+            found = self.method(parent, name)
+            if found is not None:
+                return found
+        return None
+
+    def is_a(self, kind: str, wanted: str) -> bool:
+        """Whether a kind is another one, or has what it has."""
+        return kind == wanted or any(self.is_a(parent, wanted) for parent in self.kinds.get(kind, ()))
+
+    def program(self, name: str) -> Program | None:
+        """The summary that defines `name`, `accelerate.Accelerator` or a name deeper in the package."""
+        head = name
+        while head:
+            found = self.programs.get(head)
+            if found is not None:
+                return found
+            head = head.rpartition(".")[0]
+        return None
+
+
+def _spec(row: Mapping[str, Any]) -> Spec:
+    fields = dict(row)
+    fields["names"] = tuple(fields.get("names", ()))
+    fields["parameters"] = tuple(fields.get("parameters", ()))
+    return Spec(**fields)
+
+
+@cache
+def library() -> Library:
+    """The tables that tclint brings."""
+    return Library([packaged_toml(_PACKAGE, name) for name in _TABLES])

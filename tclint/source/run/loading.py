@@ -1,0 +1,122 @@
+"""Loaders: what a batch is made of, and what makes it."""
+
+from __future__ import annotations
+
+from tclint.source.run.tensors import Tensors
+from tclint.source.run.values import (
+    NONE,
+    Constant,
+    Event,
+    FunctionValue,
+    Region,
+    Thing,
+    Value,
+    options_of,
+)
+from tclint.source.syntax.tables import Call, Name
+
+_WRAPPERS = 6
+"""Datasets around each other that are followed."""
+
+
+class Loading(Tensors):
+    """Makes batches: runs what a dataset gives for an item, then what collates items."""
+
+    def batch(self, loader: Thing) -> Value:
+        """What a loader gives: what its collate function makes of its dataset's items, or tensors on the CPU.
+
+        What happens meanwhile has the loader among its regions.
+        """
+        event = self.happen("batch", loader.name, loader, {})
+        regions = self.regions
+        self.regions = (*regions, Region(loader, self.here, self.path))
+        try:
+            made = self._prepared(loader, event)
+        finally:
+            self.regions = regions
+        for item in self.tensors_in(made):
+            item.fields.setdefault("@device", Constant("cpu"))
+        event.result = made
+        device = loader.fields.get("@device")
+        return made if device is None else self._moved(made, device)
+
+    def _prepared(self, loader: Thing, event: Event) -> Value:
+        sample = loader.fields.get("@sample")
+        if sample is None:
+            sample = loader.fields["@sample"] = self._sample(loader, event)
+        collate = loader.fields.get("collate_fn")
+        if collate is not None and collate != NONE:
+            made = self.call_value(collate, [self.container("list", None, sample)], {})
+            if made != NONE and not (isinstance(made, Thing) and made.is_unknown):
+                return made
+            return Thing("tensor", "batch", event)
+        return self._collated(sample, event)
+
+    def _sample(self, loader: Thing, event: Event) -> Value:
+        """What the dataset of a loader gives for one index."""
+        for option, _ in options_of(loader.fields.get("dataset", NONE)):
+            item = self._inner_dataset(option)
+            if item is None:
+                continue
+            loader.fields["@dataset"] = item
+            method = item.cls.find("__getitem__") if item.cls is not None else item.fields.get("@transform")
+            if isinstance(method, FunctionValue):
+                given: Value = Thing("number") if item.cls is not None else Thing("", "sample", event)
+                return self.call_value(self.bind(method, item) if item.cls else method, [given], {})
+            if (held := self.values_in(item)) and item.kind != "dict":
+                return held[0]
+            if tensors := [value for key, value in item.fields.items() if str(key).isdigit()]:
+                return self.container("tuple", [self._row(value) for value in tensors])
+        return Thing("", "sample", event)
+
+    def _row(self, value: Value) -> Value:
+        """One item of a tensor that a dataset holds, where the tensor is."""
+        row = self.item(value, Thing("number"))
+        if isinstance(value, Thing) and isinstance(row, Thing) and "@device" in value.fields:
+            row.fields["@device"] = value.fields["@device"]
+        return row
+
+    def _inner_dataset(self, value: Value) -> Thing | None:
+        """The dataset of which this is a part, or which it wraps."""
+        for _ in range(_WRAPPERS):
+            if not isinstance(value, Thing) or value.cls is not None or "@transform" in value.fields:
+                break
+            over = value.fields.get("over") if value.kind == "dataset" else None
+            if over is None and value.operation is not None and value.operation[0] == "[]":
+                over = value.operation[1][0]
+            if over is None:
+                break
+            value = over if not self.is_sequence(over) else self.element(over)
+        return value if isinstance(value, Thing) else None
+
+    def _collated(self, sample: Value, event: Event) -> Value:
+        """What the default function makes of items: the same containers, of tensors."""
+        if isinstance(sample, Thing):
+            parts = self.exact_items(sample)
+            if parts and sample.kind in ("tuple", "list"):
+                return self.container("list", [self._collated(part, event) for part in parts])
+            if parts and sample.kind == "dict":
+                made = self.container("dict")
+                for key in parts:
+                    self.set_item(made, key, self._collated(self.item(sample, key), event))
+                return made
+        made = Thing("tensor", "batch", event)
+        device = sample.fields.get("@device") if isinstance(sample, Thing) else None
+        if device is not None:
+            made.fields["@device"] = device
+        return made
+
+    def _moved(self, value: Value, device: Value) -> Value:
+        """A batch that a framework puts on a device."""
+        if not isinstance(value, Thing):
+            return value
+        if value.kind == "tensor":
+            given = {"device": device, "non_blocking": self.unknown()}
+            return self.place(value, ".to", given, Call(Name(""), (), self.node_id))
+        if value.kind in ("list", "tuple", "dict"):
+            made = Thing(value.kind, value.name)
+            for key, item in value.fields.items():
+                is_item = isinstance(key, tuple) or key == "[*]"
+                made.fields[key] = self._moved(item, device) if is_item else item
+            return made
+        return value

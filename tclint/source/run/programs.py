@@ -1,0 +1,238 @@
+"""Programs: a file is run from its entry points, what nobody calls included."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+from tclint.source.run.entries import Entries
+from tclint.source.run.files import File
+from tclint.source.run.library import Library, library
+from tclint.source.run.machine import Machine
+from tclint.source.run.project import ProjectFiles
+from tclint.source.run.values import (
+    NONE,
+    ClassValue,
+    FunctionValue,
+    ModuleValue,
+    Place,
+    Thing,
+    Value,
+    modules_in,
+)
+from tclint.source.syntax.tables import (
+    Assignment,
+    Attribute,
+    Call,
+    CallEvent,
+    Expression,
+    Name,
+    Return,
+    dotted,
+    parts_of,
+)
+
+_MOST_ALIKE = 3
+"""Modules of one class that nothing calls, and that are called to see what they do."""
+
+
+def run(
+    file: File,
+    project: ProjectFiles,
+    paths: Collection[str] = (),
+    tokens: tuple[str, ...] | None = None,
+    tables: Library | None = None,
+) -> Machine:
+    """Run a file as a program, then what of it the program does not reach.
+
+    Args:
+        paths: files of which that is run as well, if the program reads them.
+        tokens: what is looked for; functions that do not lead to any of it are left out. None: all are run.
+    """
+    machine = Machine(project, tables or library())
+    machine.run_file(file)
+    _run_imported(machine)
+    entries = Entries(tokens, lambda inner, names: _is_run(machine, inner, names))
+    read = [item for item in machine.frames if item.path in paths and item is not file]
+    for item in (file, *read):
+        entries.add(item)
+    for item in (file, *read):
+        _run_rest(machine, item, entries)
+    return machine
+
+
+def _is_run(machine: Machine, file: File, names: frozenset[str]) -> bool:
+    """Whether functions of a file have been run, by their qualified names."""
+    return all(
+        (file.path, item.index) in machine.ran
+        for item in file.tables.functions
+        if item.qualified_name in names and item.kind == "function"
+    )
+
+
+def _run_imported(machine: Machine) -> None:
+    """Modules that files import and read nothing of: they may be there for what they set.
+
+    What packages hand on is left to who reads it.
+    """
+    done: set[File] = set()
+    while pending := [file for file in machine.frames if file not in done]:
+        done.update(pending)
+        for file in pending:
+            is_package = os.path.basename(file.path) == "__init__.py"
+            for item in () if file.is_library or is_package else file.tables.module.imports:
+                found = machine.import_(file, item.qualified) if item.name != "*" else None
+                if isinstance(found, ModuleValue):
+                    machine.run_module(found.file)
+
+
+def functions_of(machine: Machine, project: ProjectFiles) -> frozenset[tuple[str, str]]:
+    """The functions that a machine has run: (path, name)."""
+    files = {file.path: file for file in project.read}
+    return frozenset(
+        (path, files[path].tables.functions[index].qualified_name)
+        for path, index in machine.ran
+        if path in files
+    )
+
+
+def result_of(file: File, project: ProjectFiles, name: str) -> tuple[Value, frozenset[tuple[str, str]]]:
+    """What a function of a file returns, called with nothing, and the functions that this runs; what anything
+    else is."""
+    machine = Machine(project, library())
+    machine.run_file(file, "")
+    machine.frame = machine.frames[file]
+    value: Value = machine.frames[file].names.get(name) or NONE
+    for part in name.split(".")[1:] if "." in name else ():
+        value = machine.attribute(value, part)
+    machine.ran.clear()
+    if isinstance(value, FunctionValue):
+        value = machine.run_unknown(value)
+    elif isinstance(value, ClassValue):
+        value = machine.instantiate(value, [], {}, Call(Name(name), (), value.function.node_id))
+    return value, functions_of(machine, project)
+
+
+def _run_rest(machine: Machine, file: File, entries: Entries) -> None:
+    """Functions that nobody calls, and classes that nobody makes an object of.
+
+    Those go first that nothing in the file names: what they call then runs with what they pass.
+    """
+    read = _names_read(file)
+    for named in (False, True):
+        for function in file.tables.functions:
+            if function.parent != 0 or function.kind not in ("function", "class"):
+                continue
+            if (not named and function.name in read) or not entries.worth(file, function.name):
+                continue
+            value: Value | None = machine.frames[file].names.get(function.name)
+            if isinstance(value, FunctionValue) and value.function is function:
+                _run_once(machine, value)
+            elif isinstance(value, Thing) and isinstance(
+                inner := value.fields.get("function"), FunctionValue
+            ):
+                _run_once(machine, inner)
+            elif isinstance(value, ClassValue) and value.function is function:
+                _run_modules(machine, file, entries)
+                _run_class(machine, file, value, read)
+    _run_modules(machine, file, entries)
+
+
+def _run_once(machine: Machine, value: FunctionValue) -> None:
+    if (value.file.path, value.function.index) not in machine.ran:
+        machine.run_unknown(value)
+
+
+def _run_modules(machine: Machine, file: File, entries: Entries) -> None:
+    """Call modules that a file makes and nothing calls, those that are part of another one left out."""
+    for event in machine.record.events[machine.looked_at :]:
+        thing = event.result
+        if event.kind == "forward" and isinstance(event.subject, Thing):
+            machine.called.add(event.subject)
+        elif event.kind == "make" and isinstance(thing, Thing):
+            if thing.cls is not None:
+                machine.objects.setdefault(thing.cls, []).append(thing)
+            if thing.kind == "module":
+                machine.modules.append((event, thing))
+                machine.called.update(part for part in modules_in(thing) if part is not thing)
+    machine.looked_at = len(machine.record.events)
+    waiting, machine.modules = machine.modules, []
+    for event, thing in waiting:
+        if thing in machine.called:
+            continue
+        kind = thing.cls or thing.name
+        if event.place.file is not file:
+            machine.modules.append((event, thing))
+        elif thing.cls is not None and not entries.worth(thing.cls.file, thing.cls.function.name):
+            continue
+        elif machine.runs_parts(thing) and machine.run_alone_of.get(kind, 0) < _MOST_ALIKE:
+            machine.run_alone_of[kind] = machine.run_alone_of.get(kind, 0) + 1
+            machine.run_alone(thing, machine.frames[file])
+
+
+def _run_class(machine: Machine, file: File, value: ClassValue, read: frozenset[str]) -> None:
+    attributes = {
+        name: item
+        for owner in reversed(list(value.lineage()))
+        if not owner.file.is_library
+        for name, item in owner.namespace.items()
+    }
+    members = [
+        inner
+        for item in attributes.values()
+        for inner in [item.fields.get("function") if isinstance(item, Thing) else item]
+        if isinstance(inner, FunctionValue) and (inner.file.path, inner.function.index) not in machine.ran
+    ]
+    if not members:
+        return
+    machine.frame = machine.frames[file]
+    machine.node_id = value.function.node_id
+    # The one object that the program makes of it, or one that nobody makes.
+    made_before = machine.objects.get(value, ())
+    constructor = value.find("__init__")
+    if len(made_before) == 1:
+        made = made_before[0]
+    elif isinstance(constructor, FunctionValue):
+        made = Thing(machine.kind_of_class(value), value.function.name, cls=value)
+        machine.run_unknown(constructor.bound_to(made))
+    else:
+        call = Call(Name(value.function.name), (), value.function.node_id)
+        instance = machine.instantiate(value, [], {}, call)
+        assert isinstance(instance, Thing)
+        made = instance
+    if made.kind == "module" and machine.runs_parts(made) and not made_before:
+        machine.run_alone(made, machine.frames[file])
+    alone = value.find("__alone__")
+    if isinstance(alone, FunctionValue):
+        # A framework's class: its methods run in the order in which the framework calls them.
+        machine.frame = machine.frames[file]
+        machine.run_unknown(alone.bound_to(made), (Place(file, file.tables.module, value.function.node_id),))
+    for named in (False, True):
+        for item in members:
+            if named or item.function.name not in read:
+                machine.frame = machine.frames[file]
+                _run_once(machine, item.bound_to(made))
+
+
+def _names_read(file: File) -> frozenset[str]:
+    """Names and attributes that something in the file reads."""
+    found: set[str] = set()
+    for function in file.tables.functions:
+        for event in function.events:
+            pending: list[Expression] = []
+            if isinstance(event, CallEvent):
+                pending = [event.call.function, *(item.value for item in event.call.arguments)]
+            elif isinstance(event, Assignment | Return):
+                pending = [event.value]
+            while pending:
+                part = pending.pop()
+                if isinstance(part, Name):
+                    found.update(part.dotted.split("."))
+                elif isinstance(part, Attribute):
+                    found.add(part.name)
+                    pending.append(part.value)
+                elif not isinstance(part, Call):
+                    pending.extend(parts_of(part))
+        for base in function.bases:
+            found.update(dotted(base).split("."))
+    return frozenset(found)

@@ -1,0 +1,642 @@
+"""Python's own functions, and the methods of its containers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tclint.source.run.conditions import truth
+from tclint.source.run.library import Spec
+from tclint.source.run.loading import Loading
+from tclint.source.run.values import (
+    FALSE,
+    NONE,
+    TRUE,
+    ClassValue,
+    Constant,
+    FunctionValue,
+    ModuleValue,
+    Option,
+    Symbol,
+    Thing,
+    Union,
+    Value,
+    constant_of,
+    either,
+    join,
+    options_of,
+)
+from tclint.source.syntax.tables import Call
+
+Builtin = Callable[[list[Value], dict[str, Value], Call], Value]
+Method = Callable[[Thing, list[Value], dict[str, Value], Call], Value]
+
+
+class Python(Loading):
+    """What a program does with Python alone."""
+
+    def builtin(self, name: str) -> Builtin | None:
+        found: Builtin | None = getattr(self, f"_builtin_{name}", None)
+        return found
+
+    def native_method(self, receiver: Thing, name: str) -> Method | None:
+        found: Method | None = getattr(self, f"_{receiver.kind}_{name}", None) if receiver.kind else None
+        return found
+
+    # -- questions
+
+    def _builtin_isinstance(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        if len(arguments) < 2:
+            return self.unknown()
+        value, wanted = arguments[0], arguments[1]
+        classes = self.exact_items(wanted) or [wanted]
+        known = {self._is_of(option, item) for option, _ in options_of(value) for item in classes}
+        if known == {False}:
+            return FALSE
+        if True in known and not isinstance(value, Union):
+            return TRUE
+        return self.operate("isinstance", (value, wanted))
+
+    def _is_of(self, value: Value, wanted: Value) -> bool | None:
+        if isinstance(wanted, ClassValue):
+            if isinstance(value, Thing) and value.cls is not None:
+                return wanted in value.cls.lineage() or (None if value.cls.is_open else False)
+            return False if isinstance(value, Constant | Symbol | FunctionValue) else None
+        if isinstance(wanted, Symbol):
+            last = wanted.name.rpartition(".")[2]
+            if isinstance(value, FunctionValue | ClassValue | ModuleValue):
+                return False if wanted.name.startswith("builtins.") else None
+            if isinstance(value, Constant):
+                return type(value.value).__name__ == last
+            if isinstance(value, Thing):
+                if value.kind == "tensor":
+                    return wanted.name in ("torch.Tensor",) or None
+                if value.kind in ("list", "tuple", "dict", "set"):
+                    return value.kind == last
+                if value.kind and value.kind != "number" and wanted.name.startswith("builtins."):
+                    return False
+                if value.kind == "module":
+                    if "@part of" in value.fields:
+                        return None
+                    if wanted.name == "torch.nn.Module":
+                        return True
+                    return value.name == wanted.name if value.cls is None else None
+        return None
+
+    def _builtin_hasattr(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        return self.operate("hasattr", tuple(arguments))
+
+    def _builtin_getattr(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        found: list[Value] = []
+        for option, _guard in options_of(arguments[1]) if len(arguments) > 1 else ():
+            if isinstance(option, Constant) and isinstance(option.value, str):
+                found.append(self.attribute(arguments[0], option.value))
+            else:
+                found.append(self.operate("getattr", (arguments[0], option)))
+        value = either(*found) if found else self.unknown()
+        if len(arguments) > 2 and isinstance(value, Thing) and value.is_unknown:
+            return either(value, arguments[2])
+        return value
+
+    def _builtin_setattr(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        if len(arguments) == 3:
+            name = self.text_of(arguments[1])
+            if name is not None:
+                self.set_attribute(arguments[0], name, arguments[2])
+            else:
+                self._hold_one_more(arguments[0], arguments[2])
+        return NONE
+
+    def _hold_one_more(self, value: Value, item: Value) -> None:
+        for option, _ in options_of(value):
+            if isinstance(option, Thing):
+                before = option.fields.get("[*]")
+                self.store.write(option.fields, "[*]", item if before is None else either(before, item))
+
+    def _builtin_callable(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        value = arguments[0] if arguments else NONE
+        return TRUE if isinstance(value, FunctionValue | ClassValue) else self.operate("callable", (value,))
+
+    def _builtin_len(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        exact = self.exact_items(arguments[0]) if arguments else None
+        return Constant(len(exact)) if exact is not None else self._number("len", arguments)
+
+    def _number(self, name: str, arguments: list[Value]) -> Value:
+        found = self.operate(name, tuple(arguments))
+        found.kind = "number"
+        return found
+
+    def _builtin_type(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        value = arguments[0] if arguments else NONE
+        if isinstance(value, Thing) and value.cls is not None:
+            return value.cls
+        return self.operate("type", (value,))
+
+    # -- reading on the CPU
+
+    def _reads(self, name: str, arguments: list[Value], call: Call) -> Value:
+        for argument in arguments[:1]:
+            if isinstance(argument, Constant) and name in ("float", "int", "bool", "str"):
+                try:
+                    return Constant(
+                        {"float": float, "int": int, "bool": bool, "str": str}[name](argument.value)
+                    )
+                except (TypeError, ValueError):
+                    return self.unknown()
+            waited = self.wait(name, argument, call)
+            if waited and self.is_tensor(argument):
+                # Each reading of a tensor is one of its own.
+                waited[0].result = Thing("number", name, waited[0])
+                return waited[0].result
+        return self.unknown("text") if name in ("str", "repr") else self._number(name, arguments)
+
+    def _builtin_float(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        return self._reads("float", arguments, call)
+
+    def _builtin_int(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        result = self._reads("int", arguments, call)
+        given = arguments[0] if arguments else NONE
+        operator = given.operation[0] if isinstance(given, Thing) and given.operation is not None else ""
+        if operator in ("*", "/") or (isinstance(given, Constant) and isinstance(given.value, float)):
+            self.happen("truncate", "int", None, {"0": given}, call).result = result
+        return result
+
+    def _builtin_bool(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        if arguments:
+            known = truth(arguments[0], self.path)
+            if known is not None:
+                return TRUE if known else FALSE
+            if not self.is_tensor(arguments[0]):
+                return arguments[0]
+        return self._reads("bool", arguments, call)
+
+    def _builtin_str(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        return self._reads("str", arguments, call)
+
+    def _builtin_print(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        for argument in arguments:
+            self.wait("print", argument, call)
+        return NONE
+
+    def _builtin_round(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        return (
+            arguments[0] if arguments and self.is_tensor(arguments[0]) else self._number("round", arguments)
+        )
+
+    def _builtin_abs(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        if arguments and self.is_tensor(arguments[0]):
+            return self.tensor("op", "abs", None, {"0": arguments[0]}, call)
+        return self._number("abs", arguments)
+
+    def _folded(self, name: str, arguments: list[Value], call: Call) -> Value:
+        """`sum`, `max`, `min`: of tensors what the operators between them give."""
+        held = arguments if len(arguments) > 1 else [self.element(item) for item in arguments]
+        tensors = {str(position): item for position, item in enumerate(held)}
+        if any(self.is_tensor(item) for item in held):
+            exact = self.exact_items(arguments[0])
+            if exact:
+                tensors = {str(position): item for position, item in enumerate(exact)}
+            return self.tensor("op", name, None, tensors, call)
+        if len(arguments) > 1 and all(isinstance(item, Constant) for item in arguments):
+            try:
+                return Constant({"max": max, "min": min}[name](item.value for item in arguments))  # type: ignore[attr-defined]
+            except (KeyError, TypeError):
+                pass
+        return self.operate(name, tuple(held))
+
+    def _builtin_sum(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        return self._folded("sum", arguments[:1], call)
+
+    def _builtin_max(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        return self._folded("max", arguments, call)
+
+    def _builtin_min(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        return self._folded("min", arguments, call)
+
+    def _any(self, name: str, arguments: list[Value]) -> Value:
+        return self.operate(name, tuple(arguments))
+
+    def _builtin_any(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        return self._any("any", arguments)
+
+    def _builtin_all(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        return self._any("all", arguments)
+
+    # -- making and going through containers
+
+    def _builtin_range(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        made = Thing("range", "range")
+        given = [Constant(0), *arguments] if len(arguments) == 1 else arguments
+        for name, value in zip(("start", "stop", "step"), [*given, Constant(1)], strict=False):
+            made.fields[name] = value
+        made.fields.setdefault("stop", self.unknown())
+        return made
+
+    def _over(self, kind: str, value: Value) -> Thing:
+        made = Thing(kind, kind)
+        made.fields["over"] = value
+        return made
+
+    def _builtin_enumerate(self, arguments: list[Value], keywords: dict[str, Value], call: Call) -> Value:
+        value = arguments[0] if arguments else keywords.get("iterable", self.unknown())
+        return self._over("enumerate", value)
+
+    def _builtin_zip(self, arguments: list[Value], keywords: dict[str, Value], call: Call) -> Value:
+        starred = [
+            item.fields["over"] for item in arguments if isinstance(item, Thing) and item.kind == "star"
+        ]
+        if starred:
+            # `zip(*rows)` goes through the columns.
+            row = self.element(starred[0])
+            columns = self.exact_items(row)
+            if columns:
+                return self.container("tuple", [self.container("tuple", None, item) for item in columns])
+            return self._over("zip", self.container("tuple", None, row))
+        return self._over("zip", self.container("tuple", arguments))
+
+    def _builtin_chain(self, arguments: list[Value], keywords: dict[str, Value], call: Call) -> Value:
+        made = self.container("list", [])
+        for item in arguments:
+            is_star = isinstance(item, Thing) and item.kind == "star"
+            self.extend(made, self.element(item.fields["over"]) if is_star else item)  # type: ignore[attr-defined]
+        return made
+
+    def _builtin_map(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        if len(arguments) < 2:
+            return self.unknown()
+        known = self.ordered(arguments[1]) if len(arguments) == 2 else None
+        if known is not None:
+            made = [self.call_value(arguments[0], [item], {}, call) for item in known]
+            return self.container("list", made, is_exact=self.exact_items(arguments[1]) is not None)
+        given = [self.element(item) for item in arguments[1:]]
+        return self.container("list", None, self.call_value(arguments[0], given, {}, call))
+
+    def _builtin_filter(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        if len(arguments) < 2:
+            return self.unknown()
+        if isinstance(arguments[0], FunctionValue):
+            self.call_value(arguments[0], [self.element(arguments[1])], {}, call)
+        return self._over("iterator", arguments[1])
+
+    def _sequence(self, kind: str, arguments: list[Value]) -> Value:
+        if not arguments:
+            return self.container(kind)
+        value = arguments[0]
+        known = self.ordered(value)
+        if known is not None:
+            return self.container(kind, known, is_exact=self.exact_items(value) is not None)
+        if isinstance(value, Thing) and value.kind in ("parameters", "loader"):
+            return value
+        return self.container(kind, None, self.element(value))
+
+    def _builtin_list(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        return self._sequence("list", arguments)
+
+    def _builtin_tuple(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        return self._sequence("tuple", arguments)
+
+    def _builtin_set(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        return self._sequence("set", arguments)
+
+    def _builtin_sorted(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        return self.container("list", None, self.element(arguments[0])) if arguments else self.unknown()
+
+    def _builtin_reversed(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        known = self.ordered(arguments[0]) if arguments else None
+        if known is not None:
+            return self.container("list", known[::-1], is_exact=self.exact_items(arguments[0]) is not None)
+        return self._over("iterator", arguments[0]) if arguments else self.unknown()
+
+    def _builtin_dict(self, arguments: list[Value], keywords: dict[str, Value], call: Call) -> Value:
+        made = self.container("dict")
+        for argument in arguments:
+            self.update(made, argument)
+        for key, item in keywords.items():
+            if key.startswith("*"):
+                self.update(made, item)
+            else:
+                made.fields["item", key] = item
+        return made
+
+    def _builtin_iter(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        return self._over("iterator", arguments[0]) if arguments else self.unknown()
+
+    def _builtin_next(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        if not arguments:
+            return self.unknown()
+        value = arguments[0]
+        if isinstance(value, Thing) and value.cls is not None and value.cls.find("__next__") is not None:
+            return self.call_method(value, "__next__", [], {}, call)
+        return self.element(value)
+
+    def _builtin_super(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        made = Thing("super")
+        frame = self.frame
+        while frame.receiver is None and frame.outer is not None:
+            frame = frame.outer
+        receiver = arguments[1] if len(arguments) > 1 else frame.receiver
+        after = arguments[0] if arguments else frame.cls
+        if receiver is not None:
+            made.fields["receiver"] = receiver
+        if isinstance(after, ClassValue):
+            made.fields["after"] = after
+        return made
+
+    def _builtin_exec(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        """Code that is not seen may set every variable of the module."""
+        frame = self.frame
+        while frame.outer is not None:
+            frame = frame.outer
+        for name, value in list(frame.names.items()):
+            if name in frame.file.imports(frame.function):
+                continue
+            if all(isinstance(option, Constant | Symbol) for option, _ in options_of(value)):
+                self.store.write(frame.names, name, self._or_else(value, name))
+        return NONE
+
+    def _or_else(self, value: Value, name: str) -> Value:
+        return join([*options_of(value), Option(self.unknown(name), ())])
+
+    def _builtin_globals(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        made = Thing("globals", "globals")
+        frame = self.frame
+        while frame.outer is not None:
+            frame = frame.outer
+        made.fields["over"] = ModuleValue(frame.file)
+        return made
+
+    def _globals_update(
+        self, receiver: Thing, arguments: list[Value], keywords: dict[str, Value], call: Call
+    ) -> Value:
+        return self._builtin_exec([], {}, call)
+
+    # -- what summaries of libraries say
+
+    def summarised(self, name: str, arguments: list[Value]) -> Value:
+        """`tclint.summary` as summaries of libraries import it.
+
+        `mark(thing, "@device", value)` sets what has no attribute, `mark("accumulate")` is a context of that
+        name, `outside("command line", False, "--amp")` a value that is chosen there (with a default and the
+        option's name, where there are), `opened(Arguments, "command line")` an object of a class whose fields
+        are chosen there.
+        """
+        if name == "outside":
+            found = self.chosen_outside(arguments[0])
+            if len(arguments) > 2:
+                found.fields["@option"] = arguments[2]
+            return either(arguments[1], found) if len(arguments) > 1 else found
+        if name == "opened":
+            return self.call_value(arguments[0], [], {"**": self.chosen_outside(arguments[1])})
+        if len(arguments) == 1:
+            return Thing("context", str(self.text_of(arguments[0])))
+        for thing in self._marked(arguments[0]):
+            self.store.write(thing.fields, str(self.text_of(arguments[1])), arguments[2])
+        return arguments[0]
+
+    def _marked(self, value: Value) -> Iterator[Thing]:
+        for option, _ in options_of(value):
+            if isinstance(option, Thing):
+                if option.kind in ("list", "tuple", "dict"):
+                    for item in self.values_in(option):
+                        yield from self._marked(item)
+                else:
+                    yield option
+
+    # -- methods of containers
+
+    def _list_append(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        self.add_items(receiver, arguments)
+        return NONE
+
+    def _list_extend(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        for argument in arguments:
+            self.extend(receiver, argument)
+        return NONE
+
+    def _list_insert(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        items, at = self.exact_items(receiver), constant_of(arguments[0]) if arguments else None
+        if items is not None and isinstance(at, int):
+            self.fill(receiver, [*items[:at], *arguments[1:], *items[at:]])
+        else:
+            self.disorder(receiver, *arguments[1:])
+        return NONE
+
+    def _list_pop(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        items, at = self.exact_items(receiver), constant_of(arguments[0]) if arguments else -1
+        if items and isinstance(at, int) and -len(items) <= at < len(items) and not self.loops:
+            popped = items.pop(at)
+            self.fill(receiver, items)
+            return popped
+        self.disorder(receiver)
+        return self.element(receiver)
+
+    def _list_reverse(
+        self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call
+    ) -> Value:
+        self.disorder(receiver)
+        return NONE
+
+    _list_sort = _list_remove = _list_clear = _list_reverse
+
+    def _list_copy(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        return receiver
+
+    def _dict_get(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        default = arguments[1] if len(arguments) > 1 else NONE
+        if not arguments:
+            return self.unknown()
+        key = arguments[0]
+        exact = self.exact_items(receiver)
+        if exact is not None and isinstance(key, Constant):
+            return self.item(receiver, key) if key in exact else default
+        return either(self.item(receiver, key), default)
+
+    def _dict_pop(
+        self, receiver: Thing, arguments: list[Value], keywords: dict[str, Value], call: Call
+    ) -> Value:
+        return self._dict_get(receiver, arguments, keywords, call)
+
+    def _dict_setdefault(
+        self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call
+    ) -> Value:
+        if len(arguments) == 2:
+            self.set_item(receiver, arguments[0], arguments[1])
+        return self.item(receiver, arguments[0]) if arguments else self.unknown()
+
+    def _dict_update(
+        self, receiver: Thing, arguments: list[Value], keywords: dict[str, Value], call: Call
+    ) -> Value:
+        for argument in arguments:
+            self.update(receiver, argument)
+        for key, item in keywords.items():
+            self.store.write(receiver.fields, ("item", key), item)
+        return NONE
+
+    def _dict_items(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        exact = self.exact_items(receiver)
+        if exact is not None:
+            pairs = [self.container("tuple", [key, self.item(receiver, key)]) for key in exact]
+            return self.container("list", pairs)
+        held = self.values_in(receiver)
+        pair = self.container("tuple", [self.unknown("key"), either(*held) if held else self.unknown()])
+        return self.container("list", None, pair)
+
+    def _dict_values(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        exact = self.exact_items(receiver)
+        if exact is not None:
+            return self.container("list", [self.item(receiver, key) for key in exact])
+        held = self.values_in(receiver)
+        return self.container("list", None, either(*held) if held else self.unknown())
+
+    def _dict_keys(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        exact = self.exact_items(receiver)
+        return (
+            self.container("list", exact)
+            if exact is not None
+            else self.container("list", None, self.unknown())
+        )
+
+    # -- what a network gives may be a dict: tensors have no such methods
+
+    def _tensor_items(self, receiver: Thing, _: list[Value], __: dict[str, Value], call: Call) -> Value:
+        held = self.tensor("op", "[]", receiver, {})
+        return self.container("list", None, self.container("tuple", [self.unknown("key"), held]))
+
+    def _tensor_values(self, receiver: Thing, _: list[Value], __: dict[str, Value], call: Call) -> Value:
+        return self.container("list", None, self.tensor("op", "[]", receiver, {}))
+
+    def _tensor_keys(self, receiver: Thing, _: list[Value], __: dict[str, Value], call: Call) -> Value:
+        return self.container("list", None, self.unknown("key"))
+
+    # -- text
+
+    def call_constant(
+        self, receiver: Value, name: str, arguments: list[Value], keywords: dict[str, Value], call: Call
+    ) -> Value:
+        """A method of a string or a number."""
+        if name == "format":
+            for item in (*arguments, *keywords.values()):
+                self.wait("format", item, call)
+            return self.unknown("text")
+        found = []
+        for option, guard in options_of(receiver):
+            value = option.value if isinstance(option, Constant) else None
+            method = getattr(value, name, None) if isinstance(value, str) else None
+            if (
+                method is None
+                or name in ("join", "format_map")
+                or not all(isinstance(item, Constant) for item in arguments)
+            ):
+                return self.operate("()", (receiver, Constant(name), *arguments), name)
+            try:
+                result = method(*(item.value for item in arguments))  # type: ignore[attr-defined]
+            except (TypeError, ValueError, LookupError):
+                return self.unknown()
+            if isinstance(result, list | tuple):
+                return self.container("list", [Constant(part) for part in result])
+            found.append(Option(Constant(result), guard))
+        return join(found) if found else self.unknown()
+
+    # -- what a round of a loop gets
+
+    def element_of_thing(self, value: Thing) -> Value:
+        """What one round of a loop over a thing gets."""
+        kind = value.kind
+        over = value.fields.get("over")
+        if kind == "enumerate" and over is not None:
+            return self.container("tuple", [Thing("number"), self.element(over)])
+        if kind == "zip" and over is not None:
+            return self.container("tuple", [self.element(item) for item in self.values_in(over)])
+        if kind in ("iterator", "progress") and over is not None:
+            if isinstance(over, Thing) and over.kind == "module" and value.name[:1] == ".":
+                return self.part(value, over)
+            return self.element(over)
+        if kind == "range":
+            return Thing("number", operation=("each", (value,)))
+        if kind == "parameters":
+            return self._parameter_of(value)
+        if kind == "loader":
+            return self.batch(value)
+        if kind == "tensor":
+            return self.tensor("op", "[]", value, {})
+        if kind == "generator":
+            return self.yielded(value)
+        if value.cls is not None:
+            method = value.cls.find("__iter__")
+            if method is not None and value.cls.find("__next__") is None:
+                inner = self.call_value(self.bind(method, value), [], {})
+                if inner is not value:
+                    return self.element(inner)
+            method = value.cls.find("__next__")
+            if method is not None:
+                return self.call_value(self.bind(method, value), [], {})
+        return Thing("", "item", operation=("each", (value,)))
+
+    def _parameter_of(self, value: Thing) -> Value:
+        found = value.fields.get("element")
+        if found is None:
+            found = Thing("tensor", "parameter")
+            found.fields["@parameter of"] = value.fields.get("over", self.unknown())
+            value.fields["element"] = found
+        if value.name in (".named_parameters", ".named_buffers"):
+            return self.container("tuple", [self.unknown("name"), found])
+        return found
+
+    # -- provided elsewhere
+
+    def construct(self, made: Thing, arguments: list[Value], keywords: dict[str, Value]) -> None:
+        raise NotImplementedError
+
+    def spec_of(self, thing: Thing, name: str) -> Spec | None:
+        raise NotImplementedError
+
+    def run_items(self, module: Thing, value: Value) -> Value:
+        raise NotImplementedError
+
+    def part(self, iterator: Thing, module: Thing) -> Value:
+        raise NotImplementedError
+
+    def yielded(self, generator: Thing) -> Value:
+        raise NotImplementedError
+
+    def attribute_of_super(self, value: Thing, name: str) -> Value:
+        found = self._after(value, name)
+        receiver = value.fields.get("receiver", self.unknown())
+        if found is not None:
+            return self.bind(found, receiver)
+        return self.operate(".", (receiver, Constant(f"super.{name}")), name)
+
+    def _after(self, value: Thing, name: str) -> Value | None:
+        """What a class above the one that `super()` is called in defines."""
+        receiver, after = value.fields.get("receiver"), value.fields.get("after")
+        if not isinstance(receiver, Thing) or receiver.cls is None:
+            return None
+        lineage = list(receiver.cls.lineage())
+        start = lineage.index(after) + 1 if isinstance(after, ClassValue) and after in lineage else 1
+        for item in lineage[start:]:
+            found = item.namespace.get(name)
+            if found is not None:
+                return found
+        return None
+
+    def call_super(
+        self, value: Thing, name: str, arguments: list[Value], keywords: dict[str, Value], call: Call
+    ) -> Value:
+        found = self._after(value, name)
+        receiver = value.fields.get("receiver")
+        if found is not None and receiver is not None:
+            return self.call_value(self.bind(found, receiver), arguments, keywords, call)
+        if not isinstance(receiver, Thing) or name == "__init__":
+            if isinstance(receiver, Thing):
+                self.construct(receiver, arguments, keywords)
+            return NONE
+        native = self.native_method(receiver, name)
+        if native is not None:
+            return native(receiver, arguments, keywords, call)
+        spec = self.spec_of(receiver, name)
+        if spec is not None and spec.runs == "items":
+            return self.run_items(receiver, arguments[0] if arguments else NONE)
+        if spec is not None:
+            return self.call_spec(spec, f".{name}", receiver, arguments, keywords, call)
+        event = self.happen("call", f"super.{name}", receiver, self.bound((), arguments, keywords), call)
+        event.result = self.unknown(name, event)
+        return event.result

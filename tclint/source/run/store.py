@@ -1,0 +1,81 @@
+"""What a run writes: to variables, fields and items; branches are run one after the other and joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tclint.source.run.values import Option, Path, Value, join
+
+Cells = dict[Any, Value]
+Changes = dict[tuple[int, Any], tuple[Cells, Any, "Value | None"]]
+"""(identity of the cells, key) -> the cells, the key, the value; None: there is none any more."""
+
+
+class Store:
+    """A trail of what was overwritten, so that a branch can be undone and joined with another."""
+
+    def __init__(self) -> None:
+        self._trail: list[tuple[Cells, Any, Value | None]] = []
+        self._depth = 0
+
+    def write(self, cells: Cells, key: Any, value: Value) -> None:
+        if self._depth:
+            self._trail.append((cells, key, cells.get(key)))
+        cells[key] = value
+
+    def start(self) -> int:
+        """Begin a branch."""
+        self._depth += 1
+        return len(self._trail)
+
+    @contextmanager
+    def lasting(self) -> Iterator[None]:
+        """What is written within stays, whatever becomes of the branches that run: a module runs once."""
+        trail, depth = self._trail, self._depth
+        self._trail, self._depth = [], 0
+        try:
+            yield
+        finally:
+            self._trail, self._depth = trail, depth
+
+    def undo(self, mark: int) -> Changes:
+        """End the branch that began at a mark: all is as before it; what it had changed is returned."""
+        changes: Changes = {}
+        trail = self._trail
+        while len(trail) > mark:
+            cells, key, before = trail.pop()
+            at = (id(cells), key)
+            if at not in changes:
+                changes[at] = (cells, key, cells.get(key))
+            if before is None:
+                cells.pop(key, None)
+            else:
+                cells[key] = before
+        self._depth -= 1
+        return changes
+
+    def keep(self, changes: Changes) -> None:
+        """Make what a branch changed final: the only one that can have run."""
+        for cells, key, value in changes.values():
+            if value is not None:
+                self.write(cells, key, value)
+
+    def merge(self, branches: list[tuple[Changes, Path]]) -> None:
+        """Join what several branches, one of which ran, have changed; each with the tests that led to it."""
+        seen: set[tuple[int, Any]] = set()
+        for changes, _ in branches:
+            for at, (cells, key, _) in changes.items():
+                if at in seen:
+                    continue
+                seen.add(at)
+                before = cells.get(key)
+                options: list[Option] = []
+                for other, guard in branches:
+                    changed = other.get(at)
+                    value = changed[2] if changed is not None else before
+                    if value is not None:
+                        options.append(Option(value, guard))
+                if options:
+                    self.write(cells, key, join(options))

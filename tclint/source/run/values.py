@@ -1,0 +1,494 @@
+"""Abstract values, and the events that make them: what the things of a training program are, as far as its
+text says.
+
+A value is a constant, a name of a library, a function or class of the project, a thing (an object with an
+identity: a module, a scaler, a tensor, a list, or something of which nothing is known), or a union of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tclint.source.run.files import File
+from tclint.source.syntax.tables import Call, Discard, Function
+
+_HOLDERS = frozenset({"list", "tuple", "dict", "module"})
+MOST_OPTIONS = 8
+"""Alternatives of one value; where a program has more, it is unknown."""
+
+
+class Value:
+    """Base of all values. Things compare by identity, constants and symbols by what they stand for."""
+
+    __slots__ = ()
+
+
+class Constant(Value):
+    """A number, a string, True, False, None, ..."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        # 1 == True, yet they are different values.
+        return (
+            isinstance(other, Constant)
+            and type(self.value) is type(other.value)
+            and self.value == other.value
+        )
+
+    def __hash__(self) -> int:
+        return hash((Constant, type(self.value).__name__, self.value))
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+class Device(Constant):
+    """A `torch.device` by its type, and equal to it; only what takes the type alone tells them apart."""
+
+    __slots__ = ()
+
+
+class Symbol(Value):
+    """Something that a library defines, by its full name: `torch.float16`."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Symbol) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash((Symbol, self.name))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Atom(NamedTuple):
+    """A test of the program that holds, or does not."""
+
+    test: str
+    """'truth', '==', 'is' or 'in'."""
+    subject: Value
+    other: object
+    """What the subject is compared with; None for 'truth'."""
+    holds: bool
+
+    @property
+    def opposite(self) -> Atom:
+        return Atom(self.test, self.subject, self.other, not self.holds)
+
+
+Path = tuple[Atom, ...]
+"""Tests that all hold where something happens, outermost first."""
+
+
+class Option(NamedTuple):
+    """One alternative of a union."""
+
+    value: Value
+    guard: Path
+    """Tests under which it is this one, as far as known."""
+
+
+class Union(Value):
+    """One of several values, none of which is a union itself."""
+
+    __slots__ = ("options",)
+
+    def __init__(self, options: tuple[Option, ...]) -> None:
+        self.options = options
+
+    def __repr__(self) -> str:
+        return f"<{' | '.join(repr(option.value) for option in self.options)}>"
+
+
+class FunctionValue(Value):
+    """A function of the project with the variables around it, bound to its object if it is a method."""
+
+    __slots__ = ("file", "frame", "function", "owner", "receiver", "regions")
+
+    def __init__(
+        self,
+        file: File,
+        function: Function,
+        frame: Frame,
+        owner: ClassValue | None = None,
+        receiver: Value | None = None,
+        regions: tuple[Value, ...] = (),
+    ) -> None:
+        self.file = file
+        self.function = function
+        self.frame = frame
+        """The scope that defines it."""
+        self.owner = owner
+        """The class in whose body it stands."""
+        self.receiver = receiver
+        self.regions = regions
+        """Contexts that its decorators put around each call: `@torch.no_grad()`."""
+
+    def bound_to(self, receiver: Value) -> FunctionValue:
+        return FunctionValue(self.file, self.function, self.frame, self.owner, receiver, self.regions)
+
+    def __repr__(self) -> str:
+        return f"<function {self.function.qualified_name}>"
+
+
+class ClassValue(Value):
+    """A class of the project, or a library's that is summed up as a program of its own."""
+
+    __slots__ = ("bases", "file", "function", "is_dataclass", "namespace")
+
+    def __init__(self, file: File, function: Function, bases: tuple[Value, ...]) -> None:
+        self.file = file
+        self.function = function
+        self.bases = bases
+        self.namespace: dict[str, Value] = {}
+        self.is_dataclass = False
+
+    def lineage(self) -> Iterator[ClassValue]:
+        """The class and those of its bases that are known, in the order in which attributes are looked up."""
+        yield self
+        for base in self.bases:
+            for option, _ in options_of(base):
+                if isinstance(option, ClassValue):
+                    yield from option.lineage()
+
+    def library_bases(self) -> Iterator[Symbol]:
+        """Bases that libraries define, of the class or of its bases."""
+        for item in self.lineage():
+            for base in item.bases:
+                for option, _ in options_of(base):
+                    if isinstance(option, Symbol):
+                        yield option
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether it may have methods that the project does not define."""
+        return self.is_open or any(base.name != "builtins.object" for base in self.library_bases())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a base is not known at all."""
+        return any(
+            not isinstance(option, ClassValue | Symbol)
+            for item in self.lineage()
+            for base in item.bases
+            for option, _ in options_of(base)
+        )
+
+    def find(self, name: str) -> Value | None:
+        for item in self.lineage():
+            found = item.namespace.get(name)
+            if found is not None:
+                return found
+        return None
+
+    def __repr__(self) -> str:
+        return f"<class {self.function.qualified_name}>"
+
+
+class ModuleValue(Value):
+    """A file of the project, as `import` gives it."""
+
+    __slots__ = ("file",)
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+
+    def __repr__(self) -> str:
+        return f"<module {self.file.name}>"
+
+
+class Thing(Value):
+    """An object with an identity. What becomes of it in time is in its fields and in the record's events."""
+
+    __slots__ = ("cls", "fields", "kind", "made", "name", "operation")
+
+    def __init__(
+        self,
+        kind: str = "",
+        name: str = "",
+        made: Event | None = None,
+        cls: ClassValue | None = None,
+        operation: tuple[str, tuple[Value, ...]] | None = None,
+    ) -> None:
+        self.kind = kind
+        """'module', 'optimizer', 'scaler', 'loader', 'tensor', 'list', ...; '' for something unknown."""
+        self.name = name
+        """The library class that it is of; of an unknown one what it is called, for messages alone."""
+        self.made = made
+        """The event that made it."""
+        self.cls = cls
+        """The project's class that it is of."""
+        self.operation = operation
+        """Operator and operands of what Python computes from values that are not known."""
+        self.fields: dict[Any, Value] = {}
+        """Attributes by name; items of dicts as ('item', key); '[]' and '[*]' of containers; '@device' and
+        others of state that has no attribute."""
+
+    @property
+    def is_unknown(self) -> bool:
+        return not self.kind and self.cls is None
+
+    def __repr__(self) -> str:
+        cls = self.cls.function.qualified_name if self.cls is not None else ""
+        return f"<{self.kind or 'unknown'} {self.name or cls}>"
+
+
+class Frame:
+    """The variables of a running function, of a module or of a class body."""
+
+    __slots__ = (
+        *("cls", "depth", "file", "function", "names", "outer", "receiver", "results", "returns", "yields"),
+    )
+
+    def __init__(self, file: File, function: Function, outer: Frame | None) -> None:
+        self.file = file
+        self.function = function
+        self.outer = outer
+        self.names: dict[str, Value] = {}
+        self.results: dict[Any, Value] = {}
+        """Values of calls by node id, and of comprehensions by block, of the round that runs."""
+        self.returns: list[Option] = []
+        self.yields: list[Value] = []
+        self.receiver: Value | None = None
+        self.cls: ClassValue | None = None
+        self.depth = 0
+        """How many loops there are around the call."""
+
+
+class Place(NamedTuple):
+    """Where something stands: a file, a function of it, and what a node id stands for."""
+
+    file: File
+    function: Function
+    node_id: int
+
+
+class Loop:
+    """A loop that runs."""
+
+    __slots__ = ("depth", "over", "place", "rounds", "stops")
+
+    def __init__(self, place: Place, over: Value | None, depth: int, rounds: int = 0) -> None:
+        self.place = place
+        self.rounds = rounds
+        """How many rounds there are, where all of them are run one by one; 0: not known."""
+        self.stops = False
+        """Whether a round may be left early."""
+        self.over = over
+        """What it iterates over; None of a `while` loop."""
+        self.depth = depth
+        """Tests that hold around it: the first so many of an event's path."""
+
+
+class Round(NamedTuple):
+    """One round of a loop; bodies run twice, so that what the first leaves behind is seen by the second."""
+
+    loop: Loop
+    number: int
+
+
+class Region:
+    """A context that is entered: autocast, no_grad, accumulation, or one that is not known."""
+
+    __slots__ = ("context", "entered", "path", "place")
+
+    def __init__(self, context: Value, place: Place, path: Path) -> None:
+        self.context = context
+        self.place = place
+        self.path = path
+        self.entered: Event | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """Something that a program does: a call, an operation on tensors, a setting of a library's variable."""
+
+    kind: str
+    """As library tables name it ('backward', 'step', 'clip', ...); 'call', 'op', 'set' for the rest."""
+    name: str
+    """Full name of what is called; '.item' of a method, '+' of an operator."""
+    subject: Value | None
+    """What a method is called on."""
+    arguments: dict[str, Value]
+    """By parameter where these are known, else by position: '0', '1', ..."""
+    place: Place
+    stack: tuple[Place, ...]
+    """The calls that led there, outermost first."""
+    path: Path
+    loops: tuple[Round, ...]
+    regions: tuple[Region, ...]
+    index: int
+    run: int = 0
+    """The entry point that led there: what different ones do has no order among each other."""
+    call: Call | None = None
+    """As written; None of what is no call."""
+    inside: Event | None = None
+    """The forward of a module that it is part of, the innermost."""
+    result: Value | None = None
+    changed: dict[str, Value] = field(default_factory=dict)
+    """What was known of the subject when it happened: '@dtype', '@device', ..."""
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        return (*self.stack, self.place)
+
+    @property
+    def is_discarded(self) -> bool:
+        """Whether it is a call whose result the program throws away: a statement by itself."""
+        discards = (item for item in self.place.function.events if isinstance(item, Discard))
+        return any(item.node_id == self.place.node_id for item in discards)
+
+    @property
+    def around(self) -> Iterator[Event]:
+        """The forwards that it is part of, the innermost first."""
+        event = self.inside
+        while event is not None:
+            yield event
+            event = event.inside
+
+    @property
+    def loop(self) -> Loop | None:
+        """The innermost loop around it."""
+        return self.loops[-1].loop if self.loops else None
+
+    @property
+    def first(self) -> Value | None:
+        """Its first argument."""
+        return next(iter(self.arguments.values()), None)
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """What it reads: the subject and the arguments."""
+        if self.subject is None:
+            return tuple(self.arguments.values())
+        return (self.subject, *self.arguments.values())
+
+    def __repr__(self) -> str:
+        return f"<{self.index} {self.kind} {self.name}>"
+
+
+NONE = Constant(None)
+TRUE = Constant(True)
+FALSE = Constant(False)
+NEVER = Thing("never")
+"""What a call gives that ends the program."""
+
+
+def options_of(value: Value) -> tuple[Option, ...]:
+    """The alternatives of a value; itself where it is one alone."""
+    return value.options if isinstance(value, Union) else (Option(value, ()),)
+
+
+def join(options: list[Option]) -> Value:
+    """One of several values.
+
+    A value that stands in several options keeps the tests that are common to them.
+    """
+    if len(options) == 1:
+        return options[0].value
+    found: dict[Value, Path] = {}
+    for value, guard in options:
+        for inner, more in options_of(value):
+            both = guard + more if more else guard
+            known = found.get(inner)
+            if known is None:
+                found[inner] = both
+            elif known:
+                found[inner] = tuple(atom for atom in known if atom in both)
+    if len(found) == 1:
+        return next(iter(found))
+    if len(found) > MOST_OPTIONS:
+        kept = [(value, guard) for value, guard in found.items() if not _is_plain(value)]
+        if len(kept) >= MOST_OPTIONS:
+            kept = kept[: MOST_OPTIONS - 1]
+        return Union((*(Option(value, guard) for value, guard in kept), Option(Thing(), ())))
+    # Equal unions are one union where nothing is lost, so that tests of it are tests of the same value.
+    for value, _ in options:
+        if isinstance(value, Union) and len(value.options) == len(found):
+            return value
+    return Union(tuple(Option(value, guard) for value, guard in found.items()))
+
+
+def either(*values: Value) -> Value:
+    """One of several values, under no known tests."""
+    return join([Option(value, ()) for value in values])
+
+
+def _is_plain(value: Value) -> bool:
+    return isinstance(value, Constant) or (isinstance(value, Thing) and value.is_unknown)
+
+
+def modules_in(module: Thing, *, only_sure: bool = False) -> Iterator[Thing]:
+    """A module and the modules in it.
+
+    Args:
+        only_sure: leave out what may also be something else.
+    """
+    seen: set[Value] = set()
+    pending: list[Value] = [module]
+    while pending:
+        value = pending.pop()
+        for item, _ in () if only_sure and isinstance(value, Union) else options_of(value):
+            if isinstance(item, Thing) and item.kind in _HOLDERS and item not in seen:
+                seen.add(item)
+                pending.extend(
+                    held for key, held in item.fields.items() if str(key)[:1] != "@" or key == "@part"
+                )
+                if item.kind == "module":
+                    yield item
+
+
+def duplicate(value: Value, made: Event, done: dict[Value, Thing] | None = None) -> Value:
+    """What a deep copy of a value is: modules, and what holds them, anew; all else as it is."""
+    done = {} if done is None else done
+    if isinstance(value, Union):
+        return Union(tuple(Option(duplicate(item, made, done), guard) for item, guard in value.options))
+    if not isinstance(value, Thing) or value.kind not in _HOLDERS:
+        return value
+    if value not in done:
+        copied = done[value] = Thing(value.kind, value.name, made, value.cls, value.operation)
+        copied.fields = {key: duplicate(item, made, done) for key, item in value.fields.items()}
+    return done[value]
+
+
+def root_of(thing: Thing) -> Thing:
+    """What a part of something belongs to: `model` of `model.encoder`."""
+    while thing.operation is not None and thing.operation[0] in (".", "[]"):
+        owner = thing.operation[1][0]
+        if not isinstance(owner, Thing):
+            break
+        thing = owner
+    return thing
+
+
+def constants_of(value: Value) -> tuple[object, ...] | None:
+    """The constants that a value can be; None where it may be anything else."""
+    found = []
+    for option, _ in options_of(value):
+        if not isinstance(option, Constant):
+            return None
+        found.append(option.value)
+    return tuple(found)
+
+
+def integers_of(value: Value | None) -> tuple[int, ...]:
+    """The integers that a value can be; none where it may be anything else."""
+    found = constants_of(value) if value is not None else None
+    numbers = tuple(item for item in found or () if type(item) is int)
+    return numbers if found is not None and len(numbers) == len(found) else ()
+
+
+def constant_of(value: Value | None) -> object:
+    """The one constant that a value is; None for anything else (and for None itself)."""
+    return value.value if isinstance(value, Constant) else None

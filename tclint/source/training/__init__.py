@@ -1,1 +1,0 @@
-"""What several rules ask about training code: loaders, scalers, switches, loops."""

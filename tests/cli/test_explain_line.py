@@ -1,0 +1,58 @@
+"""`tclint explain CODE --at FILE:LINE`: what a rule has to say of a line, and why it is silent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tclint.cli.main import cli
+
+PROGRAM = """import torch
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    scaler.scale(model(batch)).backward()
+    {unscale}
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+def explained(folder: Path, at: str, unscale: str = "scaler.unscale_(optimizer)") -> str:
+    (folder / "train.py").write_text(PROGRAM.format(unscale=unscale))
+    result = CliRunner().invoke(cli, ["explain", "AMP003", "--at", f"{folder}/{at}", "--isolated"])
+    return " ".join(result.output.split())
+
+
+def test_a_silent_rule_says_why(tmp_path: Path) -> None:
+    said = explained(tmp_path, "train.py:6")
+    assert "is silent about" in said
+    assert "gradients are unscaled between the backward pass of line 4 and it" in said
+    assert "clip: torch.nn.utils.clip_grad_norm_(" in said
+    assert "in the loop of line 3" in said
+
+
+def test_a_rule_that_fires_says_what(tmp_path: Path) -> None:
+    said = explained(tmp_path, "train.py:6", "pass")
+    assert "reports" in said
+    assert "is silent" not in said
+
+
+def test_a_line_that_no_rule_asks_about_is_said_to_be_one(tmp_path: Path) -> None:
+    assert "Nothing that rules ask about happens on this line" in explained(tmp_path, "train.py:1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["AMP003", "--at", "train.py"], "is no FILE:LINE"),
+        (["AMP003", "--at", "missing.py:3"], "cannot be read (No such file or directory)"),
+        (["DIM003", "--at", "train.py:3"], "is a rule on traced models"),
+    ],
+)
+def test_wrong_calls_get_one_sentence(arguments: list[str], words: str) -> None:
+    result = CliRunner().invoke(cli, ["explain", *arguments])
+    assert result.exit_code != 0
+    assert words in f"{result.output}{result.exception}"
