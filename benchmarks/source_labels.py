@@ -22,7 +22,7 @@ from tclint.source.source_rule import SourceRule
 
 DEFAULT_FOLDER = Path(__file__).parent.parent / "tests" / "source" / "labelled"
 LABEL = re.compile(r"\b([A-Z]{3}\d{3}): (flag|quiet)")
-ALSO_HERE = ("not scaled here either", "is deprecated as well")
+ALSO_HERE = ("not scaled here either", "here as well")
 """One finding of AMP001 or AMP014 lists further places as related ones."""
 
 

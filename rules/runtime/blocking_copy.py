@@ -63,9 +63,7 @@ class BlockingCopy(SourceRule):
             copies = [copy for copy in batches.copies_of(loader) if batches.is_blocking(copy)]
             if not copies or loader.fields.get("pin_memory") != TRUE or loader.made is None:
                 continue
-            if not context.concerns(loader.made):
-                continue
-            for copy in (copy for copy in copies if copy.place not in seen):
+            for copy in (copy for copy in copies if copy.place not in seen and context.concerns(copy)):
                 seen.add(copy.place)
                 yield self.finding(
                     context.at(copy),

@@ -66,9 +66,9 @@ def linted(folder: Path, **files: str) -> list[Finding]:
 
 def test_a_model_that_another_file_hands_over_is_named_with_its_place(tmp_path: Path) -> None:
     (found,) = linted(tmp_path, engine=ENGINE, main=MAIN, nets=NETS, blocks=BLOCKS)
-    assert (Path(found.location.path).name, found.location.line) == ("engine.py", 5)
+    assert (Path(found.location.path).name, found.location.line) == ("nets.py", 11)
     (related,) = found.related
-    assert (Path(related.location.path).name, related.location.line) == ("nets.py", 11)
+    assert (Path(related.location.path).name, related.location.line) == ("engine.py", 5)
     assert "`Net` (nets.py:11)" in found.message
     assert found.evidence["convolutions_written"] == 3
     assert found.effect.unknown

@@ -12,25 +12,6 @@ from tclint.engine.rule_registry import all_rules
 from tclint.engine.source_program import lint_text
 from tclint.source.source_rule import SourceRule
 
-CELLS = """
-import torch
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.cell = nn.LSTMCell(8, 8)
-
-    def forward(self, x):
-        h = c = x.new_zeros(x.shape[1], 8)
-        for t in range(x.shape[0]):
-            h, c = self.cell(x[t], (h, c))
-        return h
-
-
-model = Net(){placed}
-"""
 FORGOTTEN_UPDATE = """
 import torch
 
@@ -38,14 +19,6 @@ scaler = torch.amp.GradScaler("cuda")
 for batch in loader:
     scaler.scale(model(batch)).backward()
     scaler.step(optimizer)
-"""
-ANOMALY = """
-import torch
-
-torch.autograd.set_detect_anomaly(True)
-for batch in loader:
-    model(batch).mean().backward()
-    optimizer.step()
 """
 
 
@@ -55,31 +28,11 @@ def found(code: str, text: str, path: str = "train.py") -> list[Finding]:
 
 
 @pytest.mark.parametrize(
-    ("placed", "count"), [(".cuda()", 1), ("", 1), (".to(torch.device('cpu'))", 0), (".double().cuda()", 0)]
-)
-def test_cells_on_the_cpu_and_in_float64_are_left_alone(placed: str, count: int) -> None:
-    assert len(found("ARC006", CELLS.format(placed=placed))) == count
-
-
-@pytest.mark.parametrize(
     ("path", "level"),
     [("src/train.py", "error"), ("tests/test_amp.py", "info"), ("lib/tests/amp.py", "info")],
 )
 def test_mixed_precision_in_tests_is_worth_knowing_at_most(path: str, level: str) -> None:
     assert [finding.level for finding in found("AMP004", FORGOTTEN_UPDATE, path)] == [level]
-
-
-@pytest.mark.parametrize(
-    ("path", "count"),
-    [
-        ("train_anomaly_detector.py", 1),
-        ("nanogpt.py", 1),
-        ("debug_train.py", 0),
-        ("profile_step.py", 0),
-    ],
-)
-def test_what_a_file_is_for_is_a_word_of_its_name(path: str, count: int) -> None:
-    assert len(found("RUN005", ANOMALY, path)) == count
 
 
 def test_a_class_of_the_project_with_the_methods_of_a_scaler_is_none(tmp_path: Path) -> None:
@@ -118,7 +71,7 @@ def test_a_checkpoint_of_another_file_without_the_scaler(tmp_path: Path) -> None
 
 def test_a_loader_whose_batches_another_file_copies(tmp_path: Path) -> None:
     engine = (
-        "def train_one_epoch(model, loader, optimizer, device):\n"
+        "from tqdm import tqdm\n\n\ndef train_one_epoch(model, loader, optimizer, device):\n"
         "    for images, labels in tqdm(loader):\n"
         "        loss = model(images.to(device), labels.to(device))\n"
         "        loss.backward()\n"
@@ -126,11 +79,11 @@ def test_a_loader_whose_batches_another_file_copies(tmp_path: Path) -> None:
     )
     (tmp_path / "engine.py").write_text(engine)
     text = (
-        "from torch.utils.data import DataLoader\nfrom engine import train_one_epoch\n"
-        "model.cuda()\nloader = DataLoader(dataset, batch_size=64, num_workers=8)\n"
+        "import torch\nfrom torch.utils.data import DataLoader\nfrom engine import train_one_epoch\n"
+        "device = torch.device('cuda')\nloader = DataLoader(dataset, batch_size=64, num_workers=8)\n"
         "train_one_epoch(model, loader, optimizer, device)\n"
     )
     path = str(tmp_path / "main.py")
-    assert [finding.location.line for finding in found("RUN007", text, path)] == [4]
+    assert [finding.location.line for finding in found("RUN007", text, path)] == [5]
     (tmp_path / "engine.py").write_text(engine.replace("tqdm(loader)", "others"))
     assert not found("RUN007", text, path)

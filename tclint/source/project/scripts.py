@@ -64,13 +64,15 @@ class Scripts:
         return self._starts.get(path, path)
 
     def hold(self, path: str, tokens: tuple[str, ...], *, alone: bool = False) -> bool:
-        """Whether the program that a file belongs to holds one of some tokens. A file that no script leads to
-        is a library: what counts is its own text, not what else it could be used with.
+        """Whether the program that a file belongs to holds one of some tokens. Of a package to which no script
+        leads, a file's own text counts, not what else it could be used with; a file of its own always may.
 
         Args:
             alone: the file is looked at by itself, whatever leads to it.
         """
         script = path if alone else self.of(path)
+        if script == path and not _is_in_package(path):
+            return True
         if not alone and (_is_run(self.files.get(script, b"")) or not _is_in_package(script)):
             return script in self.lead_to(tokens)
         data = self.files.get(path, b"")

@@ -41,9 +41,10 @@ class Program:
             paths: the files that are linted; none: that one.
             tokens: what rules look for; None: anything.
         """
+        paths = paths or (file.path,)
         machine = run(file, project, paths, tokens)
         record = machine.record
-        within = frozenset(item.path for item in machine.frames if item is file or item.path in paths)
+        within = frozenset(item.path for item in machine.frames if item.path in paths)
         facts = Facts(record, library())
         return cls(file, record, facts, project.read, within, functions_of(machine, project))
 

@@ -31,7 +31,7 @@ def train(model, loader, optimizer, scaler):
         with torch.autocast("cuda", dtype=torch.float16, enabled=Choices.amp):
             loss = nn.functional.cross_entropy(model(images), labels.cuda(non_blocking=True))
         optimizer.zero_grad()
-        scaler.scale(loss).backward()
+        scaler.scale(loss).backward()  # RUN001: flag
         scaler.step(optimizer)
         scaler.update()
 

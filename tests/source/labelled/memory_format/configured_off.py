@@ -17,7 +17,7 @@ def train(model, loader, optimizer, scaler):
         with torch.autocast("cuda", dtype=torch.float16, enabled=Choices.amp):
             loss = nn.functional.cross_entropy(model(images.cuda()), labels.cuda())
         optimizer.zero_grad()
-        scaler.scale(loss).backward()
+        scaler.scale(loss).backward()  # RUN001: flag
         scaler.step(optimizer)
         scaler.update()
 

@@ -15,7 +15,7 @@ def step(batches, network, optimizer, scaler):
         with torch.autocast("cuda", dtype=torch.float16):
             loss = torch.nn.functional.cross_entropy(network(pictures), labels)
         optimizer.zero_grad()
-        scaler.scale(loss).backward()
+        scaler.scale(loss).backward()  # RUN001: flag
         scaler.step(optimizer)
         scaler.update()
 

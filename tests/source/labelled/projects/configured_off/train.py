@@ -15,6 +15,6 @@ def main(dataset):
         with torch.autocast("cuda", dtype=torch.float16, enabled=settings.MIXED):
             loss = torch.nn.functional.cross_entropy(network(pictures.cuda()), labels.cuda())
         optimizer.zero_grad()
-        scaler.scale(loss).backward()
+        scaler.scale(loss).backward()  # RUN001: flag
         scaler.step(optimizer)
         scaler.update()

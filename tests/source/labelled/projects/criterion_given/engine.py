@@ -6,7 +6,7 @@ import torch
 def train_epoch(model, criterion, loader, optimizer, scaler):
     for images, labels in loader:
         with torch.autocast("cuda"):
-            loss = criterion(model(images), labels)  # AMP007: quiet
+            loss = criterion(model(images), labels)  # AMP007: flag
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
@@ -15,7 +15,7 @@ def train_epoch(model, criterion, loader, optimizer, scaler):
 def train_logits(model, criterion, loader, optimizer, scaler):
     for images, labels in loader:
         with torch.autocast("cuda"):
-            loss = criterion(model(images), labels)  # AMP007: quiet
+            loss = criterion(model(images), labels)  # AMP007: flag
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
