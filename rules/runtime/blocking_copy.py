@@ -63,7 +63,7 @@ class BlockingCopy(SourceRule):
             copies = [copy for copy in batches.copies_of(loader) if batches.is_blocking(copy)]
             if not copies or loader.fields.get("pin_memory") != TRUE or loader.made is None:
                 continue
-            if not context.concerns(loader.made) or copies[0].place in seen:
+            if not context.concerns(copies[0]) or copies[0].place in seen:
                 continue
             seen.add(copies[0].place)
             yield self.finding(
