@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.scripts import TRAINS
-from tclint.source.run.values import Place
+from tclint.source.run.values import Constant, Place, Symbol
 from tclint.source.syntax.tables import render
+
+_FLOAT64 = Symbol("torch.float64")
 
 
 class RnnCellLoopInSource(SourceRule):
@@ -34,7 +36,7 @@ class RnnCellLoopInSource(SourceRule):
     Decoders that feed back what they produced, attend with their state, or sample: their next input is
     not known. States that are masked, normalized, dropped out or reset between steps. Cell states (c)
     that are kept for every step, which nn.LSTM does not return. Loops that stop early or have fewer than
-    four steps.
+    four steps. Cells on the CPU, and in float64.
     """
 
     code = "ARC006"
@@ -55,6 +57,9 @@ class RnnCellLoopInSource(SourceRule):
             if call.place in seen or call.call is None or not context.concerns(call):
                 continue
             seen.add(call.place)
+            if call.changed.get("@device") == Constant("cpu") or call.changed.get("@dtype") == _FLOAT64:
+                context.skip(call, "it runs on the CPU, or in float64")
+                continue
             cell = render(call.call.function)
             yield self.finding(
                 context.at(call),

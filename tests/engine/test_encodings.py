@@ -77,7 +77,10 @@ def test_comments_silence_in_them(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (UTF_16[:-1], "1:1: TCL003 Python cannot read this file, and no rule looked at it: it is not UTF-16"),
+        (
+            UTF_16[:-1],
+            "1:1: error TCL003 Python cannot read this file, and no rule looked at it: it is not UTF-16",
+        ),
         (("# coding: klingon\n" + TRAIN).encode(), "unknown encoding: klingon in its first lines"),
         (("# coding: ascii\n" + TRAIN).encode(), "it is not ASCII (byte 21)"),
     ],

@@ -12,6 +12,25 @@ from tclint.engine.rule_registry import all_rules
 from tclint.engine.source_program import lint_text
 from tclint.source.source_rule import SourceRule
 
+CELLS = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTMCell(8, 8)
+
+    def forward(self, x):
+        h = c = x.new_zeros(x.shape[1], 8)
+        for t in range(x.shape[0]):
+            h, c = self.cell(x[t], (h, c))
+        return h
+
+
+model = Net(){placed}
+"""
 FORGOTTEN_UPDATE = """
 import torch
 
@@ -25,6 +44,13 @@ for batch in loader:
 def found(code: str, text: str, path: str = "train.py") -> list[Finding]:
     rules = [rule() for rule in all_rules() if issubclass(rule, SourceRule) and rule.code == code]
     return lint_text(text, rules, Settings(), path)
+
+
+@pytest.mark.parametrize(
+    ("placed", "count"), [(".cuda()", 1), ("", 1), (".to(torch.device('cpu'))", 0), (".double().cuda()", 0)]
+)
+def test_cells_on_the_cpu_and_in_float64_are_left_alone(placed: str, count: int) -> None:
+    assert len(found("ARC006", CELLS.format(placed=placed))) == count
 
 
 @pytest.mark.parametrize(
@@ -71,7 +97,7 @@ def test_a_checkpoint_of_another_file_without_the_scaler(tmp_path: Path) -> None
 
 def test_a_loader_whose_batches_another_file_copies(tmp_path: Path) -> None:
     engine = (
-        "from tqdm import tqdm\n\n\ndef train_one_epoch(model, loader, optimizer, device):\n"
+        "from tqdm import tqdm\n\ndef train_one_epoch(model, loader, optimizer, device):\n"
         "    for images, labels in tqdm(loader):\n"
         "        loss = model(images.to(device), labels.to(device))\n"
         "        loss.backward()\n"
@@ -79,11 +105,11 @@ def test_a_loader_whose_batches_another_file_copies(tmp_path: Path) -> None:
     )
     (tmp_path / "engine.py").write_text(engine)
     text = (
-        "import torch\nfrom torch.utils.data import DataLoader\nfrom engine import train_one_epoch\n"
-        "device = torch.device('cuda')\nloader = DataLoader(dataset, batch_size=64, num_workers=8)\n"
+        "from torch.utils.data import DataLoader\nfrom engine import train_one_epoch\n"
+        "model.cuda()\nloader = DataLoader(dataset, batch_size=64, num_workers=8)\n"
         "train_one_epoch(model, loader, optimizer, device)\n"
     )
     path = str(tmp_path / "main.py")
-    assert [finding.location.line for finding in found("RUN007", text, path)] == [5]
+    assert [finding.location.line for finding in found("RUN007", text, path)] == [4]
     (tmp_path / "engine.py").write_text(engine.replace("tqdm(loader)", "others"))
     assert not found("RUN007", text, path)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tclint.source.project.launchers import launchers_match
 from tclint.source.project.requirements import may_run
 from tclint.source.questions.autocasts import Autocasts
+from tclint.source.questions.defaults import constants_in
 from tclint.source.questions.devices import Devices
 from tclint.source.questions.networks import Networks
 from tclint.source.questions.steps import Steps
@@ -25,7 +26,6 @@ from tclint.source.run.values import (
     Thing,
     Value,
     constants_of,
-    integers_of,
     modules_in,
 )
 
@@ -231,8 +231,10 @@ class Float32:
     def _is_large(self, modules: list[Thing], least: int, *names: str) -> bool:
         """Whether one of some layers has a side of so many features, or says nothing of its sides."""
         for module in modules:
-            values = (self.networks.flow.argument(module, name) for name in names)
-            sizes = [size for value in values for size in integers_of(value)]
+            sides = (self.networks.flow.argument(module, name) for name in names)
+            # Of an option its default counts.
+            values = [item.value for side in sides if side is not None for item in constants_in(side)]
+            sizes = [value for value in values if isinstance(value, int)]
             if max(sizes, default=least) >= least:
                 return True
         return False

@@ -22,6 +22,7 @@ class Optimizers:
         self.facts = facts
         self.flow = flow
         self.record = facts.record
+        self._guess = 0
 
     @cached_property
     def all(self) -> list[tuple[Event, Thing]]:
@@ -53,7 +54,7 @@ class Optimizers:
     # -- sizes
 
     def is_tiny(self, optimizer: Thing) -> bool:
-        """Whether what an optimizer updates is known to have few parameters."""
+        """Whether what an optimizer updates has few parameters, as far as seen."""
         sizes = [self.size_of(module) for module in self.updated_by(optimizer)]
         return bool(sizes) and None not in sizes and sum(size or 0 for size in sizes) < _TINY
 
@@ -66,10 +67,14 @@ class Optimizers:
         )
 
     def size_of(self, module: Thing) -> int | None:
-        """How many parameters a module has; None where some of it is not seen."""
+        """How many parameters a module has, where dims that are not seen count as the largest that is; None
+        where less is seen."""
         if module.kind != "module":
             return None
-        sizes = [self._own_size(part) for part in modules_in(module)]
+        parts = list(modules_in(module))
+        dims = [size for part in parts for name in _DIMS for size in self._numbers(part, name)]
+        self._guess = max(dims, default=0)
+        sizes = [self._own_size(part) for part in parts]
         return None if None in sizes else sum(size or 0 for size in sizes)
 
     def _own_size(self, part: Thing) -> int | None:
@@ -107,11 +112,14 @@ class Optimizers:
         )
 
     def _product(self, part: Thing, *names: str, bias: str = "") -> int | None:
-        sizes = [self._numbers(part, name) for name in names]
+        sizes = [self._numbers(part, name) or self._guessed(name) for name in names]
         if not all(sizes):
             return None
         added = self._numbers(part, bias) if bias and self.flow.argument(part, "bias") != FALSE else ()
         return math.prod(number for size in sizes for number in size) + sum(added)
+
+    def _guessed(self, name: str) -> tuple[int, ...]:
+        return (self._guess,) if name in _DIMS and self._guess else ()
 
     def _numbers(self, part: Thing, name: str) -> tuple[int, ...]:
         """A size of a layer, or several: `(3, 3)`."""
@@ -126,4 +134,5 @@ class Optimizers:
         return tuple(numbers) if len(numbers) == len(held) else ()
 
 
+_DIMS = frozenset({"in_features", "out_features", "in_channels", "out_channels"})
 _OF_NORMS = ("num_features", "normalized_shape", "num_channels")

@@ -11,7 +11,7 @@ from tclint.source.questions.flow import Flow
 from tclint.source.questions.optimizers import Optimizers
 from tclint.source.questions.steps import Steps
 from tclint.source.run.facts import Facts, distinct
-from tclint.source.run.values import FALSE, Constant, Event, Thing, Value, constant_of, modules_in
+from tclint.source.run.values import FALSE, Constant, Event, Place, Thing, Value, constant_of, modules_in
 
 _TAKES_GRADIENTS = ("backward", "gradient", "trains", "step", "scaler_step")
 _RUNS = ("forward", "call")
@@ -69,12 +69,18 @@ class Recording:
     def dropped(self) -> Iterator[Event]:
         """Calls of networks that an optimizer updates which record, and whose results are detached before
         anything else reads them."""
+        found: dict[Place, Event] = {}
+        kept: set[Place] = set()
         for call in self.record.of(*_RUNS):
             networks = set(self.facts.things(call.subject)) & self._updated.keys()
-            if not networks or not call.arguments or not self._records(call):
+            if not networks or not call.arguments or call.inside is not None:
                 continue
-            if self._is_detached(call.result) and not self._may_be_frozen(networks):
-                yield self._from_outside(call, {self._updated[network] for network in networks})
+            seen = self._from_outside(call, {self._updated[item] for item in networks})
+            if not self._is_detached(call.result):
+                kept.add(seen.place)
+            elif self._records(call) and not self._may_be_frozen(networks):
+                found[seen.place] = seen
+        yield from (call for place, call in found.items() if place not in kept)
 
     @cached_property
     def _updated(self) -> dict[Thing, Thing]:
