@@ -190,7 +190,7 @@ def test_a_directive_for_a_rule_that_crashed_is_not_unused() -> None:
 def test_a_run_reads_marked_files_once_and_leaves_unread_ones_alone(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("def (  # tclint: ignore[AMP006]\nautocast .backward(\n")
     (tmp_path / "used.py").write_text(
-        "import torch\nwith torch.autocast('cuda'):\n    loss.backward()  # tclint: ignore[AMP006] why\n"
+        "import torch\nwith torch.autocast('cuda'):\n    f(x).backward()  # tclint: ignore[AMP006] why\n"
     )
     (tmp_path / "unused.py").write_text("x = 1  # TCLINT: ignore[backward-under-autocast]\n")
     report = check([str(tmp_path)], Settings(select=("AMP006",)))
@@ -210,10 +210,10 @@ def test_a_comment_behind_the_last_line_of_a_call_within_brackets_silences_it(tm
         "import torch\n"
         "with torch.autocast('cuda'):\n"
         "    done = [\n"
-        "        loss.backward(\n"
+        "        loss(x).backward(\n"
         "            retain_graph=True\n"
         "        ),  # tclint: ignore[AMP006] measured\n"
-        "        other.backward(\n"
+        "        other(x).backward(\n"
         "            retain_graph=True\n"
         "        ),\n"
         "    ]\n"

@@ -85,7 +85,7 @@ def test_a_quick_fix_makes_the_file_right(editor: Editor) -> None:
     assert sorted(found) == ["AMP003", "AMP014"], "two mistakes are seen"
     cursor = types.Position(found["AMP003"].range.start.line, 0)
     action, _ = editor.actions("b.py", types.Range(cursor, cursor), [types.CodeActionKind.QuickFix])
-    assert action.title == "AMP003: Call `scaler.unscale_(optimizer)` before clipping."
+    assert action.title == "AMP003: Call `scaler.unscale_(optimizer)` first."
     assert (action.is_preferred, action.kind) == (True, types.CodeActionKind.QuickFix)
     assert [one.code for one in action.diagnostics or ()] == ["AMP003"]
     text = applied(TWO, action)
@@ -153,7 +153,7 @@ def test_hovering_shows_the_finding_and_the_page_of_its_rule(editor: Editor) -> 
     editor.open("h.py", BEFORE + "x = 1  # tclint: ignore[DIM003] not ours\n")
     shown = editor.hover("h.py", 8, 6)
     assert shown.index("Gradients are clipped") < shown.index("## AMP003") < shown.index("## What it does")
-    assert "Fix: Call `scaler.unscale_(optimizer)` before clipping." in shown
+    assert "Fix: Call `scaler.unscale_(optimizer)` first." in shown
     assert editor.hover("h.py", 0, 3) == ""
     assert editor.hover("h.py", 11, 27).startswith("## DIM003 vocab-misaligned"), "a code in a comment"
 

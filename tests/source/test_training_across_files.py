@@ -121,7 +121,8 @@ def test_a_caller_in_another_file_may_switch_gradients_off(
 def test_an_agent_that_says_nothing_of_a_device_is_moved_by_another_file(tmp_path: Path) -> None:
     agent = AGENT.replace(".cuda()", "")
     main = MAIN.format(width=64, loop=f"agent.network.cuda()\n{LOOP}")
-    [finding] = found(tmp_path, "agent.py", OptimizerNotFused(), agent=agent, model=MODEL, main=main)
+    model = MODEL.replace("(inputs, width)", "(512, 2048)").replace("(width, 1)", "(2048, 512)")
+    [finding] = found(tmp_path, "agent.py", OptimizerNotFused(), agent=agent, model=model, main=main)
     assert finding.location.line == 7
 
 

@@ -64,8 +64,10 @@ class Scripts:
         return self._starts.get(path, path)
 
     def hold(self, path: str, tokens: tuple[str, ...], *, alone: bool = False) -> bool:
-        """Whether the program that a file belongs to holds one of some tokens. Of a package to which no script
-        leads, a file's own text counts, not what else it could be used with; a file of its own always may.
+        """Whether the program that a file belongs to holds one of some tokens.
+
+        In a package to which no script leads, a file's own text counts, not what else it could be used with;
+        a file of its own may hold anything.
 
         Args:
             alone: the file is looked at by itself, whatever leads to it.

@@ -62,26 +62,33 @@ class Entries:
                 if self._pattern.search(part) or not made.isdisjoint(_WORD.findall(part))
             )
 
+    def concerns(self, file: File, name: str) -> bool:
+        """Whether a function or class of a file holds what is looked for, or leads to it."""
+        return self._pattern is None or any(map(self._holding.get, self._reached(file, name, set())))
+
     def worth(self, file: File, name: str) -> bool:
         """Whether running a function or class of a file may show something that has not been run yet."""
         if self._pattern is None:
             return True
-        pending, seen = [(file, name)], {(file, name)}
-        while pending:
-            at = pending.pop()
-            if at in self._used_up:
-                continue
+        for at in (reached := self._reached(file, name, self._used_up)):
             holding = self._holding.get(at)
             is_reason = at not in self._tried or at == (file, name)
             if holding and is_reason and not self._is_run(at[0], holding):
                 self._tried.add(at)
                 return True
-            for word in self._words.get(at, ()):
-                further = {(other, word) for other in self._files_of.get(word, ())} - seen
-                seen |= further
-                pending += further
-        self._used_up |= seen
+        self._used_up |= reached
         return False
+
+    def _reached(self, file: File, name: str, besides: set[tuple[File, str]]) -> set[tuple[File, str]]:
+        """What the text of a function or class names, directly or not, with itself."""
+        found = {(file, name)} - besides
+        pending = list(found)
+        while pending:
+            for word in self._words.get(pending.pop(), ()):
+                further = {(other, word) for other in self._files_of.get(word, ())} - found - besides
+                found |= further
+                pending += further
+        return found
 
 
 def _pattern_of(token: str) -> str:

@@ -163,7 +163,7 @@ def _run_modules(machine: Machine, file: File, entries: Entries) -> None:
         kind = thing.cls or thing.name
         if event.place.file is not file:
             machine.modules.append((event, thing))
-        elif thing.cls is not None and not entries.worth(thing.cls.file, thing.cls.function.name):
+        elif thing.cls is not None and not entries.concerns(thing.cls.file, thing.cls.function.name):
             continue
         elif machine.runs_parts(thing) and machine.run_alone_of.get(kind, 0) < _MOST_ALIKE:
             machine.run_alone_of[kind] = machine.run_alone_of.get(kind, 0) + 1

@@ -52,7 +52,8 @@ class ProjectFiles:
 
     def module(self, importer: File, name: str) -> File | None:
         """The file that a module name means where `importer` imports it; None: not one of the project."""
-        if importer.is_library:
+        # A file called torch.py does not stand for torch: what it holds is not what the program means.
+        if importer.is_library or name.partition(".")[0] == "torch":
             return None
         key = (os.path.dirname(importer.path), name)
         if key not in self._found:
