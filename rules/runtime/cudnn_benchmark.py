@@ -159,7 +159,6 @@ class BenchmarkWithVaryingSizes(SourceRule):
         "PyTorch Reproducibility, CUDA convolution benchmarking: it runs for each new set of sizes",
     )
     triggers = ("benchmark",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         on = [item.event for item in context.switches.of(BENCHMARK) if item.value == TRUE]

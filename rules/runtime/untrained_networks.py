@@ -45,7 +45,6 @@ class GradientsNobodyUses(SourceRule):
         "parameters and no_grad",
     )
     triggers = (".step(",)
-    asks_record = True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         found: dict[Thing, tuple[Event, Thing, bool]] = {}
