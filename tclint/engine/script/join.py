@@ -16,6 +16,7 @@ from tclint.core.text import listed
 from tclint.engine.script.models import made_by_program, made_by_target, models_of
 from tclint.engine.script.settings import Evidence, statements
 from tclint.graph.ops import Assumption, Site
+from tclint.source.project.scripts import Scripts
 from tclint.source.run.program import Program
 from tclint.source.run.project import ProjectFiles
 from tclint.source.syntax.discovery import discover
@@ -43,10 +44,11 @@ def join(paths: Sequence[str], targets: Sequence[str], settings: Settings) -> di
         settings: what the user set; `settings.explicit` names what no script overrides.
     """
     files = ProjectFiles(_parsed)
-    scripts = [one for path in discover(paths, settings)[0] if (one := _script(path, files)) is not None]
+    starts = dict.fromkeys(_start(path) for path in discover(paths, settings)[0] if _trains(path))
+    scripts = [one for path in starts if (one := _script(path, files)) is not None]
     if not scripts or len(scripts) > MOST_SCRIPTS:
         return dict.fromkeys(targets, (settings, (), frozenset()))
-    own, unclear = _scripts_of(scripts, targets, files, {os.path.abspath(path) for path in paths})
+    own, unclear = _scripts_of(scripts, targets, files, {_start(path) for path in paths})
     said = {
         script.file.path: list(statements(script))
         for script in scripts
@@ -169,17 +171,26 @@ def _is_explicit(name: str, settings: Settings) -> bool:
     return name in settings.explicit or getattr(settings, name) != getattr(Settings(), name)
 
 
-def _script(path: str, files: ProjectFiles) -> Program | None:
-    """The file as a program, if it trains."""
+def _trains(path: str) -> bool:
+    """Whether a file holds what trains."""
     try:
         with open(path, "rb") as opened:
             data = opened.read(MAX_SOURCE_BYTES + 1)
-        if len(data) > MAX_SOURCE_BYTES or not any(mark in as_utf8(data) for mark in _TRAINS):
-            return None
+        return len(data) <= MAX_SOURCE_BYTES and any(mark in as_utf8(data) for mark in _TRAINS)
     except (OSError, NotPython):
         # The source pass reports what cannot be read; it is not this one's business to fail.
-        return None
-    file = files.file(os.path.abspath(path))
+        return False
+
+
+def _start(path: str) -> str:
+    """The script that starts the program which a file belongs to."""
+    path = os.path.abspath(path)
+    return Scripts.around(path).of(path)
+
+
+def _script(path: str, files: ProjectFiles) -> Program | None:
+    """A script as a program, if it trains."""
+    file = files.file(path)
     if file is None:
         return None
     program = Program.of(file, files)
