@@ -115,7 +115,7 @@ class UnscaleMisuse(SourceRule):
         if unscale.loops or unscale.place.function.kind == "module":
             return
         updates = steps.updates_after(unscale)
-        if updates and all(steps.missable(update, unscale) for update in updates):
+        if updates and all(steps.skippable(update, unscale) for update in updates):
             message = f"runs in every call, but the update only in some: {_RAISES}last update())."
             yield unscale, updates[0], message.replace("next round", "next call"), _RARELY
 

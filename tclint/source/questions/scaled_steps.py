@@ -102,14 +102,14 @@ class ScaledSteps:
     def is_updated_between(self, first: Event, second: Event) -> bool:
         """Whether a run that does both updates the scaler between them, as far as is seen."""
         updates = self.updates_between(first, second)
-        if any(not self.missable(update, first, second) for update in updates):
+        if any(not self.skippable(update, first, second) for update in updates):
             return True
         if any(exclude(one.path, other.path) for one in updates for other in updates):
             return True
         scalers = tuple(self.facts.kinds(first.subject, "scaler"))
         return self.gradients.may_be_handled_elsewhere(scalers, first, second)
 
-    def missable(self, event: Event, *others: Event) -> tuple[Atom, ...]:
+    def skippable(self, event: Event, *others: Event) -> tuple[Atom, ...]:
         """Tests that come out differently from round to round, and that something hangs on while others do
         not."""
         known = {atom for other in others for atom in other.path}
@@ -151,7 +151,7 @@ class ScaledSteps:
         before it."""
         optimizers = self.optimizers_of(step)
         before = (item for item in self.record.before(step, "scaler_step") if self.same_optimizer(item, step))
-        start = next((item.index for item in before if not self.missable(item, step)), -1)
+        start = next((item.index for item in before if not self.skippable(item, step)), -1)
         return [
             self.gradients.by_event[item]
             for item in self.record.before(step, "backward")

@@ -59,7 +59,7 @@ def unchecked_updates(steps: ScaledSteps) -> Iterator[tuple[Event, Event, Event 
             for item in steps.record.between(start, update, "scaler_step", "unscale")
             if steps.same_scaler(item, update)
         ]
-        rare = [item for item in checks if item.loops == update.loops and steps.missable(item, update)]
+        rare = [item for item in checks if item.loops == update.loops and steps.skippable(item, update)]
         if len(rare) < len(checks) or _may_be_checked(steps, start, update):
             continue
         if any(exclude(one.path, other.path) for one in rare for other in rare):
@@ -97,7 +97,7 @@ def updates_before_steps(steps: ScaledSteps) -> Iterator[tuple[Event, Event, Eve
             continue
         if not all(round_ in update.loops and round_ in step.loops for round_ in backward.loops):
             continue
-        if steps.missable(step, update) or not steps.one_always_with_other(update, step):
+        if steps.skippable(step, update) or not steps.one_always_with_other(update, step):
             continue
         if steps.gradients.reaches(backward, steps.optimizers_of(step)) is False:
             continue
