@@ -66,6 +66,27 @@ class TraceWriter:
         self.span("cudaLaunchKernel", at_us, 5, "cuda_runtime", tid, correlation=self._correlation)
         self.activity(kernel, start_us, time_us, stream, category, correlation=self._correlation, **arguments)
 
+    def launch_from(
+        self,
+        operator: dict[str, Any],
+        recorded: Sequence[dict[str, Any]],
+        kernel: str,
+        start_us: float,
+        time_us: float,
+    ) -> None:
+        """A kernel that an operator of a trace of torch's own launches behind all that it calls.
+
+        Which share of its time that is depends on the machine: the place is read from the trace.
+        """
+        start, end_us = operator["ts"], operator["ts"] + operator["dur"]
+        called = [
+            event["ts"] + event["dur"]
+            for event in recorded
+            if event.get("ph") == "X" and event["tid"] == operator["tid"] and start < event["ts"] < end_us
+        ]
+        self.launch(kernel, (max(called, default=start) + end_us) / 2, start_us, time_us)
+        self.events[-2].update(pid=operator["pid"], tid=operator["tid"])
+
     def activity(
         self,
         name: str,

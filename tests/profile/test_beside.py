@@ -58,8 +58,7 @@ def with_kernels(path: Path) -> None:
     ):
         kernel, time_us = KERNELS.get(event["name"], ("", 0.0))
         if kernel:
-            writer.launch(kernel, event["ts"] + event["dur"] / 2, gpu_us, time_us)
-            writer.events[-2].update(pid=event["pid"], tid=event["tid"])
+            writer.launch_from(event, document["traceEvents"], kernel, gpu_us, time_us)
             gpu_us += time_us
     document["traceEvents"] += writer.events
     document["deviceProperties"] = [A100]
@@ -234,6 +233,28 @@ def test_without_sizes_name_and_order_decide(recorded: Path) -> None:
     alignment = document(str(path), "net.py:build")["profile"]["alignment"]
     assert alignment["matched_ops"] == 5
     assert alignment["matched_by_name"] == 5
+
+
+def test_a_call_without_sizes_is_the_op_between_its_neighbours(recorded: Path) -> None:
+    (recorded / "mlp.py").write_text(
+        "from torch import nn\n"
+        "def build(): return nn.Sequential(nn.Linear(512, 256), nn.Linear(256, 64), nn.Linear(64, 8))\n"
+    )
+    scope: dict[str, Any] = {}
+    exec((recorded / "mlp.py").read_text(), scope)
+    path = recorded / "mlp.json"
+    with torch.profiler.profile(record_shapes=True) as profile, torch.no_grad():
+        scope["build"]()(torch.randn(64, 512))
+    profile.export_chrome_trace(str(path))
+    with_kernels(path)
+    trace = json.loads(path.read_text())
+    _, second, _ = (event for event in trace["traceEvents"] if event.get("name") == "aten::linear")
+    for event in trace["traceEvents"]:
+        if event.get("ph") == "X" and 0 <= event["ts"] - second["ts"] < second["dur"]:
+            event["args"].pop("Input Dims", None)
+    path.write_text(json.dumps(trace))
+    alignment = document(str(path), "mlp.py:build")["profile"]["alignment"]
+    assert (alignment["matched_ops"], alignment["matched_by_name"]) == (3, 1)
 
 
 def test_a_gpu_without_figures_is_asked_for(recorded: Path) -> None:

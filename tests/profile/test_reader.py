@@ -253,17 +253,12 @@ def test_a_trace_that_torch_recorded(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     recorded.export_chrome_trace(str(path))
     document = json.loads(path.read_text())
-    # The kernels that a GPU would have run: one for every product, behind all that the product itself calls,
-    # however long the machine took over it.
+    # The kernels that a GPU would have run: one for every product.
     writer = TraceWriter()
-    spans = [event for event in document["traceEvents"] if event.get("ph") == "X"]
-    for event in spans:
-        if event["name"] in ("aten::addmm", "aten::mm"):
-            end_us = event["ts"] + event["dur"]
-            inner = [one for one in spans if one["tid"] == event["tid"] and event["ts"] < one["ts"] < end_us]
-            at_us = (max((one["ts"] + one["dur"] for one in inner), default=event["ts"]) + end_us) / 2
-            writer.launch(FP16_GEMM, at_us, at_us + 1e6, 10)
-            writer.events[-2].update(pid=event["pid"], tid=event["tid"])
+    for event in document["traceEvents"]:
+        if event.get("name") in ("aten::addmm", "aten::mm") and event.get("ph") == "X":
+            start_us = event["ts"] + event["dur"] + 1e6
+            writer.launch_from(event, document["traceEvents"], FP16_GEMM, start_us, 10)
     path.write_text(json.dumps(document | {"traceEvents": document["traceEvents"] + writer.events}))
     trace = read_trace(str(path))
     operators = [kernel.operator for kernel in trace.kernels]

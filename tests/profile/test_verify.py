@@ -98,8 +98,7 @@ def on_cpu(slowness: Callable[[Recording], float] = lambda _: 1.0) -> Callable[[
             kernel, time_us = KERNELS.get(event["name"], ("", 0.0))
             if kernel:
                 time_us *= slowness(recording)
-                writer.launch(kernel, event["ts"] + event["dur"] / 2, gpu_us, time_us)
-                writer.events[-2].update(pid=event["pid"], tid=event["tid"])
+                writer.launch_from(event, document["traceEvents"], kernel, gpu_us, time_us)
                 gpu_us += time_us
         document["traceEvents"] += writer.events
         document["deviceProperties"] = [A100]
