@@ -78,6 +78,8 @@ class Gradients:
         """
         found: list[Backward] = []
         for other in self.record.before(event, "backward"):
+            if any(not later.event.path for later in found):
+                break  # that one happens on every way
             if optimizers and self.reaches(other, optimizers) is False:
                 continue
             if all(exclude(other.path, later.event.path) for later in found):
@@ -267,18 +269,24 @@ class Gradients:
         """What may keep some scalers: what they are part of, and what code that is not seen made from them or
         gave them to."""
         found = {self.facts.root(item) for item in scalers}
+        return found.union(*(self._keepers.get(item, ()) for item in scalers))
+
+    @cached_property
+    def _keepers(self) -> dict[Thing, set[Thing]]:
+        """Thing -> what code that is not seen made from it or gave it to, and objects with it that such code
+        is a method of."""
+        found: dict[Thing, set[Thing]] = {}
         for event in self.record.of(*UNSEEN):
             if event.subject is None and event.name.startswith("builtins."):
                 continue
             given = {thing for value in event.arguments.values() for thing in self.facts.held(value)}
-            if not given.isdisjoint(scalers):
-                found.update(self.facts.things(event.subject))
-                found.update(self.facts.things(event.result))
-            for owner in self.facts.things(event.subject):
-                # A method that is not seen, of an object that has the scaler.
-                own = [value for key, value in owner.fields.items() if str(key)[:1] != "@"]
-                if any(not set(self.facts.things(value)).isdisjoint(scalers) for value in own):
-                    found.add(owner)
+            owners = list(self.facts.things(event.subject))
+            for thing in given:
+                found.setdefault(thing, set()).update(owners, self.facts.things(event.result))
+            for owner in owners:
+                for key, value in owner.fields.items():
+                    for thing in self.facts.things(value) if str(key)[:1] != "@" else ():
+                        found.setdefault(thing, set()).add(owner)
         return found
 
     def is_off(self, scalers: tuple[Thing, ...], event: Event) -> bool:
