@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.project.scripts import TRAINS
 from tclint.source.questions.switches import BENCHMARK, CUDNN_ENABLED, DETERMINISTIC
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import FALSE, TRUE
@@ -159,6 +160,8 @@ class BenchmarkWithVaryingSizes(SourceRule):
         "PyTorch Reproducibility, CUDA convolution benchmarking: it runs for each new set of sizes",
     )
     triggers = ("benchmark",)
+    pattern = re.compile(rb"cudnn|benchmark\s*=")
+    program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         on = [item.event for item in context.switches.of(BENCHMARK) if item.value == TRUE]

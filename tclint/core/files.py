@@ -7,6 +7,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from tclint.core.errors import UsageError
 from tclint.core.text import printable
@@ -192,3 +193,13 @@ def _mode_for(path: str) -> int:
         mask = os.umask(0)
         os.umask(mask)
         return 0o666 & ~mask
+
+
+def forget_oldest(folder: Path, kept: int) -> None:
+    """Remove the records that were written first, but for that many."""
+    with contextlib.suppress(OSError):
+        if sum(1 for _ in os.scandir(folder)) <= kept:
+            return
+        records = sorted(folder.glob("*.json.gz"), key=lambda file: -file.stat().st_mtime)
+        for file in records[kept:]:
+            file.unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -74,3 +75,8 @@ def wrapped(text: str, width: int, indent: str = "", hanging: str | None = None)
 def without_lines(message: str) -> str:
     """A message without the lines that it names, which move with the code above them."""
     return _LINES.sub("", message)
+
+
+def digest(text: str) -> str:
+    """16 hex digits that stand for a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]

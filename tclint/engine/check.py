@@ -26,6 +26,7 @@ from tclint.engine.same_findings import joined, mark_worst_case, worst_of_sets
 from tclint.engine.spans import Spans
 from tclint.engine.suppressions import apply_suppressions
 from tclint.graph.ops import Graph
+from tclint.source.project import memory
 from tclint.source.source_rule import SourceRule
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def check(
         Interrupted: a KeyboardInterrupt came after a model was finished; it holds a report of what is.
     """
     settings = (settings or Settings()).in_phase()
+    if contents is None:  # an editor, which gives contents, says itself when files have changed
+        memory.forget()
     baseline = Baseline.load(settings.baseline) if settings.baseline else None
     selection = Selection(settings)
     rules = selection.rules

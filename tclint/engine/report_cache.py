@@ -18,11 +18,12 @@ from typing import Any
 
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
-from tclint.core.files import write_bytes_atomically
+from tclint.core.files import forget_oldest, write_bytes_atomically
 from tclint.core.saved import from_json, to_json
+from tclint.core.text import digest
 from tclint.engine.report import Report
 from tclint.engine.rule_registry import all_rules
-from tclint.engine.trace_cache import difference, digest, environment, files_of, forget_oldest
+from tclint.engine.trace_cache import difference, environment, files_of
 from tclint.source.syntax.cache import private_folder
 
 _OWN = ("tclint", "tclint_rules")

@@ -8,15 +8,16 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TypeAlias
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Location
-from tclint.core.rule import apply_rule
+from tclint.core.rule import CRASH_CODE, apply_rule
 from tclint.engine.groups import gathered
+from tclint.engine.program_cache import Outcome, ProgramCache
 from tclint.engine.source_text import SourceText
 from tclint.engine.suppressions import parse_suppressions
 from tclint.source.context import SourceContext
+from tclint.source.project.noted import noting
 from tclint.source.project.scripts import Scripts
 from tclint.source.project.test_paths import is_test_path
 from tclint.source.run.files import File
@@ -31,11 +32,10 @@ from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 
 _KEPT_FILES = 512
 """Tables that are kept for the programs that follow: those of one project read the same files."""
+_EVENTS_LEFT = 40_000
+"""Events of programs that are done with, until what they leave behind is collected: some 100 MB."""
 _RECURSION_LIMIT = 6_000
 """A sum of a thousand terms nests a thousand levels, at up to five frames each."""
-
-Outcome: TypeAlias = "list[Finding] | Skipped | NotPython"
-"""What is found in a file, or why it could not be read."""
 
 
 @dataclass
@@ -47,6 +47,10 @@ class SourceProgram:
     linted: dict[str, File] = field(default_factory=dict)
     """Those that are linted, by path."""
     unreadable: dict[str, Outcome] = field(default_factory=dict)
+    files: ProjectFiles = field(kw_only=True)
+    """All that it read."""
+    has_failed: bool = False
+    """tclint has a mistake that it shows."""
 
     @classmethod
     def of(
@@ -57,6 +61,7 @@ class SourceProgram:
         parse_text: Callable[[str], Parsed],
         contents: Mapping[str, bytes],
         tokens: tuple[str, ...],
+        edited: Collection[str] = (),
     ) -> SourceProgram:
         """Run the program that starts in `root`, and what rules look for in some files that it reads.
 
@@ -64,6 +69,7 @@ class SourceProgram:
             paths: the files that are linted; those that the program does not read are no part of it.
             contents: by path, bytes that stand for what is on the disk.
             tokens: what rules look for.
+            edited: those of `contents` that are not what is on the disk.
         """
         unreadable: dict[str, Outcome] = {}
 
@@ -81,18 +87,16 @@ class SourceProgram:
                 unreadable[path] = _failed(path, error)
             return None
 
-        files = ProjectFiles(parsed, contents)
+        files = ProjectFiles(parsed, contents, edited)
         start = files.file(root)
-        if start is None and root not in paths:
-            return cls(None, {}, {})
         if start is None:
-            return cls(None, {}, unreadable)
+            return cls(None, {}, unreadable, files=files)
         try:
             program = Program.of(start, files, paths, tokens)
         except Exception as error:
-            return cls(None, {}, {root: _failed(root, error)})
+            return cls(None, {}, {root: _failed(root, error)}, files=files, has_failed=True)
         linted = {file.path: file for file in program.files if file.path in program.within}
-        return cls(SourceContext(program, settings), linted, unreadable)
+        return cls(SourceContext(program, settings), linted, unreadable, files=files)
 
     def findings(self, rules: Sequence[SourceRule]) -> Iterator[Finding]:
         """What rules find in the files that are linted."""
@@ -100,6 +104,18 @@ class SourceProgram:
             return
         for rule in rules:
             yield from apply_rule(rule, self.context, Location(self.context.path, 1))
+
+    def outcomes(self, rules: Sequence[SourceRule], texts: Mapping[str, SourceText]) -> dict[str, Outcome]:
+        """What became of each file that is linted."""
+        found: dict[str, list[Finding]] = {path: [] for path in self.linted}
+        for finding in self.findings(rules):
+            if finding.location.path in found:
+                found[finding.location.path].append(finding)
+        result: dict[str, Outcome] = {
+            path: shown(findings, path, decode(texts[path].data)) for path, findings in found.items()
+        }
+        result.update({path: self.unreadable[path] for path in texts if path in self.unreadable})
+        return result
 
 
 def lint_programs(
@@ -120,24 +136,36 @@ def lint_programs(
     parse_text = lru_cache(_KEPT_FILES)(cache.parse if cache is not None else parse)
     given = {**contents, **{path: text.data for path, text in texts.items()}}
     waiting = list(programs.items())
-    while waiting:
-        root, paths = waiting.pop()
-        rules = tuple(dict.fromkeys(rule for path in paths for rule in _asked(texts[path], root)))
-        if not rules:
-            continue
-        tokens = tuple(dict.fromkeys(token for rule in rules for token in rule.triggers))
-        with for_deep_code():
-            program = SourceProgram.of(root, frozenset(paths), settings, parse_text, given, tokens)
-            found: dict[str, list[Finding]] = {path: [] for path in program.linted}
-            for finding in program.findings(rules):
-                if finding.location.path in found:
-                    found[finding.location.path].append(finding)
-        for path, findings in found.items():
-            outcomes[path] = shown(findings, path, decode(texts[path].data))
-        outcomes.update({path: program.unreadable[path] for path in paths if path in program.unreadable})
-        # What the program does not read is looked at alone.
-        waiting += [(path, [path]) for path in paths if path != root and path not in outcomes]
+    kept = ProgramCache.of(settings, given)
+    with for_deep_code() as collect:
+        while waiting:
+            root, paths = waiting.pop()
+            rules = tuple(dict.fromkeys(rule for path in paths for rule in _asked(texts[path], root)))
+            if not rules:
+                continue
+            found = kept.load(root, paths, rules) if kept is not None else None
+            if found is None:
+                tokens = tuple(dict.fromkeys(token for rule in rules for token in rule.triggers))
+                with noting() as asked:
+                    program = SourceProgram.of(
+                        root, frozenset(paths), settings, parse_text, given, tokens, contents
+                    )
+                    found = program.outcomes(rules, {path: texts[path] for path in paths})
+                if kept is not None and not program.has_failed and not _has_crashed(found):
+                    kept.store(root, paths, rules, program.files, asked, found)
+                collect(len(program.context.record.events) if program.context is not None else 0)
+            outcomes.update(found)
+            # What the program does not read is looked at alone.
+            waiting += [(path, [path]) for path in paths if path != root and path not in outcomes]
+    if kept is not None:
+        kept.limit()
     return outcomes
+
+
+def _has_crashed(outcomes: Mapping[str, Outcome]) -> bool:
+    """Whether a rule failed, which says nothing of what it would find."""
+    found = (outcome for outcome in outcomes.values() if isinstance(outcome, list))
+    return any(finding.code == CRASH_CODE for findings in found for finding in findings)
 
 
 def _asked(text: SourceText, root: str) -> Iterator[SourceRule]:
@@ -181,15 +209,25 @@ def _failed(path: str, error: Exception) -> Skipped:
 
 
 @contextlib.contextmanager
-def for_deep_code() -> Iterator[None]:
-    """Python's limits as large programs need them."""
+def for_deep_code() -> Iterator[Callable[[int], None]]:
+    """Python's limits as large programs need them; gives what says how many events a program had that is done
+    with."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
     # Trees grow, and hardly any of it is garbage: the collector's walks take a fifth of the time (timm).
     was_enabled = gc.isenabled()
     gc.disable()
+    left = 0
+
+    def done(events: int) -> None:
+        nonlocal left
+        left += events
+        if left > _EVENTS_LEFT:
+            left = 0
+            gc.collect()
+
     try:
-        yield
+        yield done
     finally:
         if was_enabled:
             gc.enable()

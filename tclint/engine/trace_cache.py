@@ -24,7 +24,8 @@ from typing import Any
 
 from tclint.config.settings import Settings, settings_in
 from tclint.core.errors import UsageError
-from tclint.core.files import write_bytes_atomically
+from tclint.core.files import forget_oldest, write_bytes_atomically
+from tclint.core.text import digest
 from tclint.engine.check import Progress
 from tclint.graph.ops import Graph
 from tclint.source.syntax.cache import private_folder
@@ -181,16 +182,6 @@ class TraceCache:
         return self._folder / f"{digest(target)}-{digest(json.dumps(options))}.json.gz"
 
 
-def forget_oldest(folder: Path, kept: int) -> None:
-    """Remove the records that were written first, but for that many."""
-    with contextlib.suppress(OSError):
-        if sum(1 for _ in os.scandir(folder)) <= kept:
-            return
-        records = sorted(folder.glob("*.json.gz"), key=lambda file: -file.stat().st_mtime)
-        for file in records[kept:]:
-            file.unlink()
-
-
 def files_of(
     target: str, graphs: Sequence[Graph], started_ns: int, more: Collection[str] = ()
 ) -> dict[str, Any] | None:
@@ -294,7 +285,3 @@ def _content_hash(path: str) -> str:
     if size > _HASHED_BYTES:
         return f"{size} bytes at {os.stat(path).st_mtime_ns}"
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
-
-
-def digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]

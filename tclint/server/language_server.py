@@ -15,7 +15,7 @@ from tclint.server.models import targets_in
 from tclint.server.session import DEBOUNCE_S, TRACE, Server
 from tclint.server.sources import Linted, SettingsOf, fix_all
 from tclint.server.text import Text
-from tclint.source.project import launchers, requirements, scripts
+from tclint.source.project import memory
 
 
 def make_server(settings_of: SettingsOf, debounce_s: float = DEBOUNCE_S) -> Server:
@@ -57,9 +57,7 @@ def _did_change(server: Server, params: types.DidChangeTextDocumentParams) -> No
 
 async def _did_save(server: Server, params: types.DidSaveTextDocumentParams) -> None:
     # Findings may rest on other files, whose text is remembered.
-    launchers.forget()
-    scripts.forget()
-    requirements.forget()
+    memory.forget()
     saved = params.text_document.uri
     for uri in (saved, *(uri for uri in server.linted if uri != saved)):
         await server.read(uri, keep=uri == saved)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from tclint.source.project.noted import note
 from tclint.source.project.scripts import root_of
 
 _NAMES = ("*.sh", "*.bash", "*.slurm", "*.y*ml", "*.md", "*.rst", "Makefile")
@@ -16,12 +17,18 @@ _NAMES = ("*.sh", "*.bash", "*.slurm", "*.y*ml", "*.md", "*.rst", "Makefile")
 def launchers_match(path: str, pattern: re.Pattern[bytes]) -> bool:
     """Whether a launcher beside a file, or in a folder above it in its project, holds what a pattern
     matches."""
-    return any(pattern.search(data) for folder in _folders(path) for data in _launchers_in(folder))
+    return any(pattern.search(data) for folder in _folders(path) for data in _noted(folder))
 
 
 def forget() -> None:
-    """Read files anew, in a process that outlives what it read: an editor's server."""
-    _launchers_in.cache_clear()
+    """Read files anew."""
+    launchers_in.cache_clear()
+
+
+def _noted(folder: Path) -> tuple[bytes, ...]:
+    found = launchers_in(folder)
+    note(found, "launchers", str(folder))
+    return found
 
 
 def _folders(path: str) -> Iterator[Path]:
@@ -33,7 +40,8 @@ def _folders(path: str) -> Iterator[Path]:
 
 
 @lru_cache(maxsize=256)
-def _launchers_in(folder: Path) -> tuple[bytes, ...]:
+def launchers_in(folder: Path) -> tuple[bytes, ...]:
+    """What the launchers in a folder, and in the folders of scripts and configurations in it, hold."""
     inner = (folder, *folder.glob("*script*"), *folder.glob("*config*"))
     found = []
     for path in (path for where in inner for name in _NAMES for path in where.glob(name)):

@@ -6,6 +6,9 @@ import os
 import re
 from functools import lru_cache
 
+from tclint.source.project.folders import names_in
+from tclint.source.project.noted import note
+
 _FILES = re.compile(
     r"pyproject\.toml|setup\.py|setup\.cfg|Pipfile|(?:requirements?|environment|env|conda)[\w.\-]*\.(?:txt|in|ya?ml)",
     re.IGNORECASE,
@@ -31,32 +34,39 @@ Version = tuple[int, ...]
 
 def may_run(path: str, version: Version, package: str = "torch") -> bool:
     """Whether the project of a file allows this version or a newer one; True where nothing says."""
-    pins = _pins_above(os.path.dirname(os.path.abspath(path)), package)
+    pins = _noted(path, package)
     return not pins or any(allows(pin, version) for pin in pins)
 
 
 def oldest(path: str) -> Version | None:
     """The lowest torch version that the project of a file names as a lower bound; None where it has none."""
-    pins = _pins_above(os.path.dirname(os.path.abspath(path)), "torch")
+    pins = _noted(path, "torch")
     parts = [part for pin in pins for part in _PART.findall(pin)]
     lower = [_numbers(text) for operator, text in parts if operator not in ("<", "<=", "!=")]
     return min(lower, default=None)
 
 
 def forget() -> None:
-    """Read files anew, in a process that outlives what it read: an editor's server."""
-    _pins_above.cache_clear()
+    """Read files anew."""
+    pins_above.cache_clear()
     _pins.cache_clear()
 
 
+def _noted(path: str, package: str) -> tuple[str, ...]:
+    folder = os.path.dirname(os.path.abspath(path))
+    found = pins_above(folder, package)
+    note(found, "pins", folder, package)
+    return found
+
+
 @lru_cache(maxsize=4096)
-def _pins_above(folder: str, package: str) -> tuple[str, ...]:
+def pins_above(folder: str, package: str) -> tuple[str, ...]:
     """What the nearest requirement files that name a package say of its version."""
     current = folder
     for _ in range(_LEVELS):
         pins = tuple(pin for path in _requirement_files(current) for pin in _pins(path, package))
         parent = os.path.dirname(current)
-        if pins or parent == current or os.path.exists(os.path.join(current, ".git")):
+        if pins or parent == current or ".git" in names_in(current):
             return pins
         current = parent
     return ()
@@ -67,13 +77,10 @@ def _numbers(text: str) -> Version:
 
 
 def _requirement_files(folder: str) -> list[str]:
-    try:
-        found = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if _FILES.fullmatch(name)]
-    except OSError:
-        return []
+    found = [os.path.join(folder, name) for name in sorted(names_in(folder)) if _FILES.fullmatch(name)]
     inner = os.path.join(folder, _FOLDER)
-    if os.path.isdir(inner):
-        found += [os.path.join(inner, name) for name in sorted(os.listdir(inner)) if name.endswith(".txt")]
+    if _FOLDER in names_in(folder):
+        found += [os.path.join(inner, name) for name in sorted(names_in(inner)) if name.endswith(".txt")]
     return found
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
+from tclint.source.project.folders import holds_file, names_in
 from tclint.source.project.test_paths import is_test_path
 from tclint.source.syntax.discovery import SKIPPED_FOLDERS
 
@@ -56,7 +57,8 @@ class Scripts:
     @classmethod
     def around(cls, path: str) -> Scripts:
         """Those of the project that a file belongs to; none where there is no such file."""
-        return _project(root_of(path)) if os.path.isfile(path) else cls({})
+        folder, name = os.path.split(os.path.abspath(path))
+        return _project(_root_above(folder)) if holds_file(folder, name) else cls({})
 
     def of(self, path: str) -> str:
         """The script that starts the program which a file belongs to: one that leads to it; the file itself
@@ -148,8 +150,9 @@ class Scripts:
 
 
 def forget() -> None:
-    """Read files anew, in a process that outlives what it read: an editor's server."""
+    """Read files anew."""
     _project.cache_clear()
+    _root_above.cache_clear()
 
 
 def _reached(starts: Iterable[str], leads: dict[str, set[str]]) -> set[str]:
@@ -168,7 +171,7 @@ def _is_run(data: bytes) -> bool:
 
 
 def _is_in_package(path: str) -> bool:
-    return os.path.exists(os.path.join(os.path.dirname(path), "__init__.py"))
+    return "__init__.py" in names_in(os.path.dirname(path))
 
 
 def _module_name(path: str) -> str:
@@ -178,13 +181,18 @@ def _module_name(path: str) -> str:
 
 def root_of(path: str) -> str:
     """The folder of the project that a file belongs to."""
-    folder = os.path.dirname(os.path.abspath(path))
+    return _root_above(os.path.dirname(os.path.abspath(path)))
+
+
+@lru_cache(maxsize=16_384)
+def _root_above(folder: str) -> str:
     current = folder
     topmost = folder
     while True:
-        if any(os.path.exists(os.path.join(current, marker)) for marker in _MARKERS):
+        names = names_in(current)
+        if not names.isdisjoint(_MARKERS):
             return current
-        if os.path.exists(os.path.join(current, "__init__.py")):
+        if "__init__.py" in names:
             topmost = current
         parent = os.path.dirname(current)
         if parent == current or os.path.basename(parent) == "site-packages":
@@ -226,6 +234,8 @@ def _written(
     folder = os.path.dirname(path)
 
     def found(parts: list[str], level: int) -> list[str]:
+        if parts and parts[-1] not in by_last:
+            return []  # of a library, as most are
         direct = _files_of(folder, parts, level, files)
         if direct or level or not parts:
             return direct

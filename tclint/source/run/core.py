@@ -43,6 +43,10 @@ class Project(Protocol):
         """The file that a module name means where `importer` imports it; None: not one of the project."""
         ...
 
+    def may_define(self, importer: File, module: str, name: str) -> bool:
+        """Whether `from module import *` may bring a name, as far as can be told without running it."""
+        ...
+
 
 class Core:
     """What every part of the interpreter works on."""

@@ -111,12 +111,12 @@ class Expressions(Containers):
                 break
             frame = frame.outer
         assert frame is not None
+        if name == "__name__":
+            return Constant(frame.file.name)
+        if name in _BUILTINS:
+            return Symbol(f"builtins.{name}")
         found = self.starred(frame, name)
         if found is None:
-            if name == "__name__":
-                return Constant(frame.file.name)
-            if name in _BUILTINS:
-                return Symbol(f"builtins.{name}")
             found = self.unknown(name)
         frame.names[name] = found
         return found
@@ -130,7 +130,11 @@ class Expressions(Containers):
 
     def starred(self, frame: Frame, name: str) -> Value | None:
         """What `from module import *` brings."""
+        if name[:1] == "_":
+            return None
         for item in frame.file.imports(frame.file.tables.module).get("*", ()):
+            if not self.project.may_define(frame.file, item.qualified, name):
+                continue
             file = self.project.module(frame.file, item.qualified)
             if file is not None:
                 self.run_module(file)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
+from tclint.source.project.imports import file_of
+from tclint.source.project.noted import note
+from tclint.source.project.stars import may_define, reached_from
 from tclint.source.run.files import File
 from tclint.source.syntax.parse import Parsed
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
-
-_LEVELS = 6
-"""Folders to go up from a file for the root of its imports."""
 
 
 class ProjectFiles:
@@ -19,15 +20,24 @@ class ProjectFiles:
     Args:
         parse: makes the tables of a file's bytes; None where it is no Python.
         given: by path, bytes that stand for what is on the disk.
+        edited: those of which these are not what is on the disk.
     """
 
     def __init__(
-        self, parse: Callable[[str, bytes], Parsed | None], given: Mapping[str, bytes] | None = None
+        self,
+        parse: Callable[[str, bytes], Parsed | None],
+        given: Mapping[str, bytes] | None = None,
+        edited: Collection[str] = (),
     ) -> None:
+        self._edited = frozenset(edited)
         self._parse = parse
         self._given = given or {}
         self._files: dict[str, File | None] = {}
         self._found: dict[tuple[str, str], str | None] = {}
+        self.imports: dict[tuple[str, str], str | None] = {}
+        """(a file, a module that it imports) -> the path of what that means in the file's folder."""
+        self.digests: dict[str, str] = {}
+        """SHA-256 of what was read; '' of what could not be read."""
 
     @property
     def read(self) -> list[File]:
@@ -55,60 +65,44 @@ class ProjectFiles:
         # A file called torch.py does not stand for torch: what it holds is not what the program means.
         if importer.is_library or name.partition(".")[0] == "torch":
             return None
-        key = (os.path.dirname(importer.path), name)
-        if key not in self._found:
-            self._found[key] = _file_of(importer.path, name)
-        path = self._found[key]
+        path = self._path(importer, name)
         return self.file(path) if path is not None else None
 
     def module_from(self, path: str, name: str) -> File | None:
         """The file that a module name means in a file of that path, which need not exist."""
-        found = _file_of(path, name)
+        found = self.imports[path, name] = file_of(path, name)
         return self.file(found) if found is not None else None
 
+    def may_define(self, importer: File, module: str, name: str) -> bool:
+        """Whether `from module import *` may bring a name, as far as its text says; nothing is parsed."""
+        path = None if importer.is_library else self._path(importer, module)
+        if path is None or path in self._files or not self._edited.isdisjoint(reached_from(path)):
+            return True
+        found = may_define(path, name)
+        note(found, "stars", path, name)
+        return found
+
+    def _path(self, importer: File, name: str) -> str | None:
+        key = (os.path.dirname(importer.path), name)
+        if key not in self._found:
+            self._found[key] = self.imports[importer.path, name] = file_of(importer.path, name)
+        return self._found[key]
+
     def _read(self, path: str) -> Parsed | None:
-        if path in self._given:
-            return self._parse(path, self._given[path])
-        try:
-            if os.stat(path).st_size > MAX_SOURCE_BYTES:
+        data = self._given.get(path)
+        self.digests[path] = ""
+        if data is None:
+            try:
+                if os.stat(path).st_size > MAX_SOURCE_BYTES:
+                    return None
+                with open(path, "rb") as file:
+                    data = file.read()
+            except OSError:
                 return None
-            with open(path, "rb") as file:
-                return self._parse(path, file.read())
-        except OSError:
-            return None
+        self.digests[path] = hashlib.sha256(data).hexdigest()
+        return self._parse(path, data)
 
 
 def _name_of(path: str) -> str:
     name = os.path.splitext(os.path.basename(path))[0]
     return os.path.basename(os.path.dirname(path)) if name == "__init__" else name
-
-
-def _file_of(importer: str, module: str) -> str | None:
-    relative = module.lstrip(".")
-    parts = [part for part in relative.split(".") if part]
-    folder = os.path.dirname(os.path.abspath(importer))
-    dots = len(module) - len(relative)
-    if dots:
-        for _ in range(dots - 1):
-            folder = os.path.dirname(folder)
-        return _module_file(folder, parts)
-    if not parts:
-        return None
-    for _ in range(_LEVELS):
-        found = _module_file(folder, parts)
-        # A file never means itself: `from model import Net` in utils/model.py is of the script's folder.
-        if found is not None and found != os.path.abspath(importer):
-            return found
-        parent = os.path.dirname(folder)
-        if parent == folder or os.path.exists(os.path.join(folder, ".git")):
-            return None
-        folder = parent
-    return None
-
-
-def _module_file(folder: str, parts: list[str]) -> str | None:
-    base = os.path.join(folder, *parts)
-    for candidate in (base + ".py" if parts else "", os.path.join(base, "__init__.py")):
-        if candidate and os.path.isfile(candidate):
-            return candidate
-    return None

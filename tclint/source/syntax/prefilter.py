@@ -26,10 +26,17 @@ _Rule = TypeVar("_Rule", bound=Triggered)
 
 def applicable(rules: Sequence[_Rule], data: bytes) -> list[_Rule]:
     """The rules that could find something in the file."""
+    held: dict[str, bool] = {}
+
+    def holds(token: str) -> bool:
+        if token not in held:
+            held[token] = token.encode() in data
+        return held[token]
+
     return [
         rule
         for rule in rules
-        if all(token.encode() in data for token in rule.requires)
-        and any(token.encode() in data for token in rule.triggers)
+        if all(map(holds, rule.requires))
+        and any(map(holds, rule.triggers))
         and (rule.pattern is None or rule.pattern.search(data) is not None)
     ]

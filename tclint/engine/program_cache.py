@@ -1,0 +1,157 @@
+"""Findings of programs, kept between runs: a program is not run again until something that it read changes.
+
+A record holds what was found in the files of one program, the content of every file that the program read,
+what each of its imports came to, and what rules asked of requirement files and launchers. It is named by the
+program, the rules that were asked, the settings and the code of tclint itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tclint.config.settings import Settings
+from tclint.core.errors import UsageError
+from tclint.core.files import forget_oldest, write_bytes_atomically
+from tclint.core.finding import Finding
+from tclint.core.saved import from_json, to_json
+from tclint.core.text import digest
+from tclint.engine.provenance import tool_hash
+from tclint.source.project.imports import file_of
+from tclint.source.project.launchers import launchers_in
+from tclint.source.project.noted import Question
+from tclint.source.project.requirements import pins_above
+from tclint.source.project.stars import may_define
+from tclint.source.run.project import ProjectFiles
+from tclint.source.source_rule import SourceRule
+from tclint.source.syntax.cache import private_folder
+from tclint.source.syntax.discovery import Skipped
+from tclint.source.syntax.parse import NotPython
+
+Outcome: TypeAlias = "list[Finding] | Skipped | NotPython"
+"""What is found in a file, or why it could not be read."""
+
+_OWN = ("tclint", "tclint_rules")
+_KEPT = 16_384
+"""Records; the oldest go first."""
+_QUESTIONS: dict[str, Callable[..., object]] = {
+    "launchers": lambda folder: launchers_in(Path(folder)),
+    "pins": pins_above,
+    "stars": may_define,
+}
+
+
+@dataclass
+class ProgramCache:
+    """What earlier runs found in programs, in the user's cache folder.
+
+    Args:
+        given: by path, bytes that stand for what is on the disk.
+    """
+
+    folder: Path
+    given: Mapping[str, bytes]
+    named: str
+    """A digest of what every record of this run depends on."""
+    _digests: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: Settings, given: Mapping[str, bytes]) -> ProgramCache | None:
+        """The user's cache; None when it is switched off, or has no folder that is safe to use."""
+        folder = private_folder("programs") if settings.cache else None
+        if folder is None:
+            return None
+        depends = (tool_hash(), sys.version, os.getcwd(), json.dumps(to_json(settings)))
+        return cls(folder, given, digest("\0".join(depends)))
+
+    def load(
+        self, root: str, paths: Collection[str], rules: Sequence[SourceRule]
+    ) -> dict[str, Outcome] | None:
+        """What was found in the files of a program, by path; None where that is not known, or would be
+        something else now."""
+        try:
+            record = json.loads(self._file(root, paths, rules).read_bytes())
+            if any(self._content(path) != known for path, known in record["files"].items()):
+                return None
+            if any(file_of(importer, name) != path for importer, name, path in record["imports"]):
+                return None
+            if any(_answer(*question) != answer for question, answer in record["asked"]):
+                return None
+            return {path: _outcome(path, *kept) for path, *kept in record["outcomes"]}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError):
+            return None
+
+    def store(
+        self,
+        root: str,
+        paths: Collection[str],
+        rules: Sequence[SourceRule],
+        files: ProjectFiles,
+        asked: Mapping[Question, object],
+        outcomes: Mapping[str, Outcome],
+    ) -> None:
+        """Keep what was found in the files of a program."""
+        if any(rule.__module__.partition(".")[0] not in _OWN for rule in rules):
+            return  # somebody works on rules of their own
+        try:
+            record = {
+                "files": files.digests,
+                "imports": [[*importer, path] for importer, path in files.imports.items()],
+                "asked": [[question, _digest_of(answer)] for question, answer in asked.items()],
+                "outcomes": [[path, *_kept(outcome)] for path, outcome in outcomes.items()],
+            }
+            data = json.dumps(record).encode()
+            write_bytes_atomically(str(self._file(root, paths, rules)), data)
+        except (OSError, UsageError, TypeError, ValueError):
+            return
+
+    def limit(self) -> None:
+        """Remove the oldest records where there are too many."""
+        forget_oldest(self.folder, _KEPT)
+
+    def _file(self, root: str, paths: Collection[str], rules: Sequence[SourceRule]) -> Path:
+        asked = [self.named, root, *sorted(paths), *(rule.code for rule in rules)]
+        return self.folder / f"{digest(chr(0).join(asked))}.json.gz"
+
+    def _content(self, path: str) -> str:
+        """A hash of what a file holds; '' where it cannot be read."""
+        found = self._digests.get(path)
+        if found is None:
+            try:
+                data = self.given[path] if path in self.given else Path(path).read_bytes()
+                found = hashlib.sha256(data).hexdigest()
+            except OSError:
+                found = ""
+            self._digests[path] = found
+        return found
+
+
+def _answer(kind: str, *of: str) -> str:
+    return _digest_of(_QUESTIONS[kind](*of))
+
+
+def _digest_of(answer: object) -> str:
+    return digest(repr(answer))
+
+
+def _kept(outcome: Outcome) -> tuple[str, Any]:
+    if isinstance(outcome, Skipped):
+        return "skipped", outcome.reason
+    if isinstance(outcome, NotPython):
+        return "broken", [str(outcome), outcome.line, outcome.column]
+    return "found", to_json(outcome)
+
+
+def _outcome(path: str, kind: str, kept: Any) -> Outcome:
+    if kind == "skipped":
+        return Skipped(path, kept)
+    if kind == "broken":
+        return NotPython(*kept)
+    found: list[Finding] = from_json(kept)
+    return found

@@ -1,0 +1,20 @@
+"""What folders of a project hold, each listed once."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+
+
+@lru_cache(maxsize=16_384)
+def names_in(folder: str) -> frozenset[str]:
+    """The names in a folder; none where there is no such folder, or it cannot be read."""
+    try:
+        return frozenset(os.listdir(folder))
+    except OSError:
+        return frozenset()
+
+
+def holds_file(folder: str, name: str) -> bool:
+    """Whether a folder has a file of this name."""
+    return name in names_in(folder) and os.path.isfile(os.path.join(folder, name))

@@ -1,0 +1,142 @@
+"""Findings of programs kept between runs: unchanged programs are not run again, changed ones are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tclint.config.settings import Settings
+from tclint.core.rule import CRASH_CODE
+from tclint.engine import source_program
+from tclint.engine.check import check
+from tclint.source.context import SourceContext
+
+TRAIN = """\
+import torch
+from steps import backward
+
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+scaler = torch.amp.GradScaler("cuda")
+for x in torch.utils.data.DataLoader(data):
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = model(x).mean()
+    backward(scaler, loss)
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+"""
+SCALED = "def backward(scaler, loss):\n    scaler.scale(loss).backward()\n"
+BYPASSED = "def backward(scaler, loss):\n    loss.backward()\n"
+
+Codes = Callable[[], set[str]]
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The programs that are run."""
+    found: list[str] = []
+    made = source_program.SourceProgram.of.__func__  # type: ignore[attr-defined]
+
+    def of(cls: type, root: str, *rest: object) -> object:
+        found.append(Path(root).name)
+        return made(cls, root, *rest)
+
+    monkeypatch.setattr(source_program.SourceProgram, "of", classmethod(of))
+    return found
+
+
+@pytest.fixture
+def codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Codes:
+    """The codes that linting the folder gives."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    Path("pyproject.toml").write_text("")
+    Path("train.py").write_text(TRAIN)
+    Path("steps.py").write_text(SCALED)
+    return lambda: {finding.code for finding in check(".").findings}
+
+
+def test_an_unchanged_program_is_not_run_again(codes: Codes, runs: list[str]) -> None:
+    Path("steps.py").write_text(BYPASSED)
+    first = codes()
+    assert first
+    assert runs == ["train.py"]
+    assert codes() == first
+    assert runs == ["train.py"]
+
+
+def test_findings_are_the_same_from_the_cache(codes: Codes, runs: list[str]) -> None:
+    Path("steps.py").write_text(BYPASSED)
+    codes()
+    first, second = check("."), check(".")
+    assert len(runs) == 1
+    assert first.findings == second.findings
+    assert [finding.fix for finding in first.findings] == [finding.fix for finding in second.findings]
+
+
+def test_an_imported_file_that_changes_runs_the_program(codes: Codes, runs: list[str]) -> None:
+    before = codes()
+    Path("steps.py").write_text(BYPASSED)
+    assert codes() - before
+    assert runs == ["train.py"] * 2
+
+
+def test_a_file_that_takes_the_place_of_another_runs_the_program(codes: Codes, runs: list[str]) -> None:
+    """`import steps` means the package once there is one."""
+    Path("inner").mkdir()
+    Path("inner/train.py").write_text(TRAIN)
+    before = {finding.location.path: finding.code for finding in check("inner").findings}
+    Path("inner/steps.py").write_text(BYPASSED)
+    after = {finding.location.path: finding.code for finding in check("inner").findings}
+    assert runs == ["train.py"] * 2
+    assert after != before
+
+
+def test_requirements_that_change_run_the_program(codes: Codes, runs: list[str]) -> None:
+    Path("requirements.txt").write_text("torch==1.12\n")
+    codes()
+    Path("requirements.txt").write_text("torch==2.5\n")
+    codes()
+    assert len(runs) == 2
+
+
+def test_other_rules_run_the_program(codes: Codes, runs: list[str]) -> None:
+    codes()
+    check(".", Settings(select=("AMP",)))
+    assert len(runs) == 2
+
+
+@pytest.mark.usefixtures("codes")
+def test_without_a_cache_every_program_is_run(runs: list[str]) -> None:
+    for _ in range(2):
+        check(".", Settings(cache=False))
+    assert len(runs) == 2
+
+
+def test_what_is_damaged_is_run(codes: Codes, runs: list[str], tmp_path: Path) -> None:
+    before = codes()
+    for record in (tmp_path / "cache/tclint/programs").iterdir():
+        record.write_text('{"files": {}, "imports": [], "asked": [], "outcomes": [["x", "found", {}]]}')
+    assert codes() == before
+    assert len(runs) == 2
+
+
+def test_files_that_cannot_be_read_are_kept_as_such(codes: Codes, runs: list[str]) -> None:
+    Path("broken.py").write_text("import torch\nloss.backward(\n")
+    first, second = check("."), check(".")
+    assert [(finding.code, finding.location) for finding in first.findings] == [
+        (finding.code, finding.location) for finding in second.findings
+    ]
+    assert runs.count("train.py") == 1
+
+
+def test_a_rule_that_fails_is_asked_again(codes: Codes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(SourceContext, "scaled_steps", property(lambda _: 1 / 0))
+        assert CRASH_CODE in codes()
+    assert CRASH_CODE not in codes()
