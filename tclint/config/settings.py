@@ -274,7 +274,7 @@ class Settings:
     cache: bool = setting(
         True,
         kinds.SWITCH,
-        "Use cached results of earlier runs: parsed files, traced models.",
+        "Use cached results of earlier runs: parsed files, findings in programs, traced models.",
     )
     min_gain_percent: float = setting(
         1.0,
