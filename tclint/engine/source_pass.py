@@ -14,6 +14,7 @@ from tclint.core.finding import Effect, Finding, Location
 from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME
 from tclint.engine.source_text import SourceText
 from tclint.source.project.scripts import Scripts
+from tclint.source.project.versions import without_newer_edits
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.cache import TablesCache
 from tclint.source.syntax.discovery import Skipped, discover
@@ -146,7 +147,10 @@ def lint(
             if outcome:
                 digests[path] = hashlib.sha256(texts[path].written).digest()
                 if finish is not None:
-                    outcome = finish(path, decode(texts[path].data), outcome)
+                    outcome = [
+                        without_newer_edits(finding)
+                        for finding in finish(path, decode(texts[path].data), outcome)
+                    ]
             if notebook is not None:
                 outcome = [with_edits_of_file(finding, notebook) for finding in outcome]
             findings.extend(outcome)

@@ -20,6 +20,7 @@ from tclint.source.context import SourceContext
 from tclint.source.project.noted import noting
 from tclint.source.project.scripts import Scripts
 from tclint.source.project.test_paths import is_test_path
+from tclint.source.project.versions import of_project
 from tclint.source.run.files import File
 from tclint.source.run.program import Program
 from tclint.source.run.project import ProjectFiles
@@ -190,7 +191,8 @@ def shown(findings: Sequence[Finding], path: str, text: str) -> list[Finding]:
     """Findings of one file as they are reported: those of a group as one, by position, and what tests do as
     worth knowing at most."""
     directives = parse_suppressions(text)
-    found = gathered(findings, lambda finding: any(directive.matches(finding) for directive in directives))
+    allowed = [known for finding in findings if (known := of_project(finding)) is not None]
+    found = gathered(allowed, lambda finding: any(directive.matches(finding) for directive in directives))
     ordered = sorted(found, key=_position)
     return [_in_test(finding) for finding in ordered] if is_test_path(path) else ordered
 

@@ -1,4 +1,4 @@
-"""Which versions of torch and transformers a project allows, read from its requirement files."""
+"""Which versions of torch, transformers and Lightning a project allows, read from its requirement files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ _PINS = {
         rf"[\"']?\s*\(?\s*((?:{_BOUND}\s*,?\s*)+)",
         re.MULTILINE,
     )
-    for package, name in (("torch", "(?:py)?torch"), ("transformers", "transformers"))
+    for package, name in (
+        ("torch", "(?:py)?torch"),
+        ("transformers", "transformers"),
+        ("lightning", r"(?:pytorch[\-_])?lightning"),
+    )
 }
 _PART = re.compile(r"(===?|~=|<=|>=|!=|<|>|=|\^|~)\s*(\d[\d.]*)")
 

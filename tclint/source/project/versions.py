@@ -1,0 +1,60 @@
+"""Whether the packages that a project is pinned to have what a fix names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import lru_cache
+
+from tclint.core.finding import Finding
+from tclint.core.toml import packaged_toml
+from tclint.source.project.requirements import Version, may_run
+
+
+def of_project(finding: Finding) -> Finding | None:
+    """A finding in the words of the releases that its project allows.
+
+    What is only worth doing by something that these lack is no finding; an error is one without a fix.
+    """
+    if finding.fix is None:
+        return finding
+    advice = _spelled(finding.fix.advice, finding.location.path)
+    if advice is None:
+        return replace(finding, fix=None) if finding.level == "error" else None
+    return (
+        finding if advice == finding.fix.advice else replace(finding, fix=replace(finding.fix, advice=advice))
+    )
+
+
+def without_newer_edits(finding: Finding) -> Finding:
+    """A finding without edits that write something which its project's releases lack."""
+    fix = finding.fix
+    if fix is None or all(_spelled(edit.replacement, edit.path) == edit.replacement for edit in fix.edits):
+        return finding
+    return replace(finding, fix=replace(fix, edits=(), safety="advice"))
+
+
+def _spelled(text: str, path: str) -> str | None:
+    """A text with the names that the releases allowed in a file's project have; None where they lack one."""
+    for pattern, package, since, before in _names():
+        if pattern.search(text) is not None and not may_run(path, since, package):
+            if before is None:
+                return None
+            text = pattern.sub(before, text)
+    return text
+
+
+@lru_cache(maxsize=1)
+def _names() -> tuple[tuple[re.Pattern[str], str, Version, str | None], ...]:
+    """Those with an older spelling first, which may be asked for as well; longer ones before their parts."""
+    table = packaged_toml("tclint.source.library", "versions.toml")
+    rows = sorted(table.items(), key=lambda item: ("before" not in item[1], -len(item[0])))
+    return tuple(
+        (
+            re.compile(rf"(?<![\w.]){re.escape(name)}" + (r"(?!\w)" if name[-1].isalnum() else "")),
+            row["package"],
+            tuple(map(int, row["since"].split("."))),
+            row.get("before"),
+        )
+        for name, row in rows
+    )

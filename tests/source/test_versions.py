@@ -1,0 +1,106 @@
+"""Findings and fixes name nothing that the releases lack which a project is pinned to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tclint.config.settings import Settings
+from tclint.core.finding import Finding
+from tclint.engine.check import check
+
+LOOP = """\
+import torch
+from torch import nn
+
+network = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512)).cuda()
+optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+for x, y in torch.utils.data.DataLoader(pairs, num_workers=4, pin_memory=True):
+    loss = (network(x.cuda(non_blocking=True)) - y.cuda(non_blocking=True)).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+TRAINER = """\
+from torch import nn, optim
+from pytorch_lightning import LightningModule, Trainer
+
+
+class Regression(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.network = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512))
+
+    def training_step(self, batch, index):
+        x, y = batch
+        return (self.network(x) - y).pow(2).mean()
+
+    def configure_optimizers(self):
+        return optim.SGD(self.parameters(), lr=0.1)
+
+
+Trainer(max_epochs=3).fit(Regression(), pairs)
+"""
+PROBABILITIES = """\
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(64, 1), nn.Sigmoid()).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in batches:
+    with torch.cuda.amp.autocast():
+        loss = nn.functional.binary_cross_entropy(model(x.cuda()), y.cuda())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def found(folder: Path, text: str, pinned: str) -> dict[str, Finding]:
+    (folder / "requirements.txt").write_text(pinned)
+    (folder / "train.py").write_text(text)
+    report = check(str(folder / "train.py"), Settings(cache=False))
+    return {finding.code: finding for finding in report.findings}
+
+
+@pytest.mark.parametrize(
+    ("pinned", "codes"),
+    [
+        ("", {"AMP016", "PRC001"}),
+        ("torch>=1.4\n", {"AMP016", "PRC001"}),
+        ("torch==1.11\n", {"AMP016"}),
+        ("torch==1.4\n", set()),
+    ],
+)
+def test_advice_is_what_the_pinned_torch_has(tmp_path: Path, pinned: str, codes: set[str]) -> None:
+    assert {"AMP016", "PRC001"} & found(tmp_path, LOOP, pinned).keys() == codes
+
+
+def test_advice_has_the_names_of_the_pinned_torch(tmp_path: Path) -> None:
+    for pinned, autocast, scaler in (
+        ("torch==2.6", "torch.autocast", "torch.amp.GradScaler"),
+        ("torch==2.0", "torch.autocast", "torch.cuda.amp.GradScaler"),
+        ("torch==1.8", "torch.cuda.amp.autocast", "torch.cuda.amp.GradScaler"),
+    ):
+        fix = found(tmp_path, LOOP, f"{pinned}\n")["AMP016"].fix
+        assert fix is not None
+        assert f"under {autocast}," in fix.advice
+        assert f"with {scaler}." in fix.advice
+
+
+@pytest.mark.parametrize(("pinned", "is_found"), [("1.9", True), ("1.4", False)])
+def test_lightning_s_precision_is_one_that_it_takes(tmp_path: Path, pinned: str, is_found: bool) -> None:
+    assert ("AMP016" in found(tmp_path, TRAINER, f"pytorch-lightning=={pinned}\n")) is is_found
+
+
+def test_errors_stay_where_their_fix_is_newer(tmp_path: Path) -> None:
+    raises = found(tmp_path, PROBABILITIES, "torch==1.4\n")["AMP007"]
+    assert raises.level == "error"
+    assert raises.fix is None
+
+
+def test_older_calls_have_their_own_arguments(tmp_path: Path) -> None:
+    fix = found(tmp_path, PROBABILITIES, "torch==1.8\n")["AMP007"].fix
+    assert fix is not None
+    assert "torch.cuda.amp.autocast(enabled=False)" in fix.advice
