@@ -269,7 +269,7 @@ def test_refusals_write_nothing(plan: WeightPlan, plan_file: Path, tmp_path: Pat
     refused("no plan of weights of schema version 2", plans=tmp_path / "before.json")
     refused("No such file or directory", path=tmp_path / "missing.pt")
     refused("has no weights to be read", plans=tmp_path / "none.json")
-    refused("none of its edits make a size of them larger", plans=tmp_path / "smaller.json")
+    refused("its edits make no size of them larger", plans=tmp_path / "smaller.json")
     refused("--inexact", plans=tmp_path / "inexact.json")
     refused("no run has compared the two models", plans=tmp_path / "unproved.json")
     torch.save(net.state_dict(), checkpoint)
