@@ -17,7 +17,7 @@ from pathlib import Path
 from schema_page import schema_page
 
 from tclint.analysis.graph_rule import GraphRule
-from tclint.config.budget import BUDGET_KEYS, DEFAULT_BUDGET
+from tclint.config.budget import BUDGET_KEYS, DEFAULT_BUDGET, MODEL_BUDGET_KEYS
 from tclint.config.kinds import Place, Setting
 from tclint.config.pyproject import RUN_FIELDS
 from tclint.config.settings import SETTINGS, settings_in
@@ -56,6 +56,10 @@ _BUDGET = "\n".join(
     f"{key} = {getattr(DEFAULT_BUDGET, field):g}  # {meaning}"
     for key, (field, _, meaning) in BUDGET_KEYS.items()
 )
+_EXAMPLES = {"step-ms": "{ a100 = 30, h100 = 15 }", "readiness": "80", "memory-gib": "60"}
+_MODEL_BUDGET = "\n".join(
+    f"{key} = {_EXAMPLES[key]}  # {meaning}" for key, (_, meaning) in MODEL_BUDGET_KEYS.items()
+)
 BUDGET = f"""## Budget for changes
 
 `tclint diff` fails if a model gets worse by more than this, in the scenario of the report (GPU, precision,
@@ -64,6 +68,20 @@ mode, batch):
 ```toml
 [tool.tclint.budget]
 {_BUDGET}
+```
+
+## Budget for a model
+
+What a declared model may cost whatever it was before, in the scenario that it is linted in. A model over its
+budget is an error of the run (`TCL005`), which no baseline accepts and `--select` does not hide. A number
+holds on every GPU of the run, a table for those that it names:
+
+```toml
+[tool.tclint]
+models = ["model.py:build"]
+
+[tool.tclint.budget."model.py:build"]
+{_MODEL_BUDGET}
 ```
 """
 

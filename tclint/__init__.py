@@ -163,19 +163,20 @@ def check(
     return run(targets, settings or session_settings(options))
 
 
-def plan(report: Report, target: str) -> FixPlan:
+def plan(report: Report, target: str, *, keep_architecture: bool = False) -> FixPlan:
     """The fixes of a model in their order, with their edits where a trace of an edited copy proves them.
 
     Args:
         report: what `check` returned for the target.
         target: 'model.py:build_model', as it was given to `check`.
+        keep_architecture: make no size smaller, so that `pad_state_dict` can carry saved weights over.
 
     Raises:
         UsageError: the report has no such model.
     """
     from tclint.engine.fixes.planner import plan_fixes
 
-    return plan_fixes(report, target)
+    return plan_fixes(report, target, keep_architecture=keep_architecture)
 
 
 def apply(plan: FixPlan) -> list[str]:

@@ -57,12 +57,16 @@ def weights_of(plan: Any, name: str = "the plan") -> WeightPlan:
     """
     if isinstance(plan, (str, os.PathLike)):
         return read_plan(os.fspath(plan))
-    weights = plan.get("weights", plan) if isinstance(plan, Mapping) else getattr(plan, "weights", plan)
+    weights = getattr(plan, "weights", plan)
+    if isinstance(plan, Mapping):
+        # A plan of fixes that make something smaller has none.
+        weights = plan.get("weights", None if "steps" in plan else plan)
     if isinstance(weights, WeightPlan):
         return weights
     if weights is None:
         raise UsageError(
-            f"{printable(name)!r} pads no weights: none of its edits make a size of them larger."
+            f"{printable(name)!r} pads no weights: its edits make no size of them larger, or make one "
+            "smaller; tclint fix --plan FILE --keep-architecture writes a plan that only pads."
         )
     try:
         return WeightPlan.from_json(weights)

@@ -138,6 +138,11 @@ def say_unreadable(report: Report) -> bool:
 @click.option(
     "--plan", "plan_file", metavar="FILE", help="Write the plan of a model's fixes to a file, as JSON."
 )
+@click.option(
+    "--keep-architecture",
+    is_flag=True,
+    help="Make no size of a model smaller, so that tclint pad can carry saved weights over.",
+)
 @stdin_filename_option
 @config_options
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
@@ -147,6 +152,7 @@ def fix_command(
     unsafe_fixes: bool,
     diff: bool,
     plan_file: str | None,
+    keep_architecture: bool,
     stdin_filename: str | None,
     config: str | None,
     isolated: bool,
@@ -176,7 +182,14 @@ def fix_command(
         from tclint.cli.fix_models import fix_models
 
         code, files = fix_models(
-            models, scripts, settings, make=unsafe_fixes, diff=diff, plan_file=plan_file, quiet=quiet
+            models,
+            scripts,
+            settings,
+            make=unsafe_fixes,
+            diff=diff,
+            plan_file=plan_file,
+            keep_architecture=keep_architecture,
+            quiet=quiet,
         )
         planned = tuple(files) if diff else ()
         if not scripts:
@@ -187,6 +200,8 @@ def fix_command(
             return code
     elif plan_file is not None:
         raise UsageError("--plan writes the plan of a model's fixes; name one, 'model.py:build_model'.")
+    elif keep_architecture:
+        raise UsageError("--keep-architecture is for a model's fixes; name one, 'model.py:build_model'.")
     report = _run(scripts, settings, quiet, contents or {file.path: file.after for file in planned})
     outcome = fix(
         scripts,

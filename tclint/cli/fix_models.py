@@ -26,6 +26,7 @@ def fix_models(
     make: bool,
     diff: bool,
     plan_file: str | None,
+    keep_architecture: bool,
     quiet: bool,
 ) -> tuple[int, list[FixedFile]]:
     """Plan the fixes of models, one after the other, and make the proved ones if asked to.
@@ -37,6 +38,7 @@ def fix_models(
         make: write the edits.
         diff: write nothing; the caller shows what would be.
         plan_file: gets the plan as JSON; None: none is asked for.
+        keep_architecture: pad what another fix would make smaller.
 
     Returns:
         The exit code, 2 where a model could not be linted, 1 where a diff shows something, else 0; and the
@@ -67,7 +69,7 @@ def fix_models(
             if errors:
                 code = 2
                 continue
-            plan = plan_fixes(report, model, progress, scripts)
+            plan = plan_fixes(report, model, progress, scripts, keep_architecture=keep_architecture)
         files = edited_files(plan)
         found += files
         if plan_file is not None:

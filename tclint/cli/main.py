@@ -201,7 +201,9 @@ def check(
                     targets,
                     settings,
                     lambda: run(targets, settings, on_progress=progress, contents=contents, cache=cache),
-                    with_graphs=settings.operators or "html" in (format_name, *(name for name, _ in files)),
+                    with_graphs=settings.operators
+                    or settings.layers
+                    or "html" in (format_name, *(name for name, _ in files)),
                     verbose=bool(verbose),
                 )
     except Interrupted as interrupted:

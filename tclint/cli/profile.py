@@ -40,7 +40,7 @@ _report_options = together(
 
 @click.command("profile")
 @click.argument("trace", metavar="TRACE", type=click.Path())
-@click.argument("target", required=False, metavar="[TARGET]", shell_complete=completion.targets)
+@click.argument("target", required=False, metavar="[TARGET|TRACE]", shell_complete=completion.targets)
 @setting_flags(
     "gpu", "precision", "mode", "layout", "batch", "input", "input-set", "arg", "network", "compiled",
     "calibration", "timeout", "memory-limit",
@@ -75,12 +75,22 @@ def profile(
     predictions and findings are shown next to the measured times; GPU, mode and precision default to
     those of the trace.
 
+    With a second TRACE, a step of both is compared: what got slower and what faster, by module and kind.
+
     \b
     tclint profile trace.json.gz
+    tclint profile before.json.gz after.json.gz
     tclint profile trace.json.gz model.py:build_model --batch 32
     tclint profile trace.json.gz --calibrate my_gpu.json
     """
     _check(format_name, output)
+    if target is not None and _is_trace(target):
+        if calibrate is not None or any(value is not None and value != () for value in flags.values()):
+            raise UsageError(
+                "Two traces are compared as they were measured; options of models are for a TARGET."
+            )
+        _compare(trace, target, format_name, output, verbose)
+        return 0
     settings, _ = read_settings(config, isolated, flags)
     if calibrate is not None:
         from tclint.profile.calibrate import kept_factors
@@ -164,6 +174,35 @@ def _check(format_name: str, output: str | None) -> None:
         )
     if output is not None:
         check_writable(output)
+
+
+def _is_trace(path: str) -> bool:
+    from tclint.profile.events import SUFFIXES
+
+    return os.path.isdir(path) or (os.path.isfile(path) and path.endswith(SUFFIXES))
+
+
+def _compare(before: str, after: str, format_name: str, output: str | None, verbose: bool) -> None:
+    from tclint.profile import compared_text
+    from tclint.profile.compared import compare
+    from tclint.profile.profile import read_profile
+    from tclint.report.formats import json as report_json
+
+    if format_name == "html":
+        raise UsageError("Compared traces are shown as text, json or markdown; html is for one profile.")
+    with ProgressLine() as progress:
+        compared = compare(read_profile(before, progress), read_profile(after, progress))
+    if format_name == "json":
+        cleaned = report_json.clean(report_json.rounded(compared_text.to_dict(compared)))
+        text = json.dumps(cleaned, indent=2, allow_nan=False) + "\n"
+    elif format_name == "markdown":
+        text = compared_text.markdown(compared)
+    else:
+        text = compared_text.render(compared, width=report_width(sys.stdout), verbose=verbose)
+    if output is not None:
+        write_atomically(output, text)
+    else:
+        write_stdout(text)
 
 
 def _show(

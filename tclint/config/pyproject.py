@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -144,7 +144,9 @@ def _load(file: Path, extended_by: tuple[Path, ...], project: Path | None) -> Se
     if "models" in section:
         values["models"] = reader.models(section["models"])
     if "budget" in section:
-        values["budget"] = reader.budget(section["budget"], settings.budget)
+        values["budget"] = reader.budget(
+            section["budget"], settings.budget, values.get("models", settings.models)
+        )
     if "exclude" in values:
         values["exclude_root"] = str(file.parent)
     for setting in SETTINGS:
@@ -180,11 +182,18 @@ class _Reader:
         except ValueError as error:
             raise self.error("models", str(error), None) from None
 
-    def budget(self, value: object, base: Budget) -> Budget:
+    def budget(self, value: object, base: Budget, declared: Sequence[DeclaredModel]) -> Budget:
         try:
-            return parse_budget(value, base)
+            budget = parse_budget(value, base)
         except ValueError as error:
             raise self.error("budget", str(error), None) from None
+        targets = tuple(model.target for model in declared)
+        for model in budget.models:
+            if model.target not in targets:
+                hint = closest(model.target, targets) or " Declare it: models = [...] under [tool.tclint]."
+                problem = f"names the model {model.target!r}, which is not among 'models'.{hint}"
+                raise self.error("budget", problem, None)
+        return budget
 
     def overrides(self, tables: object) -> tuple[Override, ...]:
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):

@@ -251,6 +251,12 @@ class Settings:
         kinds.SWITCH,
         "In JSON reports, include every kernel of every model with its operator and price.",
     )
+    layers: bool = setting(
+        False,
+        kinds.SWITCH,
+        "In text, add a table of every model's layers: shapes, parameters, FLOPs, time, and whether Tensor "
+        "Cores run them; -v lists repeated blocks one by one.",
+    )
     steps: int | None = setting(
         None,
         kinds.COUNT,

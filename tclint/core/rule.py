@@ -113,9 +113,12 @@ CRASH_CODE = "TCL001"
 CRASH_NAME = "rule-crashed"
 UNREADABLE_CODE = "TCL003"
 UNREADABLE_NAME = "unreadable-source"
+BUDGET_CODE = "TCL005"
+BUDGET_NAME = "over-budget"
 
-NEVER_ACCEPTED = frozenset((CRASH_CODE, UNREADABLE_CODE))
-"""Codes that no baseline holds: nobody knows what the rule, or the file, would have shown."""
+NEVER_ACCEPTED = frozenset((CRASH_CODE, UNREADABLE_CODE, BUDGET_CODE))
+"""Codes that no baseline holds: nobody knows what the rule, or the file, would have shown; and what a budget
+accepts, the budget says."""
 
 
 def apply_rule(rule: Rule, context: Any, location: Location) -> list[Finding]:

@@ -141,6 +141,10 @@ def check(
         ]
         read, findings = priced(read, findings, rules, trained)
     findings += read
+    if settings.budget.models and entries:
+        from tclint.engine.budgets import over_budget
+
+        findings += over_budget(entries, settings)
     findings = [finding for finding in findings if selection.allows(finding)]
 
     findings, suppressed = apply_suppressions(
@@ -240,8 +244,10 @@ class _Sources:
 def _with_known_gpus(settings: Settings) -> Settings:
     from tclint.cost.gpu import load_gpu
     from tclint.cost.scenario import Scenario
+    from tclint.engine.budgets import check_gpus
 
     Scenario.of(settings)  # what cannot run is refused before anything is traced
+    check_gpus(settings)
     return replace(
         settings, gpus=tuple(dict.fromkeys(load_gpu(gpu, settings.calibration).id for gpu in settings.gpus))
     )

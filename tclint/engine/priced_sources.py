@@ -32,7 +32,8 @@ def priced(
     """Source findings with their prices, and the traced findings less those that say the same.
 
     What a source finding's fix does to the model is its rule's to say (`SourceRule.change`). The model where
-    that gains most gives the price; what gains nothing in any is no finding.
+    that gains most gives the price, and the price the level: a warning where it gains more than the times may
+    be off by. What gains nothing in any is no finding.
     """
     by_code: dict[str, list[SourceRule]] = {}
     for rule in rules:
@@ -60,8 +61,12 @@ def priced(
             related = (*best.related, Related(twin.location, twin.message))
             best = replace(best, level=twin.level, effect=twin.effect, change=twin.change, related=related)
             said.update(map(id, same))
-        if best is finding or mean_gain_percent(best.effect) > 0.0:
-            found.append(in_doubt(replace(best, target=None)))
+        if best is finding:
+            found.append(finding)
+        elif mean_gain_percent(best.effect) > 0.0:
+            # Rules call info what they cannot price: with a price, the level follows it.
+            level = best.level if best.level == "error" else "warning"
+            found.append(in_doubt(replace(best, target=None, level=level)))
     return found, [finding for finding in traced if id(finding) not in said]
 
 

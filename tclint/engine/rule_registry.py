@@ -16,7 +16,15 @@ from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Override, Settings
 from tclint.core.errors import UsageError, closest
 from tclint.core.finding import Finding
-from tclint.core.rule import CRASH_CODE, CRASH_NAME, UNREADABLE_CODE, UNREADABLE_NAME, Rule
+from tclint.core.rule import (
+    BUDGET_CODE,
+    BUDGET_NAME,
+    CRASH_CODE,
+    CRASH_NAME,
+    UNREADABLE_CODE,
+    UNREADABLE_NAME,
+    Rule,
+)
 from tclint.engine.rule_fields import check_fields
 from tclint.engine.rule_index import PACKAGE, indexed_rules
 from tclint.engine.suppressions import INVALID_CODE, INVALID_NAME, UNUSED_CODE, UNUSED_NAME
@@ -24,7 +32,12 @@ from tclint.source.source_rule import SourceRule
 
 ENTRY_POINT_GROUP = "tclint.rules"
 _Selecting = TypeVar("_Selecting", Settings, Override)
-_OWN = {UNUSED_CODE: UNUSED_NAME, UNREADABLE_CODE: UNREADABLE_NAME, INVALID_CODE: INVALID_NAME}
+_OWN = {
+    UNUSED_CODE: UNUSED_NAME,
+    UNREADABLE_CODE: UNREADABLE_NAME,
+    INVALID_CODE: INVALID_NAME,
+    BUDGET_CODE: BUDGET_NAME,
+}
 """tclint's own findings that can be ignored, as those of rules can; that a rule crashed cannot."""
 
 

@@ -12,7 +12,16 @@ from typing import Any
 import click
 
 from tclint.analysis.graph_rule import GraphRule
-from tclint.core.rule import CRASH_CODE, CRASH_NAME, REFERENCES, UNREADABLE_CODE, UNREADABLE_NAME, Rule
+from tclint.core.rule import (
+    BUDGET_CODE,
+    BUDGET_NAME,
+    CRASH_CODE,
+    CRASH_NAME,
+    REFERENCES,
+    UNREADABLE_CODE,
+    UNREADABLE_NAME,
+    Rule,
+)
 from tclint.core.table import table
 from tclint.core.terminal import WIDTH
 from tclint.core.text import wrapped
@@ -40,6 +49,11 @@ _ENGINE_PAGES = {
         "A '# tclint: ignore' comment names a rule that there is not, has no rule in its brackets, or names "
         "rules without brackets. What is malformed silences nothing. Write '# tclint: ignore[CODE] reason'; "
         "without brackets it silences every rule. With --select it is reported if it is selected too."
+    ),
+    (BUDGET_CODE, BUDGET_NAME): (
+        "A declared model costs more than its table under [tool.tclint.budget] allows: its step is longer "
+        "than step-ms, its readiness lower than readiness, or its memory larger than memory-gib. Fix what "
+        "the report lists on the model, or raise the budget; a baseline never accepts it."
     ),
 }
 

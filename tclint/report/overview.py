@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tclint.core.finding import Finding
 from tclint.core.table import table
 from tclint.core.units import percent_text, time_text, uncertainty_text
-from tclint.engine.report import Metrics, Report
+from tclint.engine.report import Entry, Metrics, Report
 
 FEW_MODELS = 3
 """As many are told one by one; more become a table."""
@@ -53,28 +54,42 @@ def header(report: Report) -> tuple[str, ...]:
 
 
 def rows(report: Report) -> Iterator[Row]:
-    """A row per model and GPU."""
+    """A row per model and GPU; first the model whose best fix gains most, and those without a price last."""
+    by_model = [list(of_entry) for of_entry in _by_model(report)]
+
+    def gain(of_entry: list[Row]) -> float:
+        return max(
+            (row.best_gain_percent for row in of_entry if row.best_gain_percent is not None), default=-1.0
+        )
+
+    return (row for of_entry in sorted(by_model, key=gain, reverse=True) for row in of_entry)
+
+
+def _by_model(report: Report) -> Iterator[Iterator[Row]]:
     found = defaultdict(list)
     for finding in report.findings:
         for target in finding.targets:
             found[target].append(finding)
     for number, entry in enumerate(report.entries):
-        of_entry = found[entry.target]
-        for index, (gpu, metrics) in enumerate(entry.metrics.items()):
-            gains = [
-                priced[gpu].gain_percent
-                for finding in of_entry
-                if gpu in (priced := finding.effect.per_gpu) and finding.effect.unknown is None
-            ]
-            yield Row(
-                entry.target,
-                number,
-                not index,
-                entry.precision,
-                metrics,
-                max(gains, default=None),
-                len(of_entry),
-            )
+        yield _of_entry(number, entry, found[entry.target])
+
+
+def _of_entry(number: int, entry: Entry, findings: list[Finding]) -> Iterator[Row]:
+    for index, (gpu, metrics) in enumerate(entry.metrics.items()):
+        gains = [
+            priced[gpu].gain_percent
+            for finding in findings
+            if gpu in (priced := finding.effect.per_gpu) and finding.effect.unknown is None
+        ]
+        yield Row(
+            entry.target,
+            number,
+            not index,
+            entry.precision,
+            metrics,
+            max(gains, default=None),
+            len(findings),
+        )
 
 
 def overview(report: Report) -> Iterator[str]:

@@ -60,7 +60,9 @@ def _step(step: PlanStep, number: int, numbers: dict[str, int]) -> Iterator[str]
     for gpu, gain in step.gain_percent.items():
         yield f"   gains {percent_text(gain)} of the step: {time_text(step.step_time_us[gpu])} on {gpu}"
     if any(new < old for old, new in step.sizes):
-        yield "   another architecture: weights of the present one do not fit"
+        yield (
+            "   another architecture: weights of the present one do not fit; --keep-architecture pads instead"
+        )
     if step.parameters_added:
         verb = "adds" if step.parameters_added > 0 else "takes away"
         yield f"   {verb} {abs(step.parameters_added):,} parameters"

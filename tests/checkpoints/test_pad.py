@@ -70,6 +70,12 @@ def trained() -> tuple[Net, torch.optim.Optimizer]:
     return net.eval(), optimizer
 
 
+def _with_weight_norm(layer: nn.Linear, has_it: bool) -> nn.Module:
+    """With a length per entry of the hidden width."""
+    dim = 0 if layer.out_features > 6 or layer.out_features == HIDDEN else 1
+    return nn.utils.parametrizations.weight_norm(layer, dim=dim) if has_it else layer
+
+
 def pad(checkpoint: Path, plan_file: Path, output: Path, *flags: str) -> Result:
     given = ["pad", str(checkpoint), "--plan", str(plan_file), "--output", str(output), *flags]
     return CliRunner().invoke(cli, given)
@@ -89,6 +95,31 @@ def test_the_plan_survives_json(plan: WeightPlan) -> None:
     assert [(group.old_size, group.new_size) for group in plan.groups] == [(13, 16), (5, 8)]
     assert (plan.proof.verdict, plan.proof.runs, plan.proof.gradients) == ("exact_with", 3, True)
     assert plan.proof.inputs == ("int64[2,4]",)
+
+
+def test_only_axes_that_grow_are_planned(plan: WeightPlan) -> None:
+    for tensor in plan.tensors:
+        sizes = zip(tensor.old_shape, tensor.new_shape, strict=True)
+        assert [axis.axis for axis in tensor.axes] == [
+            at for at, (old, new) in enumerate(sizes) if old != new
+        ]
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_directions_of_a_weight_norm_get_ones(dim: int) -> None:
+    """A direction of zeros has no length to divide by: what is added would be no number."""
+    small, large = (
+        nn.Sequential(
+            _with_weight_norm(nn.Linear(6, hidden), dim == 0),
+            nn.Tanh(),
+            _with_weight_norm(nn.Linear(hidden, 6), dim == 1),
+        )
+        for hidden in (HIDDEN, PADDED_HIDDEN)
+    )
+    found = tclint.verify_padding(small, large, torch.randn(2, 6))
+    assert found.proof.verdict == "exact"
+    (direction,) = [tensor for tensor in found.tensors if tensor.name.endswith("original1")]
+    assert [(axis.axis, axis.fill) for axis in direction.axes] == [(dim, 1.0)]
 
 
 def test_a_proof_is_of_its_plan_alone(plan: WeightPlan) -> None:
@@ -269,7 +300,7 @@ def test_refusals_write_nothing(plan: WeightPlan, plan_file: Path, tmp_path: Pat
     refused("no plan of weights of schema version 2", plans=tmp_path / "before.json")
     refused("No such file or directory", path=tmp_path / "missing.pt")
     refused("has no weights to be read", plans=tmp_path / "none.json")
-    refused("none of its edits make a size of them larger", plans=tmp_path / "smaller.json")
+    refused("its edits make no size of them larger", plans=tmp_path / "smaller.json")
     refused("--inexact", plans=tmp_path / "inexact.json")
     refused("no run has compared the two models", plans=tmp_path / "unproved.json")
     torch.save(net.state_dict(), checkpoint)

@@ -9,10 +9,11 @@ import pytest
 
 import tclint
 from tclint.config.pyproject import load_config
+from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.engine import trace_cache
-from tclint.engine.declared_models import check_declared
-from tclint.engine.report import Report
+from tclint.engine.declared_models import check_declared, check_targets, with_nested
+from tclint.engine.report import Interrupted, Report
 from tclint.engine.trace_cache import TraceCache
 
 MODEL = """\
@@ -212,3 +213,28 @@ def test_one_model_under_two_settings_is_refused(project: Path) -> None:
     _declare(project, '["model.py:build", {target = "model.py:build", batch = 4}]')
     with pytest.raises(UsageError, match="twice"):
         _check(project)
+
+
+def test_an_interrupt_keeps_what_nested_projects_came_to(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what the project that was interrupted had finished."""
+    inner = project / "inner"
+    inner.mkdir()
+    (inner / "pyproject.toml").write_text('[tool.tclint]\ngpu = ["h100"]\n')
+    (inner / "alone.py").write_text((project / "alone.py").read_text())
+    targets = ["alone.py", "inner/alone.py"]
+    settings = with_nested(Settings(), None, targets, {})
+    made: list[Report] = []
+
+    def check(group: list[str], own: Settings, *_: object, **__: object) -> Report:
+        made.append(Report(settings=own, source_files=1, paths=tuple(group)))
+        if len(made) == 2:
+            raise Interrupted(made[-1])
+        return made[-1]
+
+    monkeypatch.setattr("tclint.engine.check.check", check)
+    with pytest.raises(Interrupted) as caught:
+        check_targets(targets, settings)
+    assert caught.value.report.paths == ("alone.py", "inner/alone.py")
+    assert caught.value.report.source_files == 2

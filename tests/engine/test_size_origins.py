@@ -61,6 +61,18 @@ def test_a_number_with_two_names_is_left_out(tmp_path: Path, monkeypatch: pytest
     assert not any(" here" in line for line in found)
 
 
+def test_the_line_of_the_finding_is_not_named_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        "import torch\nfrom torch import nn\n\n\ndef build():\n"
+        "    first = nn.Linear(512, out_features=1001)\n"
+        "    return nn.Sequential(first, nn.Linear(first.out_features, 512))\n\n\n"
+        "def example_inputs():\n    return torch.zeros(16384, 512)\n"
+    )
+    assert not any("is 1001 here" in line for line in related(tmp_path, monkeypatch, model=text))
+    apart = text.replace("(512, out", "(\n        512,\n        out")
+    assert "model.py:8 `out_features` is 1001 here" in related(tmp_path, monkeypatch, model=apart)
+
+
 def test_widths_of_one_size_change_together_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

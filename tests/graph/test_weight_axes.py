@@ -33,6 +33,10 @@ def test_rows_grow_at_the_end_of_each_and_at_the_end_of_all() -> None:
     assert segments(flattened([axis_of([Run(2)]), axis_of([Run(4, is_added=True)])])) == ()
 
 
+def test_long_axes_in_one_piece_stay_in_one() -> None:
+    assert flattened([axis_of([Run(MAX_RUNS + 1)]), axis_of([Run(4)])]) == (Run(4 * (MAX_RUNS + 1)),)
+
+
 def test_axes_in_too_many_pieces_are_refused() -> None:
     assert len(flattened([axis_of([Run(MAX_RUNS // 2)]), GROWN])) == MAX_RUNS
     with pytest.raises(Scattered, match="too many places"):

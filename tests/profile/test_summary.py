@@ -286,3 +286,22 @@ def test_unknown_names_are_counted(tmp_path: Path) -> None:
     writer.op("my::op", [("secret_kernel(float*)", 10)])
     found = summary(writer, tmp_path)
     assert found.unknown_names["secret_kernel(float*)"].count == 1
+
+
+def test_operators_of_the_optimizer_stand_apart(tmp_path: Path) -> None:
+    writer = TraceWriter()
+    writer.op("aten::add", [(ADD, 10)], [[64, 64]])
+    began = writer.host_us
+    writer.op("aten::add", [(ADD, 30)], [[64, 64]])
+    writer.span("Optimizer.step#SGD.step", began - 1, 102, "user_annotation")
+    found = summary(writer, tmp_path)
+    assert [(row.direction, row.time_us) for row in found.operators] == [("optimizer", 30), ("forward", 10)]
+    assert found.optimizer_us == 30
+
+
+def test_a_pause_is_of_a_call_only_where_that_took_more_than_half_of_it(tmp_path: Path) -> None:
+    writer = TraceWriter()
+    writer.launch(ADD, 1000, 1010, 100)
+    writer.span("enumerate(DataLoader)#__next__", 1110, 2000, "user_annotation")
+    writer.launch(ADD, 5110, 5120, 100)  # 4000 us after the GPU was free
+    assert {name: share.time_us for name, share in summary(writer, tmp_path).pauses.items()} == {"": 4000}

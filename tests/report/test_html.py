@@ -35,7 +35,7 @@ OWN_ELEMENTS = {
 OWN_ATTRIBUTES = {
     "lang", "charset", "http-equiv", "content", "name", "class", "id", "hidden", "type", "min", "max",
     "value", "scope", "tabindex", "viewbox", "preserveaspectratio", "aria-hidden", "x", "width", "height",
-    "data-size", "role", "aria-label", "href",
+    "data-size", "role", "aria-label", "href", "title",
 }  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def test_what_the_page_says(report: Report) -> None:
     page = check_document(render(report, "html"))
     for said in (
         "3 findings (1 error, 1 warning, 1 info)", "1 target failed", "model.py:LanguageModel", "42.1 ms",
-        "61 %", "5.1x", "a100-sxm4-80gb", "v100-sxm2-16gb", "no such size",
+        "61 %", "5.1\N{MULTIPLICATION SIGN}", "a100-sxm4-80gb", "v100-sxm2-16gb", "no such size",
         "2 x fft_rfft (no formula; FLOPs unknown)", "generated.py: larger than 1 MiB",
         "batch 8, since the target gives no input",
     ):  # fmt: skip

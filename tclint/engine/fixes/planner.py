@@ -41,7 +41,12 @@ _Make: TypeAlias = "Callable[[Bench, Outcome], Made]"
 
 
 def plan_fixes(
-    report: Report, target: str, on_progress: Progress | None = None, scripts: Sequence[str] = ()
+    report: Report,
+    target: str,
+    on_progress: Progress | None = None,
+    scripts: Sequence[str] = (),
+    *,
+    keep_architecture: bool = False,
 ) -> FixPlan:
     """The plan of a target's fixes: what each gains, its edits, and whether they are proved; writes nothing.
 
@@ -50,6 +55,7 @@ def plan_fixes(
         target: as it was given to that run.
         on_progress: called with one line about what is being done.
         scripts: training code that may read what is edited.
+        keep_architecture: pad what another fix would make smaller, so that saved weights still fit, padded.
 
     Raises:
         UsageError: the report has no such target.
@@ -59,7 +65,7 @@ def plan_fixes(
         entry = next((one for one in report.entries if _is_of(one, target) and one.graph), None)
     if entry is None:
         raise UsageError(f"The report has no model {target!r}: fixes are planned for one that was linted.")
-    return _Planner(report, entry, target, on_progress).plan(scripts)
+    return _Planner(report, entry, target, on_progress, keep_architecture).plan(scripts)
 
 
 def _is_of(entry: Entry, target: str) -> bool:
@@ -68,10 +74,16 @@ def _is_of(entry: Entry, target: str) -> bool:
 
 class _Planner:
     def __init__(
-        self, report: Report, entry: Entry, target: str, on_progress: Callable[[str], None] | None
+        self,
+        report: Report,
+        entry: Entry,
+        target: str,
+        on_progress: Callable[[str], None] | None,
+        keep_architecture: bool = False,
     ) -> None:
         assert entry.graph is not None
         self._target, self._entry, self._report = target, entry, report
+        self._keep_architecture = keep_architecture
         self._say = on_progress or (lambda _: None)
         self._settings: Settings = entry.settings or report.settings
         rules = [rule for rule in Selection(report.settings).rules if isinstance(rule, GraphRule)]
@@ -107,7 +119,10 @@ class _Planner:
 
         def of_report(findings: Sequence[Finding]) -> list[Finding]:
             known = {finding.fingerprint for finding in findings if self._entry.target in finding.targets}
-            return [finding for finding in self._found if relative_finding(finding).fingerprint in known]
+            found = [one for one in self._found if relative_finding(one).fingerprint in known]
+            if not self._keep_architecture:
+                return found
+            return [kept for kept in map(self._padded, found) if kept is not None]
 
         combined = all_fixes(
             self._context,
@@ -116,6 +131,16 @@ class _Planner:
             min_gain_percent=self._settings.min_gain_percent,
         )
         return combined.steps if combined is not None else ()
+
+    def _padded(self, finding: Finding) -> Finding | None:
+        """The finding with the change that keeps the architecture; None where it has none."""
+        change = finding.change
+        if not isinstance(change, Change) or not any(size < group.size for group, size in change.sizes):
+            return finding
+        if change.instead is None:
+            return None
+        effect = self._context.effect(finding.effect.op_indices, change.instead)
+        return replace(finding, change=change.instead, effect=effect)
 
     def _unlocks(self) -> dict[str, tuple[str, ...]]:
         """By fingerprint: the later steps that gain enough only once that one is made."""

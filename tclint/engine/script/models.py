@@ -11,7 +11,7 @@ from tclint.source.run.files import File
 from tclint.source.run.program import Program
 from tclint.source.run.programs import result_of
 from tclint.source.run.project import ProjectFiles
-from tclint.source.run.values import ClassValue, Constant, Event, Thing, Value, options_of
+from tclint.source.run.values import Constant, Event, Thing, Value, options_of
 
 Made: TypeAlias = tuple[str, str]
 """What is made, or run: (file, name) of the project; else ('', full name), ('timm', 'resnet50')."""
@@ -80,7 +80,7 @@ def _things(value: Value) -> Iterator[Thing]:
 
 def _made(event: Event, value: Value | None) -> Iterator[Made]:
     for option, _ in options_of(value) if value is not None else ():
-        cls = option.cls if isinstance(option, Thing) else option if isinstance(option, ClassValue) else None
+        cls = option.cls if isinstance(option, Thing) else None
         if cls is not None and not cls.file.is_library:
             yield os.path.realpath(cls.file.path), cls.function.qualified_name
     text = event.first.value if isinstance(event.first, Constant) else None

@@ -211,6 +211,7 @@ class _Renderer:
         for line in entry_lines(entry):
             yield from self._wrapped(line, "  ", "    ")
         yield from self._comparisons(entry)
+        yield from self._layers(entry)
         assumed = []
         for assumption in entry.assumptions:
             if assumption.is_doubtful:
@@ -229,6 +230,21 @@ class _Renderer:
             parts = (f"{step} {seconds:.2f} s" for step, seconds in entry.seconds.items())
             yield from self._wrapped("took " + ", ".join(parts), "  ", "    ")
         yield from self._printed(entry.captured_output)
+
+    def _layers(self, entry: Entry) -> Iterator[str]:
+        settings = entry.settings or self.report.settings
+        if not self.report.settings.layers:
+            return
+        from tclint.report.layers import layer_table, layers
+
+        steps_us = {gpu: metrics.step_time_us for gpu, metrics in entry.metrics.items()}
+        shown = layer_table(layers(entry, settings, each=self.style.verbosity > 0), steps_us)
+        yield ""
+        yield "  layers" if shown.rows else "  layers: the report has no graph"
+        yield from table(shown.header, shown.rows)
+        for note in shown.notes:
+            yield from self._wrapped(note, "  ", "     ")
+        yield ""
 
     def _comparisons(self, entry: Entry) -> Iterator[str]:
         for comparison in entry.comparisons:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tclint.analysis.what_if.comparisons import Comparison
+from tclint.core.text import listed
 from tclint.core.units import (
     bytes_text,
     count,
@@ -18,9 +19,12 @@ from tclint.core.units import (
 )
 from tclint.engine.report import Entry, Metrics, PlannedFix, Report
 from tclint.report.html.markup import text
+from tclint.report.layers import layer_table, layers
 from tclint.report.overview import FEW_MODELS, HEADER, Row, header, rows
 from tclint.report.step_text import comparison_table, entry_lines, gap_text, memory_parts
 from tclint.report.words import counts_text, doubts, not_listed
+
+PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 
 Part = tuple[str, float, str]
 """Name, size, and the size in words."""
@@ -200,7 +204,41 @@ def _model(entry: Entry, number: int, *, closed: bool, several: bool) -> str:
         + (f"<p class='facts'>{text(inputs)}</p>" if inputs else "")
         + f"<div class='cards'>{cards}</div>"
         + (f"<details class='words'><summary>In words</summary><ul>{lines}</ul></details>" if lines else "")
-        + f"{''.join(_comparison(comparison) for comparison in entry.comparisons)}</div>{end}</section>"
+        + f"{''.join(_comparison(comparison) for comparison in entry.comparisons)}{_layers(entry)}</div>{end}"
+        "</section>"
+    )
+
+
+_LAYERS_AT_MOST = 400
+
+
+def _layers(entry: Entry) -> str:
+    """The table of its layers, closed."""
+    if entry.settings is None or entry.graph is None:
+        return ""
+    steps_us = {gpu: metrics.step_time_us for gpu, metrics in entry.metrics.items()}
+    found = layers(entry, entry.settings)
+    shown = layer_table(found[:_LAYERS_AT_MOST], steps_us)
+    if not shown.rows:
+        return ""
+    last = len(shown.header) - 1
+    heads = "".join(
+        f"<th scope='col' class='{'text' if at in (0, last) else 'number'}'>{text(cell)}</th>"
+        for at, cell in enumerate(shown.header)
+    )
+    body = "".join(
+        f"<tr><th scope='row'>{text(row[0])}</th>"
+        + "".join(f"<td class='number'>{text(cell)}</td>" for cell in row[1:-1])
+        + f"<td>{text(row[-1])}</td></tr>"
+        for row in shown.rows
+    )
+    more = [f"and {len(found) - _LAYERS_AT_MOST} more"] if len(found) > _LAYERS_AT_MOST else []
+    notes = "".join(f"<li>{text(note)}</li>" for note in (*shown.notes, *more))
+    return (
+        "<details class='words'><summary>Layers</summary>"
+        f"<div class='scroll'><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
+        + (f"<ul class='notes'>{notes}</ul>" if notes else "")
+        + "</details>"
     )
 
 
@@ -228,13 +266,25 @@ def _comparison(comparison: Comparison) -> str:
 def _card(metrics: Metrics, entry: Entry) -> str:
     bounded = 0 < metrics.amdahl_ceiling < 1000
     rows = [
-        ("on Tensor Cores", percent_text(metrics.tensor_core_time_percent)),
-        ("ceiling", f"{significant(metrics.amdahl_ceiling, 2)}x" if bounded else "none"),
+        (
+            "on Tensor Cores",
+            percent_text(metrics.tensor_core_time_percent),
+            "Share of the step in kernels that use them at all",
+        ),
+        (
+            "ceiling",
+            f"{significant(metrics.amdahl_ceiling, 2)}\N{MULTIPLICATION SIGN}" if bounded else "none",
+            "Largest speed-up if only the work on Tensor Cores got faster",
+        ),
     ]
-    listed = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in rows)
+    facts = "".join(
+        f"<dt title='{text(meaning)}'>{text(name)}</dt><dd>{text(value)}</dd>"
+        for name, value, meaning in rows
+    )
     drawn = phases(metrics) if entry.mode == "train" else ""
     drawn += fixes(metrics, entry.plan) + memory(metrics)
     ready = metrics.readiness_percent
+    error = uncertainty_text(metrics.uncertainty_percent).replace("+-", PLUS_MINUS)
     meter = f"<meter min='0' max='100' value='{ready:.1f}'></meter>" if math.isfinite(ready) else ""
     note = (
         "" if metrics.calibrated else "<p class='facts'>Constants of another GPU or precision stand in.</p>"
@@ -242,8 +292,9 @@ def _card(metrics: Metrics, entry: Entry) -> str:
     return (
         f"<article class='card'><h3>{text(metrics.gpu)}</h3>"
         f"<div class='big'><span><b>{text(time_text(metrics.step_time_us))}</b> a step "
-        f"<small>{text(uncertainty_text(metrics.uncertainty_percent))}</small></span>"
-        f"<span><b>{text(percent_text(ready))}</b> ready</span></div>{meter}<dl>{listed}</dl>{drawn}{note}"
+        f"<small>{text(error)}</small></span>"
+        "<span title='Share of the step in operators that run efficiently on Tensor Cores'>"
+        f"<b>{text(percent_text(ready))}</b> ready</span></div>{meter}<dl>{facts}</dl>{drawn}{note}"
         "</article>"
     )
 
@@ -252,20 +303,34 @@ def left_out(report: Report) -> str:
     """Failures, gaps, assumptions, skipped files."""
     errors = [f"{error.target}: {error.message}" for error in report.errors]
     gaps = [f"{entry.target}: {gap_text(gap)}" for entry in report.entries for gap in entry.not_analysed]
-    assumed = [
-        f"{entry.target}: {assumption.what}" + (f" ({assumption.count}x)" if assumption.count > 1 else "")
-        for entry in report.entries
-        for assumption in entry.assumptions
-        if not assumption.is_doubtful
-    ]
+    assumed: dict[str, list[str]] = {}
+    for entry in report.entries:
+        for assumption in entry.assumptions:
+            if not assumption.is_doubtful:
+                times = f" ({assumption.count}x)" if assumption.count > 1 else ""
+                assumed.setdefault(f"{assumption.what}{times}", []).append(entry.target)
+    several = len(report.entries) > 1
     skipped = [f"{item.path}: {item.reason}" for item in report.skipped]
     parts = [
         *_list("Targets that failed", errors),
         *_list("Ops without a price", gaps),
-        *_list("Assumed", assumed),
+        *_list(
+            "Assumed", [_of_models(what, of, report) if several else what for what, of in assumed.items()]
+        ),
         *_list("Files that were not read", skipped),
     ]
     return "".join(parts) or "<p>Everything was analysed, and nothing had to be assumed.</p>"
+
+
+_MODELS_AT_MOST = 3
+
+
+def _of_models(what: str, targets: Sequence[str], report: Report) -> str:
+    """What is assumed, and of which models."""
+    models = list(dict.fromkeys(targets))
+    if len(models) == len({entry.target for entry in report.entries}):
+        return f"{what}: all {len(models)} models"
+    return f"{what}: {listed(models, _MODELS_AT_MOST)}"
 
 
 def _list(title: str, lines: Sequence[str]) -> Iterator[str]:

@@ -1,0 +1,191 @@
+"""Two traces of one program beside each other: which kernels of which modules take longer in the second."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import fmean, variance
+
+from tclint.profile.profile import RankProfile
+from tclint.profile.ranks import slowest_first
+from tclint.profile.sizes import sizes_text
+from tclint.profile.tensor_cores import Judge, Use
+from tclint.profile.trace import Kernel, Trace
+
+_LEAST_STEPS = 3
+"""Fewer do not tell by how much steps differ."""
+_DEVIATIONS = 2.0
+"""Standard errors of the difference: what is less is as far apart as steps of one trace are."""
+_NOT_LINKED = "(no operator)"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two, per step."""
+
+    time_us: float = 0.0
+    kernels: float = 0.0
+    use: Use = "none"
+    """Of the kernels that took the most time."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The kernels of one kind in one module."""
+
+    module: str
+    """Its path as the profiler names it; else the line, or the operator with its sizes."""
+    kind: str
+    before: Side
+    after: Side
+    is_noise: bool
+    """Whether steps of one trace differ by as much."""
+
+    @property
+    def change_us(self) -> float:
+        return self.after.time_us - self.before.time_us
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A step of two traces; times in microseconds."""
+
+    before: RankProfile
+    after: RankProfile
+    totals: tuple[tuple[str, float, float], ...]
+    """What the step's time was: name, before, after."""
+    kinds: tuple[Row, ...]
+    """Of all modules together; the largest change first, slower or faster."""
+    rows: tuple[Row, ...]
+    """By module and kind, likewise."""
+    notes: tuple[str, ...] = ()
+    """Why the two are not of one kind."""
+
+
+def compare(before: Sequence[RankProfile], after: Sequence[RankProfile]) -> Compared:
+    """The slowest rank of one profile beside the slowest of another."""
+    first, second = (slowest_first(profiles)[0] for profiles in (before, after))
+    steps = [_Steps(profile.trace) for profile in (first, second)]
+    return Compared(
+        first,
+        second,
+        tuple((name, steps[0].total(name), steps[1].total(name)) for name in _TOTALS),
+        _rows(steps, by_module=False),
+        _rows(steps, by_module=True),
+        tuple(_notes(first, second)),
+    )
+
+
+_TOTALS = ("step", "kernels", "communication", "copies and memsets", "idle")
+
+
+class _Steps:
+    """What the steps of a trace ran; a trace without a schedule is one step."""
+
+    def __init__(self, trace: Trace) -> None:
+        kernels = [kernel for kernel in trace.kernels if kernel.step in trace.steps]
+        self.numbers: tuple[int | None, ...] = tuple(trace.steps) if kernels else (None,)
+        self.kernels = kernels or trace.kernels
+        self.judge = Judge(trace.device, trace.kernels)
+
+    def number(self, kernel: Kernel) -> int | None:
+        return kernel.step if self.numbers != (None,) else None
+
+    def total(self, name: str) -> float:
+        """One of _TOTALS, a step."""
+        begin = min(kernel.start_us for kernel in self.kernels)
+        window_us = max(kernel.end_us for kernel in self.kernels) - begin
+        sums = dict.fromkeys(_TOTALS, 0.0)
+        busy_us, free_us = 0.0, begin
+        for kernel in sorted(self.kernels, key=lambda one: one.start_us):
+            busy_us += max(0.0, kernel.end_us - max(kernel.start_us, free_us))
+            free_us = max(free_us, kernel.end_us)
+            if kernel.activity != "kernel":
+                sums["copies and memsets"] += kernel.time_us
+            elif self.judge.verdict(kernel).kind == "communication":
+                sums["communication"] += kernel.time_us
+            else:
+                sums["kernels"] += kernel.time_us
+        sums |= {"step": window_us, "idle": window_us - busy_us}
+        return sums[name] / len(self.numbers)
+
+
+def _rows(steps: Sequence[_Steps], *, by_module: bool) -> tuple[Row, ...]:
+    before, after = (_sides(one, by_module) for one in steps)
+    empty = _Times()
+    found = [
+        _row(key, before.get(key, empty), after.get(key, empty), steps)
+        for key in dict.fromkeys((*before, *after))
+    ]
+    return tuple(sorted(found, key=lambda row: -abs(row.change_us)))
+
+
+class _Times:
+    """The kernels of one row in one trace."""
+
+    def __init__(self) -> None:
+        self.by_step: dict[int | None, float] = defaultdict(float)
+        self.by_use: dict[tuple[Use, str], float] = defaultdict(float)
+        self.kernels = 0
+
+    def side(self, steps: int) -> Side:
+        none: tuple[Use, str] = ("none", "")
+        use, reason = max(self.by_use, key=lambda key: self.by_use[key], default=none)
+        return Side(sum(self.by_step.values()) / steps, self.kernels / steps, use, reason)
+
+
+def _sides(steps: _Steps, by_module: bool) -> dict[tuple[str, str], _Times]:
+    found: dict[tuple[str, str], _Times] = defaultdict(_Times)
+    for kernel in steps.kernels:
+        if kernel.activity != "kernel":
+            continue
+        verdict = steps.judge.verdict(kernel)
+        times = found[_place(kernel) if by_module else "", verdict.kind]
+        times.by_step[steps.number(kernel)] += kernel.time_us
+        times.by_use[verdict.use, verdict.reason] += kernel.time_us
+        times.kernels += 1
+    return found
+
+
+def _place(kernel: Kernel) -> str:
+    """What the kernel is of, by what both traces say of it; the backward pass of a module is the module's."""
+    operator = kernel.operator
+    if operator is None:
+        return _NOT_LINKED
+    if operator.is_of_optimizer:
+        return "optimizer"
+    own = operator.origin
+    return own.module or " ".join(part for part in (operator.name, sizes_text(operator)) if part)
+
+
+def _row(key: tuple[str, str], before: _Times, after: _Times, steps: Sequence[_Steps]) -> Row:
+    sides = [times.side(len(one.numbers)) for times, one in zip((before, after), steps, strict=True)]
+    samples = [
+        [times.by_step.get(number, 0.0) for number in one.numbers]
+        for times, one in zip((before, after), steps, strict=True)
+    ]
+    return Row(*key, sides[0], sides[1], _is_noise(samples))
+
+
+def _is_noise(samples: Iterable[Sequence[float]]) -> bool:
+    first, second = samples
+    if min(len(first), len(second)) < _LEAST_STEPS:
+        return False
+    error = sqrt(variance(first) / len(first) + variance(second) / len(second))
+    return error > 0.0 and abs(fmean(first) - fmean(second)) < _DEVIATIONS * error
+
+
+def _notes(first: RankProfile, second: RankProfile) -> Iterable[str]:
+    one, other = first.summary, second.summary
+    if one.gpu != other.gpu:
+        yield f"the traces are of different GPUs: {one.gpu or 'unnamed'} and {other.gpu or 'unnamed'}"
+    for summary in (one, other):
+        if not summary.steps:
+            yield f"{summary.path} marks no steps: all of it counts as one"
+        if not summary.has_modules:
+            yield f"{summary.path} has no modules (with_stack=True records them): operators stand for them"
+    if min(one.steps, other.steps) < _LEAST_STEPS:
+        yield f"with fewer than {_LEAST_STEPS} steps, it is not known by how much steps differ anyway"
