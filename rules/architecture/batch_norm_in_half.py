@@ -98,7 +98,7 @@ def _norms_in_half(context: SourceContext, call: Event, module: Thing) -> Iterat
     if any(part.fields.get("@part of") in (module, *modules_in(module)) for part in parts):
         # A loop over the parts of the model puts some of them back to float32.
         return
-    runs = [event for event in context.record.of("forward") if call in (event, *event.around)]
+    runs = [event for event in (call, *context.record.inside(call)) if event.kind == "forward"]
     layers = [(thing, event) for event in runs for thing in flow.facts.things(event.subject)]
     if call not in flow.followed:
         layers = [(part, call) for part in modules_in(module, only_sure=True)]

@@ -147,7 +147,7 @@ class ChannelsLastMissingInSource(SourceRule):
 
 def _region(context: SourceContext, call: Event) -> Region | None:
     """The autocast region in 16 bits in which a call of a model runs, or its convolutions do."""
-    inside = (event for event in context.record.of("forward") if call in event.around)
+    inside = (event for event in context.record.inside(call) if event.kind == "forward")
     for event in (call, *inside):
         found = context.autocasts.around(event)
         if found is None or context.autocasts.dtype_on_gpu(found[1]) not in _HALF:

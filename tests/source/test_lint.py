@@ -205,12 +205,11 @@ def test_speed_benchmark_prints_its_ratio() -> None:
 
 
 def test_linting_is_linear_in_the_size_of_a_file() -> None:
-    """By the functions called, which no other process disturbs: rules that look at every step for every step
-    are far above what they come to (1.31 for a file of steps)."""
+    """By the functions called, which no other process disturbs: a rule that looks at every step for every step
+    comes to 1.3, all of them to 1.01."""
     root = Path(__file__).parents[2]
     command = [sys.executable, str(root / "benchmarks" / "source_scaling.py"), "--calls", "--sizes", "10,20"]
-    names = ("autocast", "steps", "scalers", "optimizers", "loaders")
-    done = subprocess.run([*command, *names, "--growth", "1.35"], capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, "--growth", "1.05"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

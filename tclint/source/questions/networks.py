@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import cached_property
 from typing import NamedTuple
 
 from tclint.source.questions.flow import Flow
 from tclint.source.questions.steps import Step
-from tclint.source.run.values import Constant, Event, Thing, constant_of, modules_in, options_of
+from tclint.source.run.values import Constant, Event, Thing, Value, constant_of, modules_in, options_of
 
 _ENOUGH = 3
 """Conv2d layers written in a model's classes from which on it counts as convolutional."""
@@ -108,7 +109,7 @@ class Networks:
                 return None
             return Network(name, 0, not is_sure, False, not self.names["detectors"].search(name))
         counts = self._counts(module)
-        inside = [event for event in self.flow.record.events if self.flow.within(event, forward)]
+        inside = self.flow.record.inside(forward)
         if any(_ATTENTION.match(self.flow.runs(event)) for event in inside) or counts["attention"]:
             return None
         # A few 1-D convolutions across channels (ECA) leave a network one for images.
@@ -145,15 +146,21 @@ class Networks:
         """Whether an optimizer may train a module that a forward runs."""
         if Constant(False) in (forward.changed.get("@training"), forward.changed.get("@requires_grad")):
             return False
-        trained: set[Thing] = set()
+        return self._trained is None or not self._trained.isdisjoint(modules_in(module))
+
+    @cached_property
+    def _trained(self) -> frozenset[Thing] | None:
+        """The modules that the program's optimizers train; None where it may be any."""
+        optimizers: set[Value | None] = set()
         for event in self.facts.record.of("step", "scaler_step"):
-            optimizer = event.arguments.get("optimizer") if event.kind == "scaler_step" else event.subject
+            optimizers.add(event.arguments.get("optimizer") if event.kind == "scaler_step" else event.subject)
+        trained: set[Thing] = set()
+        for optimizer in optimizers:
             parameters = self.facts.parameters_of(optimizer)
             if not parameters or not self.facts.kinds(optimizer, "optimizer"):
-                return True
+                return None
             trained.update(parameters)
-        parts = {part for whole in trained for part in (whole, *modules_in(whole))}
-        return not trained or not parts.isdisjoint(modules_in(module))
+        return frozenset(part for whole in trained for part in (whole, *modules_in(whole))) or None
 
     def _is_library_network(self, name: str) -> bool:
         text = name.lower()

@@ -168,20 +168,37 @@ class Recording:
 
     def _is_detached(self, value: Value | None) -> bool:
         """Whether all that is computed from a value is cut off in the end: by `.detach()`, `.data`."""
-        pending, cut = list(self.flow.parts(value)), False
-        seen = set(pending)
+        cut, used = self._fates
+        parts = set(self.flow.parts(value))
+        return parts.isdisjoint(used) and not parts.isdisjoint(cut)
+
+    @cached_property
+    def _fates(self) -> tuple[set[Thing], set[Thing]]:
+        """The things that networks which are updated give, and what is computed from these: those of which
+        something is cut off in the end, and those of which something is used otherwise."""
+        calls = (call for call in self.record.of(*_RUNS) if call.inside is None)
+        results = (
+            call.result
+            for call in calls
+            if any(item in self._updated for item in self.facts.things(call.subject))
+        )
+        pending = list(dict.fromkeys(part for result in results for part in self.flow.parts(result)))
+        sources: dict[Thing, list[Thing]] = {thing: [] for thing in pending}
+        cut, used = set[Thing](), set[Thing]()
         while pending:
             thing = pending.pop()
             for reader in self.flow.readers(thing):
                 if reader.name in _CUTS or not any(self._reads(item, thing) for item in reader.inputs):
-                    cut = True
+                    cut.add(thing)
                 elif reader.kind in _COMPUTES or reader.name.startswith("torch."):
-                    found = set(self.flow.parts(reader.result)) - seen
-                    seen |= found
-                    pending.extend(found)
+                    for part in set(self.flow.parts(reader.result)):
+                        if part not in sources:
+                            sources[part] = []
+                            pending.append(part)
+                        sources[part].append(thing)
                 elif reader.kind != "wait" or reader.name not in (".cpu", ".numpy"):
-                    return False
-        return cut
+                    used.add(thing)
+        return _upstream(cut, sources), _upstream(used, sources)
 
     def _reads(self, value: Value, thing: Thing, depth: int = 6) -> bool:
         """Whether a value is, or holds, another one that is not cut off."""
@@ -209,6 +226,16 @@ class Recording:
             for event in self.record.of("call")
             if len(event.arguments) == 1 and event.name[:1] != "."
         )
+
+
+def _upstream(found: set[Thing], sources: dict[Thing, list[Thing]]) -> set[Thing]:
+    """Some things, and those that they are computed from."""
+    pending = list(found)
+    while pending:
+        new = set(sources[pending.pop()]) - found
+        found |= new
+        pending.extend(new)
+    return found
 
 
 def first_of_each(calls: Iterator[Event]) -> Iterator[Event]:

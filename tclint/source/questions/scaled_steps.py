@@ -4,6 +4,8 @@ order they come."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
+from itertools import takewhile
 
 from tclint.source.questions.gradients import Backward, Gradients
 from tclint.source.questions.rounds import shares_rounds, varies
@@ -28,6 +30,14 @@ class ScaledSteps:
         return frozenset(
             thing for thing in self.facts.held(given) if thing.kind not in ("list", "tuple", "dict")
         )
+
+    @cached_property
+    def _stepped(self) -> dict[int, set[frozenset[Thing]]]:
+        """Entry point -> the optimizers that each of its steps deals with."""
+        found: dict[int, set[frozenset[Thing]]] = {}
+        for step in self.record.of("scaler_step", "step"):
+            found.setdefault(step.run, set()).add(self.optimizers_of(step))
+        return found
 
     def same_optimizer(self, one: Event, other: Event) -> bool:
         """Whether both may deal with one optimizer."""
@@ -70,8 +80,8 @@ class ScaledSteps:
         loop = step.loop
         if loop is not None and any(varies(atom.subject) for atom in conditions_in(step, loop)):
             # Only one of the rounds may step, and the update come after all of them.
-            for update in self.record.after(step, "update"):
-                if self.same_scaler(update, step) and all(item.loop is not loop for item in update.loops):
+            for update in self.record.after(step, "update", on=step.subject):
+                if all(item.loop is not loop for item in update.loops):
                     return False
         following = next(self.again(step, "scaler_step"), None)
         return following is not None and not self.is_updated_between(step, following)
@@ -79,10 +89,10 @@ class ScaledSteps:
     def again(self, event: Event, *kinds: str) -> Iterator[Event]:
         """Later calls of these kinds for the same optimizer by the same scaler, the next first."""
         several = self.serves_several(event)
-        for other in self.record.after(event, *kinds):
+        for other in self.record.after(event, *kinds, on=event.subject):
             if several and (other.place != event.place or other.loops[:-1] == event.loops[:-1]):
                 continue
-            if self.same_scaler(event, other) and (several or self.same_optimizer(event, other)):
+            if several or self.same_optimizer(event, other):
                 yield other
 
     def clash(self, first: Event, second: Event) -> bool:
@@ -91,13 +101,11 @@ class ScaledSteps:
 
     def updates_between(self, first: Event, second: Event) -> list[Event]:
         """Updates of their scaler that a run which does both can do between them."""
-        return [
-            event for event in self.record.between(first, second, "update") if self.same_scaler(event, first)
-        ]
+        return self.record.between(first, second, "update", on=first.subject)
 
     def updates_after(self, event: Event) -> list[Event]:
         """Updates of a call's scaler that a run can do after it."""
-        return [item for item in self.record.after(event, "update") if self.same_scaler(item, event)]
+        return list(self.record.after(event, "update", on=event.subject))
 
     def is_updated_between(self, first: Event, second: Event) -> bool:
         """Whether a run that does both updates the scaler between them, as far as is seen."""
@@ -142,8 +150,7 @@ class ScaledSteps:
         optimizers = self.optimizers_of(call)
         reached = self.gradients.reaches(backward, optimizers)
         if reached is None:
-            steps = (step for step in self.record.of("scaler_step", "step") if step.run == call.run)
-            return all(self.optimizers_of(step) == optimizers for step in steps)
+            return self._stepped.get(call.run, set()) <= {optimizers}
         return reached
 
     def backwards_for(self, step: Event) -> list[Backward]:
@@ -152,10 +159,11 @@ class ScaledSteps:
         optimizers = self.optimizers_of(step)
         before = (item for item in self.record.before(step, "scaler_step") if self.same_optimizer(item, step))
         start = next((item.index for item in before if not self.skippable(item, step)), -1)
+        since = takewhile(lambda item: item.index > start, self.record.before(step, "backward"))
         return [
             self.gradients.by_event[item]
-            for item in self.record.before(step, "backward")
-            if item.index > start and self.gradients.reaches(item, optimizers) is not False
+            for item in since
+            if self.gradients.reaches(item, optimizers) is not False
         ]
 
     def backwards_of(self, event: Event) -> Iterator[Event]:

@@ -47,18 +47,12 @@ def unchecked_updates(steps: ScaledSteps) -> Iterator[tuple[Event, Event, Event 
     for update in steps.calls("update"):
         if update.arguments or not _is_stepped(steps, update):
             continue
-        before = next(
-            (item for item in steps.record.before(update, "update") if steps.same_scaler(item, update)), None
-        )
+        before = next(steps.record.before(update, "update", on=update.subject), None)
         backward = next(steps.backwards_of(update), None)
         start = before or backward
         if start is None or backward is None or not steps.one_always_with_other(start, update):
             continue
-        checks = [
-            item
-            for item in steps.record.between(start, update, "scaler_step", "unscale")
-            if steps.same_scaler(item, update)
-        ]
+        checks = steps.record.between(start, update, "scaler_step", "unscale", on=update.subject)
         rare = [item for item in checks if item.loops == update.loops and steps.skippable(item, update)]
         if len(rare) < len(checks) or _may_be_checked(steps, start, update):
             continue
@@ -71,8 +65,8 @@ def _is_stepped(steps: ScaledSteps, update: Event) -> bool:
     """Whether the scaler is torch's, or is used as one where it is updated."""
     if any(steps.gradients.is_certain(item) for item in steps.facts.kinds(update.subject, "scaler")):
         return True
-    calls = steps.record.of("scaler_step", "unscale")
-    return any(item.run == update.run and steps.same_scaler(item, update) for item in calls)
+    calls = steps.record.on(update.subject, "scaler_step", "unscale")
+    return any(item.run == update.run for item in calls)
 
 
 def _may_be_checked(steps: ScaledSteps, first: Event, second: Event) -> bool:
@@ -89,10 +83,7 @@ def updates_before_steps(steps: ScaledSteps) -> Iterator[tuple[Event, Event, Eve
     gradients of it."""
     for update in steps.calls("update"):
         backward = next(steps.backwards_of(update), None)
-        step = next(
-            (item for item in steps.record.after(update, "scaler_step") if steps.same_scaler(item, update)),
-            None,
-        )
+        step = next(steps.record.after(update, "scaler_step", on=update.subject), None)
         if step is None or backward is None or steps.record.between(update, step, "backward"):
             continue
         if not all(round_ in update.loops and round_ in step.loops for round_ in backward.loops):
@@ -101,7 +92,5 @@ def updates_before_steps(steps: ScaledSteps) -> Iterator[tuple[Event, Event, Eve
             continue
         if steps.gradients.reaches(backward, steps.optimizers_of(step)) is False:
             continue
-        if any(
-            steps.same_scaler(item, step) for item in steps.record.between(backward, update, "scaler_step")
-        ):
+        if steps.record.between(backward, update, "scaler_step", on=step.subject):
             yield update, step, backward

@@ -86,14 +86,20 @@ class Steps:
     def _loop_of(self, backward: Event) -> Loop | None:
         """The innermost loop around a backward pass that an optimizer's step is in as well."""
         around = [round_.loop for round_ in reversed(backward.loops)]
-        for loop in around:
-            if any(loop is round_.loop for event in self._optimizer_steps for round_ in event.loops):
-                return loop
-        return around[0] if around else None
+        return next((loop for loop in around if loop in self._stepping), around[0] if around else None)
 
     @cached_property
-    def _optimizer_steps(self) -> list[Event]:
-        return self.record.of(*_STEPS)
+    def _stepping(self) -> frozenset[Loop]:
+        """Loops in which an optimizer steps."""
+        return frozenset(round_.loop for event in self.record.of(*_STEPS) for round_ in event.loops)
+
+    @cached_property
+    def _by_run(self) -> dict[int, list[Event]]:
+        """Entry point -> what it leads to."""
+        found: dict[int, list[Event]] = {}
+        for event in self.record.events:
+            found.setdefault(event.run, []).append(event)
+        return found
 
     def _step(self, loops: set[Loop], backwards: tuple[Event, ...]) -> Step:
         first = backwards[0]
@@ -103,7 +109,7 @@ class Steps:
             )
             backwards = tuple(event for event in events if event.kind in _BACKWARDS)
         else:
-            events = tuple(event for event in self.record.events if event.run == first.run)
+            events = tuple(self._by_run[first.run])
         steps = tuple(event for event in events if event.kind in _STEPS)
         return Step(frozenset(loops), first.place, backwards, steps, events)
 

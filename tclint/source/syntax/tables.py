@@ -214,6 +214,10 @@ class Function:
     outer_names: frozenset[str] = frozenset()
     """Declared `global` or `nonlocal`."""
 
+    def __hash__(self) -> int:
+        # The default reads every event, and places, which hold functions, are keys of many tables.
+        return hash((self.index, self.node_id, self.qualified_name))
+
     @property
     def calls(self) -> Iterator[CallEvent]:
         return (event for event in self.events if isinstance(event, CallEvent))
