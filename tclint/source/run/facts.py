@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, TypeVar
 
-from tclint.source.run.conditions import truth
+from tclint.source.run.conditions import exclude, truth
 from tclint.source.run.library import Library
 from tclint.source.run.protocols import Protocols
 from tclint.source.run.record import Record
@@ -235,7 +235,9 @@ class Facts:
 
     def is_on(self, thing: Thing, path: Path = ()) -> bool | None:
         """Whether an autocast context or a scaler is enabled where some tests hold; None: that is decided at
-        run time."""
+        run time. Where it cannot have been made it is not."""
+        if thing.made is not None and exclude(thing.made.path, path):
+            return False
         enabled = thing.fields.get("enabled")
         if enabled is None:
             return None if "**" in thing.fields or "*" in thing.fields else True
