@@ -220,6 +220,8 @@ class Calls(Modules):
         native = self.native_method(receiver, name)
         if native is not None:
             return native(receiver, arguments, keywords, call)
+        if receiver.kind == "dict" and ("item", name) in receiver.fields:
+            return self.call_value(self.item(receiver, Constant(name)), arguments, keywords, call)
         spec = self.spec_of(receiver, name)
         if spec is not None:
             return self.call_spec(spec, f".{name}", receiver, arguments, keywords, call)
