@@ -166,6 +166,28 @@ for x in loader:
     assert not lint([str(tmp_path / "train.py")], [DataParallel()], Settings()).findings
 
 
+MERGED = """\
+import torch
+from torch.utils.data import DataLoader
+
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in DataLoader(dataset, batch_size=4, num_workers=4):
+    batch = batch.cuda()
+    padded = torch.zeros(4, 64, 8, device="cuda")
+    for index in range(4):
+        padded[index, :32] = batch[index]
+    loss = model(padded).mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_what_is_written_into_a_tensor_is_in_it(tmp_path: Path) -> None:
+    (finding,) = found(tmp_path, "train.py", PinMemoryMissing(), train=MERGED)
+    assert finding.location.line == 6
+
+
 SAVING = """\
 import torch
 
