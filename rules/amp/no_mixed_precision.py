@@ -58,7 +58,7 @@ class NoMixedPrecision(SourceRule):
     triggers = (".backward(", "TrainingArguments(", "Trainer(", "Fabric(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        for found in context.float32.trainings[:1]:
+        for found in [item for item in context.float32.trainings if item.layers][:1]:
             if not context.concerns(found.event):
                 return
             fix = (

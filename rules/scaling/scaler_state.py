@@ -40,8 +40,8 @@ class ScalerStateNotSaved(SourceRule):
     level = "info"
     confidence = "high"
     sources = ("PyTorch Automatic Mixed Precision recipe, Saving/Resuming: save the scaler's state as well",)
-    triggers = (".state_dict",)
-    pattern = re.compile(rb"\.state_dict\b")
+    triggers = (".state_dict", "caler")
+    pattern = re.compile(rb"\.state_dict\b|caler")  # a script may leave saving to another file
     program = SCALES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from tclint_rules.runtime.evaluation_gradients import EvalWithoutNoGrad
 from tclint_rules.runtime.fused_optimizer import OptimizerNotFused
 from tclint_rules.runtime.pinned_memory import PinMemoryMissing
 from tclint_rules.runtime.sync_in_loop import SyncInLoop
+from tclint_rules.scaling.scaler_state import ScalerStateNotSaved
 
 AGENT = """\
 import torch
@@ -163,3 +164,59 @@ for x in loader:
     own = parallel.replace("nn.DataParallel", "nn.Module")
     (tmp_path / "parallel.py").write_text(own)
     assert not lint([str(tmp_path / "train.py")], [DataParallel()], Settings()).findings
+
+
+MERGED = """\
+import torch
+from torch.utils.data import DataLoader
+
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in DataLoader(dataset, batch_size=4, num_workers=4):
+    batch = batch.cuda()
+    padded = torch.zeros(4, 64, 8, device="cuda")
+    for index in range(4):
+        padded[index, :32] = batch[index]
+    loss = model(padded).mean()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_what_is_written_into_a_tensor_is_in_it(tmp_path: Path) -> None:
+    (finding,) = found(tmp_path, "train.py", PinMemoryMissing(), train=MERGED)
+    assert finding.location.line == 6
+
+
+SAVING = """\
+import torch
+
+def save(model, optimizer, path):
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
+
+def load(model, optimizer, path):
+    checkpoint = torch.load(path)
+    model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+"""
+RESUMED = """\
+import torch
+import saving
+
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+saving.load(model, optimizer, "last.pt")
+for batch in loader:
+    with torch.autocast("cuda"):
+        loss = model(batch).mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+saving.save(model, optimizer, "last.pt")
+"""
+
+
+def test_checkpoints_that_another_file_writes(tmp_path: Path) -> None:
+    (finding,) = found(tmp_path, "train.py", ScalerStateNotSaved(), saving=SAVING, train=RESUMED)
+    assert finding.location.line == 14

@@ -146,7 +146,11 @@ class Defaults:
 def _is_open(option: Option) -> bool:
     """Something else beside a default."""
     value = option.value
-    return isinstance(value, Thing) and value.is_unknown and value.operation is None
+    return (
+        isinstance(value, Thing)
+        and value.is_unknown
+        and (value.operation is None or "@chosen by" in value.fields)
+    )
 
 
 def constants_in(value: Value) -> Iterator[Constant]:

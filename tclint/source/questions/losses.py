@@ -30,6 +30,8 @@ class Losses:
         Args:
             data: what it was made of; a part of a batch that is not the first is no input.
         """
+        if thing in self._called:
+            return False
         index = self._position_of(data)
         for event in self._comparisons:
             first, *others = event.inputs if event.kind == "op" else event.arguments.values()
@@ -49,6 +51,12 @@ class Losses:
                 index = constant_of(operands[1]) if operator == "[]" else None
                 return index if isinstance(index, int) else 0
         return 0
+
+    @cached_property
+    def _called(self) -> frozenset[Thing]:
+        """What is called itself: networks and functions, rather than data."""
+        calls = (event for event in self.facts.record.of(*_OPAQUE) if event.name[:1] != ".")
+        return frozenset(thing for event in calls for thing in self.facts.things(event.subject))
 
     @cached_property
     def _comparisons(self) -> list[Event]:

@@ -59,11 +59,20 @@ class Optimizers:
         return bool(sizes) and None not in sizes and sum(size or 0 for size in sizes) < _TINY
 
     def has_parameters(self, module: Thing) -> bool:
-        """Whether a module is known to have parameters."""
-        counted = (self._own_size(part) for part in modules_in(module))
-        return any(size is None or size > 0 for size in counted) and any(
-            self.flow.kind(part) or (part.cls is None and part.made is not None)
+        """Whether a module is known to have parameters, rather than buffers alone."""
+        return any(
+            self._own_size(part) != 0 if self._is_of_library(part) else self._holds_parameter(part)
             for part in modules_in(module)
+        )
+
+    def _is_of_library(self, part: Thing) -> bool:
+        return bool(self.flow.kind(part)) or (part.cls is None and part.made is not None)
+
+    def _holds_parameter(self, part: Thing) -> bool:
+        return any(
+            thing.made is not None and thing.made.kind == "parameter"
+            for value in part.fields.values()
+            for thing in self.facts.things(value)
         )
 
     def size_of(self, module: Thing) -> int | None:

@@ -9,7 +9,7 @@ from tclint.source.questions.defaults import Defaults
 from tclint.source.questions.networks import Networks
 from tclint.source.questions.steps import Step
 from tclint.source.run.facts import Facts
-from tclint.source.run.values import FALSE, NONE, Constant, Event, Thing
+from tclint.source.run.values import FALSE, NONE, Constant, Event, Thing, Value
 
 _RESIZES = frozenset({"torch.nn.functional.interpolate", "torch.nn.functional.upsample"})
 
@@ -73,11 +73,24 @@ class Sizes:
         if event.name not in _RESIZES and event.kind != "factory":
             return False
         first = 1 if event.name in _RESIZES else 2
-        return any(
-            made.kind == "random"
-            for value in list(event.arguments.values())[first:]
-            for made in self.facts.made_by(value)
-        )
+        return any(map(self._is_drawn, list(event.arguments.values())[first:]))
+
+    def _is_drawn(self, size: Value) -> bool:
+        """Whether a size is computed from random numbers. Sizes of tensors say nothing of what these hold."""
+        seen: set[Value] = set()
+        pending = [size]
+        while pending:
+            for thing in self.facts.held(pending.pop()):
+                made = thing.made
+                if thing in seen or (made is not None and made.name == ".size"):
+                    continue
+                seen.add(thing)
+                if made is not None and made.kind == "random":
+                    return True
+                operator, operands = thing.operation or ("", ())
+                if operator != "." or Constant("shape") not in operands:
+                    pending += [*operands, *(made.inputs if made is not None else ())]
+        return False
 
     def _has_size_of_batch(self, event: Event) -> bool:
         """Whether a tensor is made as long as the longest item of a batch."""

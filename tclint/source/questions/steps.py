@@ -104,6 +104,7 @@ class Steps:
     def _step(self, loops: set[Loop], backwards: tuple[Event, ...]) -> Step:
         first = backwards[0]
         if loops:
+            loops = loops | {loop.source for loop in loops if loop.source is not None}
             events = tuple(
                 event for event in self.record.events if any(item.loop in loops for item in event.loops)
             )
@@ -119,13 +120,17 @@ class Steps:
             # A function that takes a step whenever it is called, with what it is called with.
             entry = step.backwards[0].places[0].function
             return bool(step.steps) and bool(entry.parameters) and step.backwards[0].run > 0
-        over = next(iter(step.loops)).over
+        counts = all(self._counts(loop) for loop in step.loops)
+        return not counts or any(self._gets_data(step, event) for event in step.backwards)
+
+    def _counts(self, loop: Loop) -> bool:
+        """Whether the rounds of a loop get no more than their number."""
+        over = loop.over
         while isinstance(over, Thing) and over.kind in _WRAPS and "over" in over.fields:
             over = over.fields["over"]
-        counts = (
+        return (
             over is None or isinstance(over, Constant) or (isinstance(over, Thing) and over.kind == "range")
         )
-        return not counts or any(self._gets_data(step, event) for event in step.backwards)
 
     def _gets_data(self, step: Step, backward: Event) -> bool:
         """Whether what goes backward is computed from something that the round brings."""

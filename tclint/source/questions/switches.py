@@ -127,11 +127,13 @@ class Switches:
         )
 
     def together(self, one: Switch, other: Switch) -> bool:
-        """Whether a run that sets one sets the other as well, and keeps both."""
+        """Whether a run that sets one sets the other as well, and keeps both: by default, where options
+        decide."""
         first, second = one.event, other.event
         if first.run != second.run and first.run and second.run:
             return False  # nothing is known to call both
-        paths = set(first.path), set(second.path)
+        holds = Defaults().holds
+        paths = tuple({atom for atom in event.path if holds(atom) is not True} for event in (first, second))
         if exclude(first.path, second.path) or not (paths[0] <= paths[1] or paths[1] <= paths[0]):
             return False
         return not any(

@@ -158,6 +158,13 @@ class Calls(Modules):
                 return self.call_thing(value, arguments, keywords, call)
         return self.unknown()
 
+    def _is_text_by_default(self, value: Union) -> bool:
+        """Whether a value is a text, or something that is chosen instead outside of the program."""
+        return any(self.text_of(option) is not None for option, _ in value.options) and all(
+            self.text_of(option) is not None or (isinstance(option, Thing) and "@chosen by" in option.fields)
+            for option, _ in value.options
+        )
+
     def _callable_options(self, value: Union) -> list[Option]:
         """What can be called of several; something unknown beside what is known adds nothing."""
         possible = [
@@ -183,7 +190,7 @@ class Calls(Modules):
         """Call a method of a value."""
         if isinstance(receiver, Union):
             known = self._callable_options(receiver)
-            if not known:
+            if not known or self._is_text_by_default(receiver):
                 return self.call_constant(receiver, name, arguments, keywords, call)
             if len(known) == 1:
                 return self.call_method(known[0].value, name, arguments, keywords, call)
@@ -213,6 +220,8 @@ class Calls(Modules):
         native = self.native_method(receiver, name)
         if native is not None:
             return native(receiver, arguments, keywords, call)
+        if receiver.kind == "dict" and ("item", name) in receiver.fields:
+            return self.call_value(self.item(receiver, Constant(name)), arguments, keywords, call)
         spec = self.spec_of(receiver, name)
         if spec is not None:
             return self.call_spec(spec, f".{name}", receiver, arguments, keywords, call)

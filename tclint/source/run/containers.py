@@ -394,6 +394,9 @@ class Containers(Core):
             return self.attribute_of_super(value, name)
         if value.kind and self.library.method(value.kind, name) is not None:
             return self.operate(".", (value, Constant(name)), name)
+        if value.kind == "dict" and ("item", name) in value.fields:
+            # Of Python's own dicts no item is an attribute.
+            return self.item(value, Constant(name))
         return self.operate(".", (value, Constant(name)), f"{value.name}.{name}" if value.name else name)
 
     def set_attribute(self, value: Value, name: str, item: Value) -> None:
@@ -408,9 +411,10 @@ class Containers(Core):
                 if option.kind == "tensor" and name == "grad":
                     # It is read anew each time: whatever it is set to is the gradient.
                     continue
-                before = option.fields.get(name)
+                key = ("item", name) if option.kind == "dict" else name
+                before = option.fields.get(key)
                 written = either(before, item) if several and before is not None else item
-                self.store.write(option.fields, name, written)
+                self.store.write(option.fields, key, written)
             elif isinstance(option, Symbol):
                 self.happen("set", self.library.canonical(f"{option.name}.{name}"), option, {"value": item})
             elif isinstance(option, ModuleValue):

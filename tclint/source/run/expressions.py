@@ -230,6 +230,8 @@ class Expressions(Containers):
             return self.tensor("op", symbol, left, {"other": right})
         if isinstance(left, Union) or isinstance(right, Union):
             combined = self._of_constants(symbol, left, right)
+            if combined is None and symbol == "+":
+                combined = self._joined_texts(left, right)
             if combined is not None:
                 return combined
         elif isinstance(left, Constant) and isinstance(right, Constant):
@@ -288,6 +290,30 @@ class Expressions(Containers):
             # The test itself tells the alternatives apart later on.
             return None
         return join(ways)
+
+    def _joined_texts(self, left: Value, right: Value) -> Value | None:
+        """`'models.' + name`, where the name has a default and is chosen outside of the program."""
+        ways = []
+        for one, guard in options_of(left):
+            for other, more in options_of(right):
+                if self.text_of(one) is not None and self.text_of(other) is not None:
+                    made = self._compute("+", one.value, other.value)  # type: ignore[attr-defined]
+                elif (chosen := self.from_outside("+", (one, other))) is not None:
+                    made = chosen
+                else:
+                    return None
+                ways.append(Option(made, guard + more))
+        return join(ways) if any(isinstance(option.value, Constant) for option in ways) else None
+
+    def from_outside(self, operator: str, operands: tuple[Value, ...]) -> Thing | None:
+        """What is computed from something that is chosen outside of the program, and is so itself; None where
+        nothing of the kind is among the operands."""
+        for operand in operands:
+            if isinstance(operand, Thing) and "@chosen by" in operand.fields:
+                made = self.operate(operator, operands)
+                made.fields.update({key: item for key, item in operand.fields.items() if key[:1] == "@"})
+                return made
+        return None
 
     def _compute(self, symbol: str, left: Any, right: Any) -> Value:
         try:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, TypeVar
 
-from tclint.source.run.conditions import truth
+from tclint.source.run.conditions import exclude, truth
 from tclint.source.run.library import Library
 from tclint.source.run.protocols import Protocols
 from tclint.source.run.record import Record
@@ -113,11 +113,21 @@ class Facts:
                 seen.add(thing)
                 if thing.operation is not None and not _is_about(thing.operation):
                     pending.extend(thing.operation[1])
+                pending.extend(self._written.get(thing, ()))
                 if thing.made is not None:
                     event = thing.made
                     yield event
                     # What a factory is given are sizes, and tensors of the same size.
                     pending.extend(event.inputs if event.kind != "factory" else ())
+
+    @cached_property
+    def _written(self) -> dict[Thing, list[Value]]:
+        """What is written into parts of tensors: `batch[0] = image`."""
+        found: dict[Thing, list[Value]] = {}
+        for event in self.record.of("op"):
+            if event.name == "[]=" and isinstance(event.subject, Thing):
+                found.setdefault(event.subject, []).append(event.arguments["value"])
+        return found
 
     def names_in(self, value: Value | None) -> frozenset[str]:
         """Names of libraries that a value is computed with, such as 'torch.cuda.is_available'."""
@@ -235,7 +245,9 @@ class Facts:
 
     def is_on(self, thing: Thing, path: Path = ()) -> bool | None:
         """Whether an autocast context or a scaler is enabled where some tests hold; None: that is decided at
-        run time."""
+        run time. Where it cannot have been made it is not."""
+        if thing.made is not None and exclude(thing.made.path, path):
+            return False
         enabled = thing.fields.get("enabled")
         if enabled is None:
             return None if "**" in thing.fields or "*" in thing.fields else True

@@ -721,10 +721,17 @@ class Machine(Calls):
     def _run_generated(self, generator: Thing, over: Value | None, branch: Branch, key: Any) -> int:
         """A loop over a generator: its body runs where the generator yields."""
         outer = (self.frame, self.stack)
+        here, around = self.here, len(self.loops)
+        loops: dict[int, Loop] = {}
+        """By the tests around where the generator yields."""
         statuses = [_FALLS]
 
         def body(yielded: Value) -> int:
-            inside = (self.frame, self.stack)
+            inside = (self.frame, self.stack, self.loops)
+            depth = len(self.path)
+            loop = loops.setdefault(depth, Loop(here, generator, depth))
+            loop.source = self.loops[-1].loop if len(self.loops) > around else None
+            self.loops = (*self.loops, Round(loop, len(statuses) - 1))
             self.frame, self.stack = outer
             self.frame.results[key] = self._as_counted(over, yielded)
             self._on_yield.append(outer_yield)
@@ -735,7 +742,7 @@ class Machine(Calls):
                 for changes in self._leaving.pop():
                     self.store.merge([(changes, ()), ({}, ())])
                 self._on_yield.pop()
-                self.frame, self.stack = inside
+                self.frame, self.stack, self.loops = inside
             statuses.append(status)
             return _FALLS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tclint.source.run.conditions import truth
+from tclint.source.run.files import File
 from tclint.source.run.library import Spec
 from tclint.source.run.loading import Loading
 from tclint.source.run.values import (
@@ -55,6 +56,28 @@ class Python(Loading):
         if True in known and not isinstance(value, Union):
             return TRUE
         return self.operate("isinstance", (value, wanted))
+
+    def _builtin_issubclass(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        if len(arguments) < 2:
+            return self.unknown()
+        classes = self.exact_items(arguments[1]) or [arguments[1]]
+        known = {self._derives_from(arguments[0], item) for item in classes}
+        if True in known:
+            return TRUE
+        return FALSE if known == {False} else self.operate("issubclass", tuple(arguments[:2]))
+
+    def _derives_from(self, value: Value, wanted: Value) -> bool | None:
+        if isinstance(value, FunctionValue | ModuleValue | Constant):
+            return False
+        if not isinstance(value, ClassValue):
+            return None
+        if isinstance(wanted, ClassValue):
+            return wanted in value.lineage() or (None if value.is_open else False)
+        if isinstance(wanted, Symbol):
+            if wanted.name == "torch.nn.Module" and self.kind_of_class(value) == "module":
+                return True
+            return wanted in value.library_bases() or (None if value.is_derived else False)
+        return None
 
     def _is_of(self, value: Value, wanted: Value) -> bool | None:
         if isinstance(wanted, ClassValue):
@@ -364,6 +387,41 @@ class Python(Loading):
         made.fields["over"] = ModuleValue(frame.file)
         return made
 
+    def _builtin_vars(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        return self.attribute(arguments[0], "__dict__") if arguments else self.unknown()
+
+    def _globals_items(self, receiver: Thing, _: list[Value], __: dict[str, Value], call: Call) -> Value:
+        over = receiver.fields["over"]
+        assert isinstance(over, ModuleValue)
+        pairs = [
+            self.container("tuple", [Constant(name), self.global_of(over, name)])
+            for name in self._names_of(over.file, set())
+        ]
+        return self.container("list", pairs)
+
+    def _names_of(self, file: File, seen: set[File]) -> list[str]:
+        """Names that a file of the project has: what it defines, then what it imports."""
+        seen.add(file)
+        self.run_module(file)
+        imports = file.imports(file.tables.module)
+        found = dict.fromkeys([*self.frames[file].names, *imports])
+        found = {name: None for name in found if name not in imports} | found
+        for item in imports.get("*", ()):
+            inner = self.project.module(file, item.qualified)
+            if inner is not None and inner not in seen:
+                found.update(dict.fromkeys(self._names_of(inner, seen)))
+        return [name for name in found if name != "*"]
+
+    def _builtin_import_module(self, arguments: list[Value], keywords: dict[str, Value], call: Call) -> Value:
+        """`importlib.import_module(name)`."""
+        name = arguments[0] if arguments else keywords.get("name", self.unknown())
+        found = []
+        for option, guard in options_of(name):
+            text = self.text_of(option)
+            made = self.import_(self.frame.file, text) if text is not None else None
+            found.append(Option(made or self.operate("import", (option,)), guard))
+        return join(found)
+
     def _globals_update(
         self, receiver: Thing, arguments: list[Value], keywords: dict[str, Value], call: Call
     ) -> Value:
@@ -519,6 +577,10 @@ class Python(Loading):
             return self.unknown("text")
         found = []
         for option, guard in options_of(receiver):
+            chosen = self.from_outside("()", (option, Constant(name), *arguments))
+            if chosen is not None and receiver is not option:
+                found.append(Option(chosen, guard))
+                continue
             value = option.value if isinstance(option, Constant) else None
             method = getattr(value, name, None) if isinstance(value, str) else None
             if (
@@ -531,6 +593,8 @@ class Python(Loading):
                 result = method(*(item.value for item in arguments))  # type: ignore[attr-defined]
             except (TypeError, ValueError, LookupError):
                 return self.unknown()
+            if isinstance(result, list | tuple) and isinstance(receiver, Union):
+                return self.operate("()", (receiver, Constant(name), *arguments), name)
             if isinstance(result, list | tuple):
                 return self.container("list", [Constant(part) for part in result])
             found.append(Option(Constant(result), guard))

@@ -277,7 +277,7 @@ class Place(NamedTuple):
 class Loop:
     """A loop that runs."""
 
-    __slots__ = ("depth", "over", "place", "rounds", "stops")
+    __slots__ = ("depth", "over", "place", "rounds", "source", "stops")
 
     def __init__(self, place: Place, over: Value | None, depth: int, rounds: int = 0) -> None:
         self.place = place
@@ -289,6 +289,8 @@ class Loop:
         """What it iterates over; None of a `while` loop."""
         self.depth = depth
         """Tests that hold around it: the first so many of an event's path."""
+        self.source: Loop | None = None
+        """The loop of a generator that yields what its rounds get: both go on together."""
 
 
 class Round(NamedTuple):

@@ -138,3 +138,26 @@ def test_what_a_function_may_do_is_bounded() -> None:
     record = program_of(f"import torch\n{calls}def f18(n):\n    pass\nf0(1)\n").record
     assert len(record.events) < 40_000
     assert record.cut
+
+
+def test_a_loop_over_a_generator_goes_on_with_that() -> None:
+    (step,) = events(
+        """
+        def batches():
+            while True:
+                yield draw()
+
+        def train(model, optimizer):
+            for epoch in range(9):
+                for batch in batches():
+                    loss = model(batch)
+                    loss.backward()
+                    optimizer.step()
+
+        train(Model(), Optimizer())
+        """,
+        "backward",
+    )[:1]
+    epochs, drawing, over_batches = (round_.loop for round_ in step.loops)
+    assert over_batches.source is drawing
+    assert epochs.source is None

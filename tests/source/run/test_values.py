@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from programs import events, probed
 
@@ -24,6 +26,9 @@ from programs import events, probed
         ("items = []\nitems.append(1)\nprobe(items[0])", ["1"]),
         ("probe([x * 2 for x in (1, 2)][1])", ["4"]),
         ("probe({k: v for k, v in [('a', 5)]}['a'])", ["5"]),
+        ("from munch import Munch\nm = Munch(a=1)\nm.b = 2\nprobe(m.a)\nprobe(m['b'])", ["1", "2"]),
+        ("from munch import Munch\nm = Munch({'a': 1})\nfor k in m.keys():\n    probe(m[k])", ["1"]),
+        ("from munch import Munch\nprobe(Munch(f=len).f((1, 2)))", ["2"]),
         ("probe('fp16'.upper())", ["'FP16'"]),
         ("probe('--batch-size'.lstrip('-').replace('-', '_'))", ["'batch_size'"]),
         ("x = 0\nfor i in data:\n    x += 1\n    probe(x)", ["number"]),
@@ -149,3 +154,38 @@ def test_parts_of_joined_texts_are_evaluated_once() -> None:
     # Twice each would be 2 to the power of 64 times.
     text = "print(" + " ".join('f"{probe(x)}"' for _ in range(64)) + ")\n"
     assert sum(event.name == "probe" for event in events(text, "call")) == 64
+
+
+_BY_NAME = """
+    import argparse
+    import importlib
+
+    def find(name):
+        module = importlib.import_module("nets." + name + "_net")
+        wanted = name.replace("_", "") + "net"
+        for key, value in {items}:
+            if key.lower() == wanted.lower() and issubclass(value, Base):
+                return value
+        raise ValueError
+
+    from nets.base import Base
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--net", default="big_one")
+    {name}
+    probe(find(name)())
+"""
+
+
+@pytest.mark.parametrize("items", ["module.__dict__.items()", "vars(module).items()"])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("name = 'big_one'", "BigOneNet"), ("name = parser.parse_args().net", "Base | BigOneNet | ?")],
+)
+def test_classes_are_found_by_name(tmp_path: Path, items: str, name: str, expected: str) -> None:
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets" / "base.py").write_text("class Base:\n    pass\n")
+    (tmp_path / "nets" / "big_one_net.py").write_text(
+        "import os\nfrom nets.base import Base\n"
+        "class Other:\n    pass\nclass BigOneNet(Base):\n    pass\ndef bigonenet():\n    pass\n"
+    )
+    assert probed(_BY_NAME.format(items=items, name=name), tmp_path) == [expected]
