@@ -33,7 +33,9 @@ def _starts_over(steps: ScaledSteps, made: Event, step: Event) -> bool:
     """Whether a scaler is made anew in each round of a loop in which the optimizer stays, wherever that is
     stepped. What has a loop of its own over loops is another training."""
     loop = made.loop
-    if loop is None or len(step.loops) > len(made.loops) + 1:
+    # A loop over a generator and the one that yields go on together.
+    apart = [item for item in step.loops if item.loop.source is None]
+    if loop is None or len(apart) > len(made.loops) + 1:
         return False
     if not set(conditions_in(made, loop)) <= set(step.path):
         return False
