@@ -107,7 +107,9 @@ LIMITS = """\
   both.
 - cuDNN's choice of algorithm: a shape next to a fast one can be slow for no reason visible in its size.
 - Hopper's penalty for misaligned sizes is based on two products of one trace and on published reports.
-- Column sums, strided copies and other operators whose strides or shapes are missing from traces.
+- Strided and broadcast kernels: their constants come from the 16 rows at the top.
+- Concatenation is priced as torch ran it until late 2025, element by element.
+- Column sums and other operators whose strides or shapes are missing from traces.
 """
 
 STOPS = """\

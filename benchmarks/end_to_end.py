@@ -25,14 +25,14 @@ import bert_large  # noqa: E402
 import resnet50  # noqa: E402
 from accuracy_page import with_summary  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
-from traces import precision_of, priced_rows  # noqa: E402
+from traces import LEAST_US, precision_of, priced_rows  # noqa: E402
 
 import tclint  # noqa: E402
 from tclint.cost.estimate import Estimate, estimate  # noqa: E402
 from tclint.cost.gpu import Gpu, load_gpu  # noqa: E402
 from tclint.cost.kernels.pricing import price_works  # noqa: E402
 from tclint.cost.scenario import Scenario  # noqa: E402
-from tclint.graph.lowering.work import Convolution, Gemm  # noqa: E402
+from tclint.graph.lowering.work import Convolution, Gemm, Traffic  # noqa: E402
 from tclint.graph.ops import Graph  # noqa: E402
 
 BERT_VOCABULARY = 30528
@@ -98,6 +98,7 @@ def _lines(folder: Path) -> Iterator[Line]:
     yield Line("whole steps", len(rows), _mean(errors), _mean(plain), "NVIDIA's DeepLearningExamples")
     yield from _amp(rows, steps)
     yield from _tensor_cores(folder / "kernels_from_traces.csv")
+    yield _walked(folder / "kernels_from_traces.csv")
 
 
 def _read(path: Path) -> Iterator[Row]:
@@ -202,6 +203,31 @@ def _tensor_cores(path: Path) -> Iterator[Line]:
         yield Line(
             f"on Tensor Cores or not, by {key}", count, 100 * missed / total, None, "nine public traces"
         )
+
+
+# --- one element after the other
+
+
+def _walked(path: Path) -> Line:
+    """Strided, broadcast and transposing kernels of LEAST_US and more, where strides were recorded."""
+    errors, plain = [], []
+    for row, work in priced_rows(list(_read(path))):
+        measured = float(row["measured_us"])
+        if (
+            measured < LEAST_US
+            or not isinstance(work, Traffic)
+            or work.walk is None
+            or row["strides"] == "null"
+        ):
+            continue
+        gpu = load_gpu(row["gpu"])
+        price = price_works([work], gpu, precision_of(row, work))[0]
+        assert price is not None
+        errors.append(_error(price.time_us, measured))
+        plain.append(_error((work.bytes_read + work.bytes_written) / gpu.dram_gb_per_s / 1e3, measured))
+    return Line(
+        "strided and broadcast kernels", len(errors), _mean(errors), _mean(plain), "traces with strides"
+    )
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import numpy as np
 from tclint.config.settings import Precision
 from tclint.cost.gpu import Calibration, Factor, Gpu
 from tclint.cost.kernels.assess import (
+    WALKED_ERROR_PERCENT,
     latency_us,
     limiter,
     matrix_prices,
@@ -392,7 +393,10 @@ def _price_traffic(works: Sequence[Traffic], gpu: Gpu, traffic_class: str, opera
                 balance=gpu.balance("fp32"),
                 uses_tensor_cores=False,
                 tensor_core_reason="moves data and multiplies no matrices",
-                uncertainty_percent=uncertainty_percent(calibration, gpu, time_us, modelled=True),
+                uncertainty_percent=max(
+                    uncertainty_percent(calibration, gpu, time_us, modelled=True),
+                    WALKED_ERROR_PERCENT if work.walk is not None else 0.0,
+                ),
                 calibrated=calibrated,
                 parts_us=parts_us,
                 fraction_of_peak=math_us / time_us if time_us else 0.0,

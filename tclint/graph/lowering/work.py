@@ -126,6 +126,19 @@ TrafficClass = Literal[
 
 
 @dataclass(frozen=True, slots=True)
+class Walk:
+    """How a kernel finds its elements where they do not lie one behind the other in all of its tensors."""
+
+    elements: int
+    operands: int
+    """Tensors in which a thread works out where its element lies."""
+    dims: int
+    """That its number is divided into."""
+    sectors: int
+    """Pieces of 32 bytes that a warp, 32 elements, draws from the L2 at once."""
+
+
+@dataclass(frozen=True, slots=True)
 class Traffic:
     """A memory-bound kernel: what counts is the bytes it moves.
 
@@ -146,6 +159,8 @@ class Traffic:
     """Kernels it takes; each pays the fixed launch cost."""
     summed: int = 0
     """Rows that a sum over leading dims adds up for each of its results; 0: it is none."""
+    walk: Walk | None = None
+    """None: it loads several neighbouring elements at once."""
 
 
 Work = Gemm | Convolution | Attention | Traffic
