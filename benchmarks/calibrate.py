@@ -73,7 +73,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "l2_residency_exponent": (0.3, 8.0),
     "power_slowdown": (1e-3, 0.5),
     "long_k_slowdown": (1e-3, 0.5),
-    "transform_bandwidth_share": (0.3, 10.0),
+    "transform_bandwidth_share": (0.3, 0.95),
     "winograd_gain": (1.0, 2.25),
 }
 TRAFFIC_BOUNDS: Mapping[str, tuple[float, float]] = {

@@ -12,9 +12,9 @@ import numpy as np
 from tclint.cost.gpu import Calibration, Gpu, load_gpu
 from tclint.cost.kernels.constants import TrafficConstants
 from tclint.cost.kernels.matmul import BoolArray, GemmTimes
+from tclint.cost.kernels.walking import all_sms_us, walk_cycles
 from tclint.cost.math_units import UnitClass
 from tclint.cost.rows import READY_FRACTION, READY_MEMORY_FRACTION, FloatArray, Limiter, Price
-from tclint.graph.lowering.walks import WARP
 from tclint.graph.lowering.work import Traffic
 from tclint.graph.ops.spec import itemsize_bytes
 
@@ -55,34 +55,9 @@ def traffic_times_us(works: Sequence[Traffic], gpu: Gpu, constants: TrafficConst
     l2_us = moved * in_l2 / np.maximum(l2_rate, dram_rate)
     rows_us = rows / gpu.sm_count * constants.row_us
     waiting_us = np.array([latency_us(work, constants) for work in works])
-    walking_us = np.array([_walk_cycles(w) for w in works]) / (gpu.sm_count * gpu.boost_mhz)
+    walking_us = all_sms_us(np.array([walk_cycles(work) for work in works]), gpu)
     total: FloatArray = waiting_us + np.maximum(dram_us + l2_us, walking_us) + rows_us
     return total
-
-
-ELEMENT_CYCLES = 0.46
-"""Time of an SM per element whose place in memory a thread works out, at boost clock. This and the next one
-from 14 strided and broadcast sums, products and copies of 16 bits in two public traces of an H100, which
-they fit within 12 %; five of a trace of an A100 agree."""
-PLACE_CYCLES = 0.033
-"""The same for each dim of each operand, which is a division."""
-CAT_CYCLES = 0.84
-"""ELEMENT_CYCLES of concatenation, from six of them on an H100: torch before the end of 2025, which loads one
-element at a time."""
-SECTOR_CYCLES = 1.8
-"""Time of an SM per sector that it draws from the L2, where the threads of a warp want many: two transposing
-copies of 16 bits on an H100, 1.4 to 1.7 for three of 32 bits on an A100."""
-_CONCATENATIONS = frozenset({"cat", "concat", "concatenate", "stack"})
-
-
-def _walk_cycles(work: Traffic) -> float:
-    """Time of all SMs, in cycles, that working out places and drawing scattered sectors takes."""
-    walk = work.walk
-    if walk is None:
-        return 0.0
-    own = CAT_CYCLES if work.operation in _CONCATENATIONS else ELEMENT_CYCLES
-    places = own + PLACE_CYCLES * walk.operands * walk.dims
-    return walk.elements * work.launches * max(places, SECTOR_CYCLES * walk.sectors / WARP)
 
 
 def latency_us(work: Traffic, constants: TrafficConstants) -> float:
