@@ -107,7 +107,8 @@ LIMITS = """\
   both.
 - cuDNN's choice of algorithm: a shape next to a fast one can be slow for no reason visible in its size.
 - Hopper's penalty for misaligned sizes is based on two products of one trace and on published reports.
-- Strided and broadcast kernels: their constants come from the 16 rows at the top.
+- Strided and broadcast kernels, and torch's attention kernels on H100 and B200: their constants come from the
+  rows at the top, and from four times of cuDNN's on an H100. Which one runs depends on torch's version.
 - Concatenation is priced as torch ran it until late 2025, element by element.
 - Column sums and other operators whose strides or shapes are missing from traces.
 """

@@ -32,7 +32,7 @@ from tclint.cost.estimate import Estimate, estimate  # noqa: E402
 from tclint.cost.gpu import Gpu, load_gpu  # noqa: E402
 from tclint.cost.kernels.pricing import price_works  # noqa: E402
 from tclint.cost.scenario import Scenario  # noqa: E402
-from tclint.graph.lowering.work import Convolution, Gemm, Traffic  # noqa: E402
+from tclint.graph.lowering.work import Attention, AttentionKernel, Convolution, Gemm, Traffic  # noqa: E402
 from tclint.graph.ops import Graph  # noqa: E402
 
 BERT_VOCABULARY = 30528
@@ -100,6 +100,7 @@ def _lines(folder: Path) -> Iterator[Line]:
     yield from _amp(rows, steps)
     yield from _tensor_cores(folder / "kernels_from_traces.csv")
     yield _walked(folder / "kernels_from_traces.csv")
+    yield _attention(folder / "attention_threads.csv")
 
 
 def _read(path: Path) -> Iterator[Row]:
@@ -241,6 +242,37 @@ def _walked(path: Path) -> Line:
     return Line(
         "strided and broadcast kernels", len(errors), _mean(errors), _mean(plain), "traces with strides"
     )
+
+
+# --- fused attention
+
+
+_KERNELS: Mapping[str, AttentionKernel] = {
+    "FA2": "FlashAttention 2",
+    "FA4": "FlashAttention 4",
+    "cuDNN": "cuDNN",
+    "xformers": "memory-efficient",
+}
+
+
+def _attention(path: Path) -> Line:
+    """Times of single kernels in 16 bits, whose names the file gives."""
+    errors, plain = [], []
+    for row in _read(path):
+        kernel = next((found for name, found in _KERNELS.items() if name in row["kernel"]), None)
+        length, heads, head_dim = (int(row[name]) for name in ("seq", "heads", "head_dim"))
+        work = Attention(
+            *(int(row["batch"]), heads, heads, length, length, head_dim, head_dim, "bfloat16"),
+            is_causal=row["causal"] == "True",
+            is_backward=row["direction"] == "backward",
+            kernel=kernel,
+        )
+        gpu, measured = load_gpu(row["gpu"]), float(row["time_us"])
+        price = price_works([work], gpu, "bf16")[0]
+        assert price is not None
+        errors.append(_error(price.time_us, measured))
+        plain.append(_error(work.flops / (1 + work.is_causal) / gpu.peak_tflops["bf16"] / 1e6, measured))
+    return Line("attention kernels", len(errors), _mean(errors), _mean(plain), "public threads, fitted")
 
 
 if __name__ == "__main__":

@@ -301,6 +301,7 @@ def _attention(row: dict[str, str], dtype: str) -> Attention:
         value_head_dim=head_dim,
         dtype=dtype,
         is_causal=_is_true(row["causal"]),
+        kernel="serving",
     )
 
 

@@ -129,7 +129,8 @@ def _attention(operator: Operator) -> Attention:
     """A fused forward attention of [batch, length, heads, head_dim] tensors."""
     q, k, v = specs_of(operator)[:3]
     return Attention(
-        q.shape[0], q.shape[2], k.shape[2], q.shape[1], k.shape[1], q.shape[3], v.shape[3], q.dtype
+        *(q.shape[0], q.shape[2], k.shape[2], q.shape[1], k.shape[1], q.shape[3], v.shape[3], q.dtype),
+        kernel="FlashAttention 2",
     )
 
 

@@ -110,6 +110,8 @@ _KERNELS_OF = {"volta": 70, "turing": 70, "ampere": 80, "ada": 80, "hopper": 90,
 WALKED_ERROR_PERCENT = 15.0
 """The same for memory-bound kernels that find their elements one by one: twice the error on the public traces
 that ELEMENT_CYCLES and its kin were taken from."""
+TOLD_ERROR_PERCENT = 20.0
+"""The same for attention kernels whose rates come from a few times that people told."""
 THIN_ERROR_PERCENT = 50.0
 """No uncertainty below this is stated for kernels that only a few models or traces show."""
 UNKNOWN_ERROR_PERCENT = 40.0

@@ -12,6 +12,7 @@ import numpy as np
 from tclint.config.settings import Precision
 from tclint.cost.gpu import Calibration, Factor, Gpu
 from tclint.cost.kernels.assess import (
+    TOLD_ERROR_PERCENT,
     WALKED_ERROR_PERCENT,
     latency_us,
     limiter,
@@ -20,6 +21,7 @@ from tclint.cost.kernels.assess import (
     uncertainty_percent,
 )
 from tclint.cost.kernels.attention import attention_times
+from tclint.cost.kernels.attention_kernels import kernel_of
 from tclint.cost.kernels.constants import (
     AttentionConstants,
     ConstantsT,
@@ -349,11 +351,19 @@ def price_attentions(works: Sequence[Attention], gpu: Gpu, unit: UnitClass) -> l
         bytes_read=times.bytes_read,
         bytes_written=times.bytes_written,
         aligned=[w.head_dim % 8 == 0 and w.value_head_dim % 8 == 0 for w in works],
+        reasons=[f"{unit.reason}, attention by {kernel_of(w, gpu)}" for w in works],
         parts={"math": times.math_us, "memory": times.memory_us, "launch": constants.launch_us},
     )
     return [
-        replace(price, waves=float(waves), wave_efficiency=float(efficiency))
-        for price, waves, efficiency in zip(prices, times.waves, times.wave_efficiency, strict=True)
+        replace(
+            price,
+            waves=float(waves),
+            wave_efficiency=float(efficiency),
+            uncertainty_percent=max(price.uncertainty_percent, TOLD_ERROR_PERCENT if told else 0.0),
+        )
+        for price, waves, efficiency, told in zip(
+            prices, times.waves, times.wave_efficiency, times.told, strict=True
+        )
     ]
 
 

@@ -11,6 +11,8 @@ from typing import Literal
 
 Phase = Literal["forward", "backward", "optimizer"]
 GemmDirection = Literal["forward", "dgrad", "wgrad"]
+AttentionKernel = Literal["cuDNN", "FlashAttention 2", "FlashAttention 4", "memory-efficient", "serving"]
+"""Whose fused kernel: 'serving' is that of an engine for inference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,9 @@ class Attention:
     is_causal: bool = False
     has_mask: bool = False
     is_backward: bool = False
+    has_dropout: bool = False
+    kernel: AttentionKernel | None = None
+    """Whose kernel it is, where that is known; None: the one that torch's dispatcher chooses on a GPU."""
 
     @property
     def flops(self) -> int:
