@@ -95,7 +95,10 @@ def _lines(folder: Path) -> Iterator[Line]:
             f"{row['step_ms']:>8} ms measured, {error:+6.1f} %",
             file=sys.stderr,
         )
-    yield Line("whole steps", len(rows), _mean(errors), _mean(plain), "NVIDIA's DeepLearningExamples")
+    stated = _within(steps, errors)
+    yield Line(
+        "whole steps", len(rows), _mean(errors), _mean(plain), f"NVIDIA's DeepLearningExamples; {stated}"
+    )
     yield _in_nchw(folder / "whole_steps.csv")
     yield from _amp(rows, steps)
     yield from _tensor_cores(folder / "kernels_from_traces.csv")
@@ -141,14 +144,21 @@ def _graph(model: str, mode: str) -> Graph:
 
 def _in_nchw(path: Path) -> Line:
     """ResNet-50 in PyTorch's own layout, which no constant was fitted to."""
-    errors, plain = [], []
+    steps, errors, plain = [], [], []
     for row in _read(path):
         if row["model"] == "resnet50" and row["layout"] == "NCHW":
             step = _step({**row, "model": f"resnet50 b{row['batch']}", "optimizer": "sgd-momentum"})
             measured = 1e3 * float(row["step_ms"])
+            steps.append(step)
             errors.append(_error(step.step_time_us, measured))
             plain.append(_error(_roofline_us(step), measured))
-    return Line("ResNet-50 trained in NCHW", len(errors), _mean(errors), _mean(plain), "Lambda's benchmarks")
+    note = f"Lambda's benchmarks; {_within(steps, errors)}"
+    return Line("ResNet-50 trained in NCHW", len(errors), _mean(errors), _mean(plain), note)
+
+
+def _within(steps: Sequence[Estimate], errors: Sequence[float]) -> str:
+    inside = [abs(error) <= step.uncertainty_percent for step, error in zip(steps, errors, strict=True)]
+    return f"{100 * sum(inside) / len(inside):.0f} % within the stated error"
 
 
 def _step(row: Row) -> Estimate:
