@@ -106,8 +106,12 @@ LIMITS = """\
   between 256 and 1,024 rows. The constants are those of the newer libraries; the stated error accounts for
   both.
 - cuDNN's choice of algorithm: a shape next to a fast one can be slow for no reason visible in its size.
-- Hopper's penalty for misaligned sizes is based on two products of one trace and on published reports.
-- Column sums, strided copies and other operators whose strides or shapes are missing from traces.
+- Misaligned sizes outside the A100, where their law was measured: three products on H100, published reports,
+  and one size on RTX 4090, from which other Ada GPUs are priced. They state at least 50 %.
+- Strided and broadcast kernels, and torch's attention kernels on H100 and B200: their constants come from the
+  rows at the top, and from four times of cuDNN's on an H100. Which one runs depends on torch's version.
+- Concatenation is priced as torch ran it until late 2025, element by element.
+- Column sums and other operators whose strides or shapes are missing from traces.
 """
 
 STOPS = """\

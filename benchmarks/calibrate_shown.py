@@ -50,14 +50,17 @@ def convolution_rows(works: Sequence[Convolution], unit: UnitClass | None) -> di
     def backward(w: Convolution) -> bool:
         return w.direction != "forward"
 
-    nchw = count([*dense, *grouped], lambda w: not w.channels_last)
+    # A copy between layouts shows beside kernels that need none.
+    nhwc = count([*dense, *grouped], lambda w: w.channels_last)
+    both = min(nhwc, len([*dense, *grouped]) - nhwc)
     return {
         "forward_factor": count(dense, lambda w: not backward(w)),
         "dgrad_factor": count(dense, lambda w: w.direction == "dgrad"),
         "wgrad_factor": count(dense, lambda w: w.direction == "wgrad"),
         "halo_reread": count(works, lambda w: max(w.kernel_size) > 1),
-        "transform_bandwidth_share": nchw * tensor,
-        "pointwise_transform_share": tensor
+        "transform_bandwidth_share": both * tensor,
+        "pointwise_transform_share": (both > 0)
+        * tensor
         * count(dense, lambda w: not w.channels_last and max(w.kernel_size) == 1 and not backward(w)),
         "grouped_factor": count(grouped, lambda w: not backward(w)),
         "grouped_backward_nhwc_factor": count(grouped, lambda w: backward(w) and w.channels_last),

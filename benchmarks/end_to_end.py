@@ -25,14 +25,14 @@ import bert_large  # noqa: E402
 import resnet50  # noqa: E402
 from accuracy_page import with_summary  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
-from traces import precision_of, priced_rows  # noqa: E402
+from traces import LEAST_US, precision_of, priced_rows  # noqa: E402
 
 import tclint  # noqa: E402
 from tclint.cost.estimate import Estimate, estimate  # noqa: E402
 from tclint.cost.gpu import Gpu, load_gpu  # noqa: E402
 from tclint.cost.kernels.pricing import price_works  # noqa: E402
 from tclint.cost.scenario import Scenario  # noqa: E402
-from tclint.graph.lowering.work import Convolution, Gemm  # noqa: E402
+from tclint.graph.lowering.work import Attention, AttentionKernel, Convolution, Gemm, Traffic  # noqa: E402
 from tclint.graph.ops import Graph  # noqa: E402
 
 BERT_VOCABULARY = 30528
@@ -95,9 +95,15 @@ def _lines(folder: Path) -> Iterator[Line]:
             f"{row['step_ms']:>8} ms measured, {error:+6.1f} %",
             file=sys.stderr,
         )
-    yield Line("whole steps", len(rows), _mean(errors), _mean(plain), "NVIDIA's DeepLearningExamples")
+    stated = _within(steps, errors)
+    yield Line(
+        "whole steps", len(rows), _mean(errors), _mean(plain), f"NVIDIA's DeepLearningExamples; {stated}"
+    )
+    yield _in_nchw(folder / "whole_steps.csv")
     yield from _amp(rows, steps)
     yield from _tensor_cores(folder / "kernels_from_traces.csv")
+    yield _walked(folder / "kernels_from_traces.csv")
+    yield _attention(folder / "attention_threads.csv")
 
 
 def _read(path: Path) -> Iterator[Row]:
@@ -134,6 +140,25 @@ def _graph(model: str, mode: str) -> Graph:
         module.mlm_transform = nn.Sequential(_Masked(), module.mlm_transform)
         inputs = bert_large.example_inputs(batch=given["b"], length=given["s"])
     return tclint.trace(module.train(mode == "train"), inputs)
+
+
+def _in_nchw(path: Path) -> Line:
+    """ResNet-50 in PyTorch's own layout, which no constant was fitted to."""
+    steps, errors, plain = [], [], []
+    for row in _read(path):
+        if row["model"] == "resnet50" and row["layout"] == "NCHW":
+            step = _step({**row, "model": f"resnet50 b{row['batch']}", "optimizer": "sgd-momentum"})
+            measured = 1e3 * float(row["step_ms"])
+            steps.append(step)
+            errors.append(_error(step.step_time_us, measured))
+            plain.append(_error(_roofline_us(step), measured))
+    note = f"Lambda's benchmarks; {_within(steps, errors)}"
+    return Line("ResNet-50 trained in NCHW", len(errors), _mean(errors), _mean(plain), note)
+
+
+def _within(steps: Sequence[Estimate], errors: Sequence[float]) -> str:
+    inside = [abs(error) <= step.uncertainty_percent for step, error in zip(steps, errors, strict=True)]
+    return f"{100 * sum(inside) / len(inside):.0f} % within the stated error"
 
 
 def _step(row: Row) -> Estimate:
@@ -202,6 +227,62 @@ def _tensor_cores(path: Path) -> Iterator[Line]:
         yield Line(
             f"on Tensor Cores or not, by {key}", count, 100 * missed / total, None, "nine public traces"
         )
+
+
+# --- one element after the other
+
+
+def _walked(path: Path) -> Line:
+    """Strided, broadcast and transposing kernels of LEAST_US and more, where strides were recorded."""
+    errors, plain = [], []
+    for row, work in priced_rows(list(_read(path))):
+        measured = float(row["measured_us"])
+        if (
+            measured < LEAST_US
+            or not isinstance(work, Traffic)
+            or work.walk is None
+            or row["strides"] == "null"
+        ):
+            continue
+        gpu = load_gpu(row["gpu"])
+        price = price_works([work], gpu, precision_of(row, work))[0]
+        assert price is not None
+        errors.append(_error(price.time_us, measured))
+        plain.append(_error((work.bytes_read + work.bytes_written) / gpu.dram_gb_per_s / 1e3, measured))
+    return Line(
+        "strided and broadcast kernels", len(errors), _mean(errors), _mean(plain), "traces with strides"
+    )
+
+
+# --- fused attention
+
+
+_KERNELS: Mapping[str, AttentionKernel] = {
+    "FA2": "FlashAttention 2",
+    "FA4": "FlashAttention 4",
+    "cuDNN": "cuDNN",
+    "xformers": "memory-efficient",
+}
+
+
+def _attention(path: Path) -> Line:
+    """Times of single kernels in 16 bits, whose names the file gives."""
+    errors, plain = [], []
+    for row in _read(path):
+        kernel = next((found for name, found in _KERNELS.items() if name in row["kernel"]), None)
+        length, heads, head_dim = (int(row[name]) for name in ("seq", "heads", "head_dim"))
+        work = Attention(
+            *(int(row["batch"]), heads, heads, length, length, head_dim, head_dim, "bfloat16"),
+            is_causal=row["causal"] == "True",
+            is_backward=row["direction"] == "backward",
+            kernel=kernel,
+        )
+        gpu, measured = load_gpu(row["gpu"]), float(row["time_us"])
+        price = price_works([work], gpu, "bf16")[0]
+        assert price is not None
+        errors.append(_error(price.time_us, measured))
+        plain.append(_error(work.flops / (1 + work.is_causal) / gpu.peak_tflops["bf16"] / 1e6, measured))
+    return Line("attention kernels", len(errors), _mean(errors), _mean(plain), "public threads, fitted")
 
 
 if __name__ == "__main__":

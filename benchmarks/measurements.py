@@ -42,6 +42,11 @@ HELD_OUT_ONE_IN = 5
 PADDED_SOURCES = frozenset({"deepbench"})
 """Campaigns whose library pads 16-bit sizes to 8 itself (CUDA 10)."""
 
+SEARCHED_SOURCES = frozenset({"deepbench"})
+"""Campaigns that time the fastest of all of cuDNN's algorithms, which in 16 bits are those that convert no
+layout: 1x1 convolutions of NCHW tensors take as long as their product in all three directions. Steps of whole
+networks in NCHW show the conversions that torch's choice takes. The rows count as kernels of NHWC."""
+
 SERVING_SOURCES = frozenset({"vidur"})
 """Campaigns that time a serving engine's own kernels: priced with constants of their own ('vllm_*'), because
 they stream at half of what torch's kernels reach and say nothing of those. Their sums are torch's."""
@@ -213,7 +218,8 @@ def _convolution(row: dict[str, str], dtype: str) -> Convolution:
         dilation=(1, 1),
         groups=_int(row, "groups", 1),
         dtype=dtype,
-        channels_last=row["layout"] == "nhwc",
+        channels_last=row["layout"] == "nhwc"
+        or (row.get("source") in SEARCHED_SOURCES and dtype == "float16"),
         direction=direction,  # type: ignore[arg-type]
     )
 
@@ -295,6 +301,7 @@ def _attention(row: dict[str, str], dtype: str) -> Attention:
         value_head_dim=head_dim,
         dtype=dtype,
         is_causal=_is_true(row["causal"]),
+        kernel="serving",
     )
 
 

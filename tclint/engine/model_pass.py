@@ -67,7 +67,7 @@ def check_graph(
             readiness_percent=estimate.readiness_percent,
             tensor_core_time_percent=estimate.tensor_core_time_percent,
             amdahl_ceiling=estimate.amdahl_ceiling,
-            uncertainty_percent=estimate.uncertainty_of_percent(range(-1, len(graph.ops))),
+            uncertainty_percent=estimate.uncertainty_percent,
             calibrated=estimate.products_calibrated,
             step_flops=estimate.flops,
             aligned_flops_percent=aligned_flops_percent(estimate),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from tclint.graph.lowering.convolution import suggests_channels_last
-from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic, TrafficClass, Work
-from tclint.graph.ops.spec import TensorSpec, itemsize_bytes
+from tclint.graph.lowering.walks import concatenation, walk
+from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic, TrafficClass, Walk, Work
+from tclint.graph.ops.spec import TensorSpec, contiguous_strides, itemsize_bytes
 from tclint.profile.kernel_names import kernel_name
 from tclint.profile.sizes import DTYPES, product_sizes
 from tclint.profile.trace import Operator
@@ -127,7 +129,8 @@ def _attention(operator: Operator) -> Attention:
     """A fused forward attention of [batch, length, heads, head_dim] tensors."""
     q, k, v = specs_of(operator)[:3]
     return Attention(
-        q.shape[0], q.shape[2], k.shape[2], q.shape[1], k.shape[1], q.shape[3], v.shape[3], q.dtype
+        *(q.shape[0], q.shape[2], k.shape[2], q.shape[1], k.shape[1], q.shape[3], v.shape[3], q.dtype),
+        kernel="FlashAttention 2",
     )
 
 
@@ -164,9 +167,54 @@ def _traffic(operator: Operator, kernels: Sequence[str]) -> Traffic | None:
     # Several results in a thread: they lie beside each other, and what is summed up does not.
     is_by_column = traffic_class == "reduction" and any(map(_COLUMNS.search, kernels))
     summed = first.numel // first.shape[-1] if is_by_column and first.numel else 0
+    walked = None
+    if name == "cat":
+        walked = _concatenation(found, dtype)
+    elif traffic_class in ("elementwise", "copy") and "Memcpy" not in kernels[0]:
+        walked = _walk(found, kernels, in_place=name == "copy" or operator.name.endswith("_"))
     return Traffic(
-        traffic_class, operation, read, size, rows=rows, columns=columns, dtype=first.dtype, summed=summed
+        traffic_class,
+        operation,
+        read,
+        size,
+        rows=rows,
+        columns=columns,
+        dtype=first.dtype,
+        summed=summed,
+        walk=walked,
     )
+
+
+def _walk(found: Sequence[TensorSpec], kernels: Sequence[str], *, in_place: bool) -> Walk | None:
+    """How an elementwise kernel walks through its tensors; by its name where no strides were recorded."""
+    first = max(found, key=lambda spec: spec.numel)
+    if any(spec.strides is None for spec in found):
+        one_by_one = any(re.search(r"::elementwise_kernel<", name) for name in kernels)
+        return Walk(first.numel, len(found) + (not in_place), 2, 0) if one_by_one else None
+    return walk(found[0] if in_place else _result(first), found[in_place:] or found)
+
+
+def _result(spec: TensorSpec) -> TensorSpec:
+    """What an elementwise operation makes of a tensor: dense, its dims in the order that they had."""
+    assert spec.strides is not None
+    order = sorted(range(len(spec.shape)), key=lambda dim: -spec.strides[dim])  # type: ignore[index]
+    dense = contiguous_strides(tuple(spec.shape[dim] for dim in order))
+    return replace(spec, strides=tuple(dense[order.index(dim)] for dim in range(len(order))))
+
+
+def _concatenation(parts: Sequence[TensorSpec], dtype: str) -> Walk | None:
+    """Along the dim in which the parts differ, else the last one."""
+    axis = next(
+        (
+            dim
+            for dim, sizes in enumerate(zip(*(part.shape for part in parts), strict=True))
+            if len({*sizes}) > 1
+        ),
+        -1,
+    )
+    shape = list(parts[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    return concatenation(TensorSpec(tuple(shape), dtype, contiguous_strides(tuple(shape))), parts, axis)
 
 
 _COLUMNS = re.compile(r"reduce_kernel<\d+, [24],")

@@ -102,7 +102,7 @@ def test_convolutions_give_their_constants_back(tmp_path: Path) -> None:
         list(measure_cases.convolutions(64, ("fp16",), networks=())),
         lambda works: convolution_times(works, GPU, unit, products, true).time_us,
     )
-    found = calibrate.fit(problem, rounds=8)
+    found = calibrate.fit(problem, rounds=16)
     assert np.median(np.abs(found.held_out_errors)) < 6
     for name in (
         "transform_bandwidth_share",

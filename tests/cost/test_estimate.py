@@ -235,3 +235,11 @@ def test_the_time_of_equal_layers_grows_with_their_number() -> None:
             estimate(graph, Scenario(gpu.id, "fp16", "infer")).step_time_us for graph in (short, long)
         )
         assert 80 < many / few < 110, gpu.id
+
+
+def test_a_step_states_what_whole_steps_were_off_by() -> None:
+    graph = mlp()
+    for gpu, percent in (("v100", 10), ("a100", 12), ("h100", 25)):
+        assert estimate(graph, Scenario(gpu, "fp16")).uncertainty_percent >= percent
+    strange = estimate(graph, Scenario("rtx-5090", "fp16"))
+    assert strange.uncertainty_percent >= strange.uncertainty_of_percent(range(-1, len(graph.ops)))

@@ -8,7 +8,9 @@ import pytest
 from cost_support import price
 
 from tclint.cost.gpu import all_gpus
-from tclint.graph.lowering.work import Traffic
+from tclint.graph.lowering.walks import concatenation, walk
+from tclint.graph.lowering.work import Traffic, Walk
+from tclint.graph.ops import TensorSpec, contiguous_strides
 
 MIB = 1 << 20
 
@@ -76,3 +78,30 @@ def test_few_rows_draw_what_their_sms_can() -> None:
 def test_padding_costs_more_than_a_copy() -> None:
     copy = Traffic("copy", "clone", 1 << 28, 1 << 28, dtype="float16")
     assert price(replace(copy, operation="constant_pad_nd")).time_us > 1.2 * price(copy).time_us
+
+
+def heads(strides: tuple[int, ...] | None = None, shape: tuple[int, ...] = (16, 16, 559, 64)) -> TensorSpec:
+    return TensorSpec(shape, "bfloat16", strides or contiguous_strides(shape), input_name="x")
+
+
+TRANSPOSED = heads((559 * 1024, 64, 1024, 1))
+
+
+def walked(operation: str, walk: Walk | None, read: int = 1) -> Traffic:
+    size = 2 * heads().numel
+    return Traffic("elementwise", operation, read * size, size, dtype="bfloat16", walk=walk)
+
+
+@pytest.mark.parametrize(
+    ("work", "measured_us"),
+    [
+        (walked("add", walk(heads(), [TRANSPOSED, heads()]), 2), 34.8),
+        (walked("mul", walk(TRANSPOSED, [TRANSPOSED, heads(shape=(1, 1, 559, 64))])), 32.0),
+        (walked("clone", walk(heads(), [TRANSPOSED])), 29.3),
+        (walked("cat", concatenation(heads(), 2 * [replace(TRANSPOSED, shape=(16, 16, 559, 32))], -1)), 42.0),
+    ],
+)
+def test_what_walks_element_by_element_on_h100(work: Traffic, measured_us: float) -> None:
+    """A public trace of Qwen1.5-0.5B, where contiguous sums of the same bytes take 17.8 us."""
+    assert price(work, "h100").time_us == pytest.approx(measured_us, rel=0.15)
+    assert price(replace(work, walk=None), "h100").time_us < 0.6 * measured_us

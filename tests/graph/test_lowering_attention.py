@@ -6,7 +6,7 @@ import pytest
 from graph_support import make_op, spec, traffic_of
 
 from tclint.graph.lowering.step import lower_op
-from tclint.graph.lowering.work import Attention, Gemm
+from tclint.graph.lowering.work import Attention, Gemm, Traffic
 from tclint.graph.ops import Op, TensorSpec
 
 
@@ -51,10 +51,17 @@ UNFUSED = {
 @pytest.mark.parametrize("name", FUSED)
 def test_fused(name: str) -> None:
     kernels = lower_op(FUSED[name], (True,) * len(FUSED[name].inputs))
-    forward, backward = (kernel.work for kernel in kernels)
-    assert isinstance(forward, Attention)
-    assert isinstance(backward, Attention)
+    forward, backward = (kernel.work for kernel in kernels if isinstance(kernel.work, Attention))
     assert (forward.is_backward, backward.is_backward) == (False, True)
+
+
+def test_head_dims_off_8_are_copied_into_wider_tensors() -> None:
+    """Query, key and value, and backward the result's gradient and theirs."""
+    kernels = lower_op(FUSED["flash pads head dims itself"], (True, True, True))
+    pads = [k for k in kernels if isinstance(k.work, Traffic) and k.work.operation == "constant_pad_nd"]
+    assert [k.phase for k in pads] == 3 * ["forward"] + 4 * ["backward"]
+    assert {k.work.bytes_written for k in pads} == {2 * 4 * 10 * 16 * 2}  # type: ignore[union-attr]
+    assert not any(isinstance(k.work, Traffic) for k in lower_op(FUSED["flash"], (True, True, True)))
 
 
 def test_fused_sizes() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from tclint.cost.gpu import Calibration, Gpu, load_gpu
 from tclint.cost.kernels.constants import TrafficConstants
 from tclint.cost.kernels.matmul import BoolArray, GemmTimes
+from tclint.cost.kernels.walking import all_sms_us, walk_cycles
 from tclint.cost.math_units import UnitClass
 from tclint.cost.rows import READY_FRACTION, READY_MEMORY_FRACTION, FloatArray, Limiter, Price
 from tclint.graph.lowering.work import Traffic
@@ -54,7 +55,8 @@ def traffic_times_us(works: Sequence[Traffic], gpu: Gpu, constants: TrafficConst
     l2_us = moved * in_l2 / np.maximum(l2_rate, dram_rate)
     rows_us = rows / gpu.sm_count * constants.row_us
     waiting_us = np.array([latency_us(work, constants) for work in works])
-    total: FloatArray = waiting_us + dram_us + l2_us + rows_us
+    walking_us = all_sms_us(np.array([walk_cycles(work) for work in works]), gpu)
+    total: FloatArray = waiting_us + np.maximum(dram_us + l2_us, walking_us) + rows_us
     return total
 
 
@@ -105,6 +107,11 @@ OTHER_MEMORY_ERROR_PERCENT = 15.0
 wrong on the H100's sums and norms, 3 to 10 % on those of the A100 PCIe and the V100."""
 _KERNELS_OF = {"volta": 70, "turing": 70, "ampere": 80, "ada": 80, "hopper": 90, "blackwell": 100}
 """Generations whose Tensor Cores are programmed alike, and which the libraries' kernels serve together."""
+WALKED_ERROR_PERCENT = 15.0
+"""The same for memory-bound kernels that find their elements one by one: twice the error on the public traces
+that ELEMENT_CYCLES and its kin were taken from."""
+TOLD_ERROR_PERCENT = 20.0
+"""The same for attention kernels whose rates come from a few times that people told."""
 THIN_ERROR_PERCENT = 50.0
 """No uncertainty below this is stated for kernels that only a few models or traces show."""
 UNKNOWN_ERROR_PERCENT = 40.0

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from tclint.cost.gpu import Gpu
+from tclint.cost.kernels.attention_kernels import (
+    BACKWARD_BLOCK_US,
+    BLOCK_US,
+    DRAM_SHARE,
+    LAUNCH_US,
+    rates_of,
+    slowdown,
+)
 from tclint.cost.kernels.constants import AttentionConstants
+from tclint.cost.kernels.matmul import BoolArray
 from tclint.cost.math_units import UnitClass
 from tclint.cost.rows import FloatArray
 from tclint.graph.lowering.work import Attention
@@ -30,6 +39,8 @@ class AttentionTimes:
     wave_efficiency: FloatArray
     bytes_read: FloatArray
     bytes_written: FloatArray
+    told: BoolArray
+    """Priced by rates of tclint.cost.kernels.attention_kernels."""
 
 
 def attention_times(
@@ -74,7 +85,7 @@ def attention_times(
             c.math_efficiency_512,
         ),
     )
-    efficiency = efficiency * np.where(backward, c.backward_ratio, 1.0)
+    efficiency = efficiency * np.where(backward, c.backward_ratio, 1.0) * slowdown(works, gpu, unit)
     sustained = gpu.sustained.get(unit.calibration)
     if sustained is not None:
         efficiency = np.minimum(efficiency, sustained)
@@ -91,12 +102,22 @@ def attention_times(
     written = np.where(backward, q_bytes + kv_bytes, out_bytes)
     memory_us = (read + written) / (1e3 * gpu.dram_gb_per_s * c.dram_efficiency)
     p = c.softness
+    time_us = c.launch_us + (math_us**p + memory_us**p) ** (1 / p)
+    rates = rates_of(works, gpu, unit, c.backward_ratio)
+    own = rates > 0
+    own_us = np.maximum(waves, 1.0) * (
+        np.where(backward, BACKWARD_BLOCK_US, BLOCK_US)
+        + 2 * block_queries * seen_keys * dims / np.where(own, rates, 1.0)
+    )
+    math_us = np.where(own, own_us, math_us)
+    memory_us = np.where(own, (read + written) / (1e3 * gpu.dram_gb_per_s * DRAM_SHARE), memory_us)
     return AttentionTimes(
-        time_us=c.launch_us + (math_us**p + memory_us**p) ** (1 / p),
+        time_us=np.where(own, LAUNCH_US + np.maximum(math_us, memory_us), time_us),
         math_us=math_us,
         memory_us=memory_us,
         waves=waves,
         wave_efficiency=waves / np.ceil(waves),
         bytes_read=read,
         bytes_written=written,
+        told=own,
     )

@@ -83,9 +83,11 @@ class ConvolutionConstants:
     wgrad_factor: float = 1.1
     halo_reread: float = 0.5
     """Input bytes read again because neighbouring windows overlap, as a share, for kernels above 1x1."""
-    transform_bandwidth_share: float = 0.6
-    """DRAM share at which NCHW tensors are transposed for (and after) a Tensor Core kernel."""
-    pointwise_transform_share: float = 1.0
+    transform_bandwidth_share: float = 0.78
+    """DRAM share at which NCHW tensors are transposed for (and after) a Tensor Core kernel, where SMs are not
+    slower (conversion_cycles). This and the next one are those of the RTX 3090, from networks in both
+    layouts: files that have one layout alone do not tell a slow kernel from a fast one behind a copy."""
+    pointwise_transform_share: float = 0.29
     """Part of that transposition that 1x1 forward kernels need: as products they can read NCHW as it lies."""
     launch_us: float = 4.0
     """Start and end of the kernel on an idle GPU, host excluded."""

@@ -16,6 +16,7 @@ import numpy as np
 from tclint.cost.gpu import Gpu
 from tclint.cost.kernels.constants import ConvolutionConstants, GemmConstants
 from tclint.cost.kernels.matmul import BoolArray, GemmShapes, GemmTimes, gemm_times
+from tclint.cost.kernels.walking import all_sms_us, conversion_cycles
 from tclint.cost.math_units import UnitClass
 from tclint.cost.rows import FloatArray
 from tclint.graph.lowering.work import Convolution
@@ -185,7 +186,10 @@ def convolution_times(
     )
     bytes_per_us = 1e3 * gpu.dram_gb_per_s
     # Into NHWC and back: each of the two activations is read once and written once.
-    transform = (x_elements + y_elements) * 2 * size / (bytes_per_us * c.transform_bandwidth_share)
+    transform = np.maximum(
+        (x_elements + y_elements) * 2 * size / (bytes_per_us * c.transform_bandwidth_share),
+        all_sms_us(conversion_cycles(x_elements + y_elements), gpu),
+    )
     transform = transform * np.where(forward & (taps == 1), c.pointwise_transform_share, 1.0)
     # Padding channels copies the narrow activation into a wide one.
     pad_copy = (

@@ -251,7 +251,8 @@ def _chunk_times(
     drawn = np.minimum(count, sms) / sms * bytes_per_us * c.sm_bandwidth_ratio
     memory_us = np.maximum(memory_us, operand_bytes / drawn)
     # What is odd is loaded element by element.
-    memory_us = memory_us * np.where(slowdown >= c.misaligned_1, c.misaligned_memory, 1.0)
+    odd = min(c.misaligned_1, c.misaligned_1_tn)
+    memory_us = memory_us * np.where(slowdown >= odd, c.misaligned_memory, 1.0)
 
     p = c.softness
     core_us = ((math_us + latency_us) ** p + l2_us**p + memory_us**p) ** (1 / p)

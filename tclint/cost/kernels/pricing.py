@@ -12,6 +12,8 @@ import numpy as np
 from tclint.config.settings import Precision
 from tclint.cost.gpu import Calibration, Factor, Gpu
 from tclint.cost.kernels.assess import (
+    TOLD_ERROR_PERCENT,
+    WALKED_ERROR_PERCENT,
     latency_us,
     limiter,
     matrix_prices,
@@ -19,6 +21,7 @@ from tclint.cost.kernels.assess import (
     uncertainty_percent,
 )
 from tclint.cost.kernels.attention import attention_times
+from tclint.cost.kernels.attention_kernels import kernel_of
 from tclint.cost.kernels.constants import (
     AttentionConstants,
     ConstantsT,
@@ -235,6 +238,8 @@ def _price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass, key: str) -> 
         bytes_written=shapes.m * shapes.n * shapes.batch * repeats * result_bytes,
         aligned=[factor == 1 for factor in factors],
         uses_tensor_cores=[unit.tensor_cores and not vector for vector in vectors],
+        # The law of misaligned sizes was measured on the A100; elsewhere a few products were.
+        thin=(factors > 1) & (gpu.compute_capability != (8, 0)),
         reasons=[NO_VECTOR_KERNEL if v else reason for v, reason in zip(vectors, reasons, strict=True)],
         gemm=times,
         parts={
@@ -348,11 +353,19 @@ def price_attentions(works: Sequence[Attention], gpu: Gpu, unit: UnitClass) -> l
         bytes_read=times.bytes_read,
         bytes_written=times.bytes_written,
         aligned=[w.head_dim % 8 == 0 and w.value_head_dim % 8 == 0 for w in works],
+        reasons=[f"{unit.reason}, attention by {kernel_of(w, gpu)}" for w in works],
         parts={"math": times.math_us, "memory": times.memory_us, "launch": constants.launch_us},
     )
     return [
-        replace(price, waves=float(waves), wave_efficiency=float(efficiency))
-        for price, waves, efficiency in zip(prices, times.waves, times.wave_efficiency, strict=True)
+        replace(
+            price,
+            waves=float(waves),
+            wave_efficiency=float(efficiency),
+            uncertainty_percent=max(price.uncertainty_percent, TOLD_ERROR_PERCENT if told else 0.0),
+        )
+        for price, waves, efficiency, told in zip(
+            prices, times.waves, times.wave_efficiency, times.told, strict=True
+        )
     ]
 
 
@@ -392,7 +405,10 @@ def _price_traffic(works: Sequence[Traffic], gpu: Gpu, traffic_class: str, opera
                 balance=gpu.balance("fp32"),
                 uses_tensor_cores=False,
                 tensor_core_reason="moves data and multiplies no matrices",
-                uncertainty_percent=uncertainty_percent(calibration, gpu, time_us, modelled=True),
+                uncertainty_percent=max(
+                    uncertainty_percent(calibration, gpu, time_us, modelled=True),
+                    WALKED_ERROR_PERCENT if work.walk is not None else 0.0,
+                ),
                 calibrated=calibrated,
                 parts_us=parts_us,
                 fraction_of_peak=math_us / time_us if time_us else 0.0,

@@ -38,11 +38,13 @@ def fuse(graph: Graph, kernels: Sequence[Kernel], mode: Mode) -> tuple[Kernel, .
     left = _Left(loops.saved)
     casts = _Casts(graph, loops)
     result = []
-    for kernel in kernels:
-        work = kernel.work
-        if kernel.op_index < 0 or not isinstance(work, Traffic):
-            result.append(kernel)
+    for given in kernels:
+        if given.op_index < 0 or not isinstance(given.work, Traffic):
+            result.append(given)
             continue
+        # Inductor's loops have the tensors' strides written into them.
+        work = replace(given.work, walk=None)
+        kernel = replace(given, work=work)
         op = graph.ops[kernel.op_index]
         if is_cast(graph, kernel):
             result += casts.left(kernel, work)

@@ -7,6 +7,7 @@ in aten/src/ATen/native/transformers/attention.cpp.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -17,6 +18,7 @@ from tclint.graph.ops.op_tables import operators
 from tclint.graph.ops.spec import TensorSpec, contiguous_strides, itemsize_bytes
 
 _HALF = frozenset({"float16", "bfloat16"})
+_PADDED_TO = 8
 
 
 def unfused_reason(
@@ -89,14 +91,38 @@ def attention(low: Lowering) -> None:
         dtype=query.dtype,
         is_causal=bool(low.attribute("is_causal", False)),
         has_mask=mask is not None,
+        has_dropout=bool(low.attribute("dropout_p", 0.0)) and low.training,
     )
     if not work.flops:
         return
+    if low.op.name == "scaled_dot_product_attention":
+        _padding(low, (query, key, value), backward=False)
     low.run(work)
     if low.any_needed:
+        if low.op.name == "scaled_dot_product_attention":
+            _padding(low, (low.output, query, key, value), backward=True)
         low.run_backward(
             Attention(**{**{name: getattr(work, name) for name in work.__slots__}, "is_backward": True})
         )
+
+
+def _padding(low: Lowering, specs: Sequence[TensorSpec], *, backward: bool) -> None:
+    """Copies into head dims that are multiples of 8, which kernels of 16 bits want (`pad_last_dim` in
+    attention.cpp), and of the gradients out of them; the result is a view of the padded one."""
+    for spec in specs:
+        width = spec.shape[-1]
+        padded = -(-width // _PADDED_TO) * _PADDED_TO
+        if spec.dtype in _HALF and padded != width:
+            rows = spec.numel // width
+            size = itemsize_bytes(spec.dtype)
+            low.traffic(
+                "copy",
+                rows * width * size,
+                rows * padded * size,
+                operation="constant_pad_nd",
+                dtype=spec.dtype,
+                backward=backward,
+            )
 
 
 def _unfused(low: Lowering, q: int, k: int, v: int, mask: int | None) -> None:

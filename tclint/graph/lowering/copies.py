@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tclint.graph.lowering.kernels import Lowering, Rule, dense_bytes, distinct_bytes
+from tclint.graph.lowering.walks import concatenation, walk
+from tclint.graph.lowering.work import Walk
+from tclint.graph.ops import contiguous_strides
 from tclint.graph.ops.op_tables import operators
 
 
@@ -11,8 +16,10 @@ def _written(low: Lowering) -> int:
 
 
 def copy(low: Lowering) -> None:
-    """Read all, write all; backward moves each gradient the other way."""
-    low.traffic("copy", distinct_bytes(low.op.inputs), _written(low))
+    """Read all, write all, element by element to where each belongs; backward moves each gradient the other
+    way."""
+    walked = Walk(low.output.numel, 2, len(low.output.shape), 0) if low.op.outputs else None
+    low.traffic("copy", distinct_bytes(low.op.inputs), _written(low), walked=walked)
     for position, need in enumerate(low.needs):
         if need:
             size = dense_bytes(low.op.inputs[position])
@@ -21,13 +28,26 @@ def copy(low: Lowering) -> None:
 
 def pass_through(low: Lowering) -> None:
     """Copies whose gradient is handed on, or sliced, as a view: cat, stack, clone, contiguous."""
-    low.traffic("copy", distinct_bytes(low.op.inputs), _written(low))
+    op = low.op
+    if op.name in _CONCATENATIONS and op.outputs:
+        walked = concatenation(low.output, op.inputs, int(low.attribute("dim", 0)))
+    else:
+        walked = _reshaped(low) if len(op.inputs) == 1 else None
+    low.traffic("copy", distinct_bytes(op.inputs), _written(low), walked=walked)
+
+
+def _reshaped(low: Lowering) -> Walk | None:
+    """The copy of one tensor, perhaps because no view of another shape exists of it."""
+    source, result = low.op.inputs[0], low.output
+    if source.shape != result.shape:
+        result = replace(source, strides=contiguous_strides(source.shape))
+    return walk(result, [source])
 
 
 def convert(low: Lowering) -> None:
     """_to_copy and to: a change of dtype is undone in backward, a change of place or layout is not."""
-    low.traffic("copy", low.op.inputs[0].bytes, _written(low))
     x, y = low.op.inputs[0], low.output
+    low.traffic("copy", x.bytes, _written(low), walked=low.walk(x))
     if low.any_needed and x.dtype != y.dtype:
         low.traffic("copy", dense_bytes(y), dense_bytes(x), backward=True)
 
@@ -35,7 +55,7 @@ def convert(low: Lowering) -> None:
 def assign(low: Lowering) -> None:
     """copy_: writes the destination without reading it."""
     source = low.op.inputs[-1]
-    low.traffic("copy", source.bytes, _written(low))
+    low.traffic("copy", source.bytes, _written(low), walked=low.walk(source))
     if low.any_needed and source.dtype != low.output.dtype:
         low.traffic("copy", dense_bytes(low.output), dense_bytes(source), backward=True)
 
@@ -90,6 +110,7 @@ def view(low: Lowering) -> None:
 
 
 _PARTS = operators("memory", "parts")
+_CONCATENATIONS = frozenset({"cat", "concat", "concatenate", "stack"})
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(operators("memory", "pass_through"), pass_through),

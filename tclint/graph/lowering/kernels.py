@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from tclint.graph.lowering.work import Gemm, Kernel, Traffic, TrafficClass, Work
-from tclint.graph.ops import Op, TensorSpec, itemsize_bytes
+from tclint.graph.lowering.walks import walk
+from tclint.graph.lowering.work import Gemm, Kernel, Traffic, TrafficClass, Walk, Work
+from tclint.graph.ops import Op, TensorSpec, contiguous_strides, itemsize_bytes
 
 
 class NoFormulaError(Exception):
@@ -97,6 +99,7 @@ class Lowering:
         dtype: str | None = None,
         backward: bool = False,
         summed: int = 0,
+        walked: Walk | None = None,
     ) -> None:
         """Add a memory-bound kernel, or nothing where no byte moves (empty tensors)."""
         if not read and not written:
@@ -114,11 +117,16 @@ class Lowering:
             channels_last=main.memory_format in ("channels_last", "channels_last_3d"),
             launches=launches,
             summed=summed,
+            walk=walked,
         )
         if backward:
             self.run_backward(work)
         else:
             self.run(work)
+
+    def walk(self, *operands: TensorSpec) -> Walk | None:
+        """How an elementwise kernel walks from these tensors, by default all inputs, to the output."""
+        return walk(self.output, operands or self.op.inputs)
 
     def main_tensor(self) -> TensorSpec:
         """The tensor whose dtype and layout name the kernel: the largest floating one."""
@@ -143,7 +151,16 @@ class Lowering:
     def copy(self, spec: TensorSpec, *, backward: bool = False) -> None:
         """A library's own `.contiguous()` of an operand it cannot read as it lies."""
         dense = spec.numel * itemsize_bytes(spec.dtype)
-        self.traffic("copy", spec.bytes, dense, operation="contiguous", dtype=spec.dtype, backward=backward)
+        result = replace(spec, strides=contiguous_strides(spec.shape))
+        self.traffic(
+            "copy",
+            spec.bytes,
+            dense,
+            operation="contiguous",
+            dtype=spec.dtype,
+            backward=backward,
+            walked=walk(result, [spec]),
+        )
 
 
 Rule = Callable[[Lowering], None]

@@ -29,7 +29,7 @@ def elementwise(low: Lowering) -> None:
     op = low.op
     read = distinct_bytes(op.inputs)
     written = sum(dense_bytes(spec) for spec in op.outputs)
-    low.traffic("elementwise", read, written, flops=low.output.numel)
+    low.traffic("elementwise", read, written, flops=low.output.numel, walked=low.walk())
     if not low.any_needed:
         return
     if op.name in _SUMS:
@@ -67,6 +67,7 @@ def _gradient_of(low: Lowering, position: int, saved_bytes: int, extra_passes: i
         out * (1 + extra_passes),
         launches=1 + extra_passes,
         backward=True,
+        walked=low.walk(),
     )
     unbroadcast(low, low.op.inputs[position])
 
@@ -121,6 +122,7 @@ def _unary_backward(low: Lowering) -> None:
         out * (1 + passes),
         launches=1 + passes,
         backward=True,
+        walked=low.walk(),
     )
 
 

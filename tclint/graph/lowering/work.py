@@ -11,6 +11,8 @@ from typing import Literal
 
 Phase = Literal["forward", "backward", "optimizer"]
 GemmDirection = Literal["forward", "dgrad", "wgrad"]
+AttentionKernel = Literal["cuDNN", "FlashAttention 2", "FlashAttention 4", "memory-efficient", "serving"]
+"""Whose fused kernel: 'serving' is that of an engine for inference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,9 @@ class Attention:
     is_causal: bool = False
     has_mask: bool = False
     is_backward: bool = False
+    has_dropout: bool = False
+    kernel: AttentionKernel | None = None
+    """Whose kernel it is, where that is known; None: the one that torch's dispatcher chooses on a GPU."""
 
     @property
     def flops(self) -> int:
@@ -126,6 +131,19 @@ TrafficClass = Literal[
 
 
 @dataclass(frozen=True, slots=True)
+class Walk:
+    """How a kernel finds its elements where they do not lie one behind the other in all of its tensors."""
+
+    elements: int
+    operands: int
+    """Tensors in which a thread works out where its element lies."""
+    dims: int
+    """That its number is divided into."""
+    sectors: int
+    """Pieces of 32 bytes that a warp, 32 elements, draws from the L2 at once."""
+
+
+@dataclass(frozen=True, slots=True)
 class Traffic:
     """A memory-bound kernel: what counts is the bytes it moves.
 
@@ -146,6 +164,8 @@ class Traffic:
     """Kernels it takes; each pays the fixed launch cost."""
     summed: int = 0
     """Rows that a sum over leading dims adds up for each of its results; 0: it is none."""
+    walk: Walk | None = None
+    """None: it loads several neighbouring elements at once."""
 
 
 Work = Gemm | Convolution | Attention | Traffic

@@ -1,0 +1,60 @@
+"""Which fused attention kernel a call runs, and times that people told of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from cost_support import price
+
+from tclint.cost.gpu import load_gpu
+from tclint.cost.kernels.attention_kernels import kernel_of
+from tclint.graph.lowering.work import Attention
+
+PLAIN = Attention(8, 16, 16, 2048, 2048, 64, 64, "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "work", "kernel"),
+    [
+        ("h100", PLAIN, "cuDNN"),
+        ("h100", replace(PLAIN, has_mask=True), "cuDNN"),
+        ("h100", replace(PLAIN, head_dim=97, value_head_dim=97), "FlashAttention 2"),
+        ("h100", replace(PLAIN, dtype="float32"), "memory-efficient"),
+        ("a100", PLAIN, "FlashAttention 2"),
+        ("a100", replace(PLAIN, has_mask=True), "memory-efficient"),
+        ("rtx-5090", PLAIN, "FlashAttention 2"),
+        ("v100", replace(PLAIN, dtype="float16"), "memory-efficient"),
+        ("a100", replace(PLAIN, kernel="cuDNN"), "cuDNN"),
+    ],
+)
+def test_the_kernel_that_runs_is_named(gpu: str, work: Attention, kernel: str) -> None:
+    assert kernel_of(work, load_gpu(gpu)) == kernel
+    assert price(work, gpu).tensor_core_reason.endswith(f"attention by {kernel}")
+
+
+@pytest.mark.parametrize(
+    ("work", "measured_us"),
+    [
+        (PLAIN, 293),
+        (replace(PLAIN, is_causal=True), 181),
+        (replace(PLAIN, has_mask=True), 526),
+        (replace(PLAIN, has_dropout=True), 779),
+    ],
+)
+def test_cudnn_on_h100_with_torch_2_11(work: Attention, measured_us: float) -> None:
+    assert price(work, "h100").time_us == pytest.approx(measured_us, rel=0.1)
+
+
+def test_flash_attention_2_is_no_faster_on_blackwell_per_sm() -> None:
+    """Batch 16 and 2, 32 heads of 64, in threads of its authors and users."""
+    flash = replace(PLAIN, batch=16, heads=32, kv_heads=32, kernel="FlashAttention 2")
+    hopper = replace(flash, query_length=1024, key_length=1024)
+    assert price(hopper, "h100").time_us == pytest.approx(466, rel=0.1)
+    assert price(replace(hopper, is_backward=True), "h100").time_us == pytest.approx(1439, rel=0.1)
+    blackwell = replace(flash, batch=2, query_length=8192, key_length=8192)
+    assert price(blackwell, "b200").time_us == pytest.approx(3205, rel=0.2)
+
+
+def test_a_mask_takes_flash_attention_away() -> None:
+    assert price(replace(PLAIN, has_mask=True), "a100").time_us > 1.4 * price(PLAIN, "a100").time_us
