@@ -250,7 +250,11 @@ def _walked(path: Path) -> Line:
         errors.append(_error(price.time_us, measured))
         plain.append(_error((work.bytes_read + work.bytes_written) / gpu.dram_gb_per_s / 1e3, measured))
     return Line(
-        "strided and broadcast kernels", len(errors), _mean(errors), _mean(plain), "traces with strides"
+        "strided and broadcast kernels",
+        len(errors),
+        _mean(errors),
+        _mean(plain),
+        "traces with strides, fitted",
     )
 
 

@@ -45,13 +45,14 @@ STEP_ERROR_PERCENT = {
     "hopper": 25.0,
     "blackwell": 25.0,
 }
-"""Errors of published whole steps that no constant was fitted to, by generation, which two thirds keep: 11 of
-ResNet-50 and BERT on V100 and T4 (mean 6 %, 8 within), 14 of those and language models on A100, A10 and
-RTX 3090 (9 %, 10 within), 4 on H100 (21 %, 2 within), where the clock and the caches of a step are not those
-of a kernel that is timed alone."""
+"""By generation, errors of published whole steps: no price was fitted to these, but the errors are read off
+them, about where two thirds keep to them: 11 of ResNet-50 and BERT on V100 and T4 (mean 6 %, 8 within), 14 of
+those and language models on A100, A10 and RTX 3090 (9 %, 10 within), 4 on H100 (21 %, 2 within), where the
+clock and the caches of a step are not those of a kernel that is timed alone. Ada and Blackwell stand in the
+row of their neighbours."""
 CANCELLED_SHARE = 0.5
 """Of the kernels' mean error that is left in a step where the products were measured on the GPU: steps of
-ResNet-50 on V100 state 17 to 29 % for their kernels and are 4 % off."""
+ResNet-50 on V100 state 17 to 29 % for their kernels and are 4 % off. A round number, not a fit."""
 
 READY_MEMORY_FRACTION = 0.5
 """Share of its time that a memory-limited Tensor Core kernel's unavoidable bytes must explain."""
