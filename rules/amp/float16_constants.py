@@ -51,9 +51,14 @@ class Float16Constants(SourceRule):
         "IEEE 754-2019: binary16 ends at 65504, and its smallest subnormal number is 2^-24",
         "PyTorch 2.13 c10/util/TypeCast.h, checked_convert: scalars that overflow a tensor's dtype raise",
     )
-    triggers = ("masked_fill", "fill_(", "full(", "full_like(", "clamp", "clip(", "pad(", "e-8", "e-9", "e-1")
+    triggers = (
+        *("masked_fill", "fill_(", "full(", "full_like(", "clamp", ".clip(", "pad("),
+        *("e-8", "e-9", "e-1"),
+    )
     # A number that float16 does not hold: beyond 65504, or below 3e-8.
-    pattern = re.compile(rb"[0-9.]e(?:[-+]?[1-9][0-9]|-[89]|\+?[5-9])|6553[56]|00000|99999")
+    pattern = re.compile(
+        rb"(?<![\w.])[0-9]*\.?[0-9]+\.?e(?:[-+]?[1-9][0-9]|-[89]|\+?[5-9])|6553[56]|00000|99999"
+    )
     program = HALVES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
