@@ -7,10 +7,12 @@ program, the rules that were asked, the settings and the code of tclint itself.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
 import sys
+import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,7 +78,7 @@ class ProgramCache:
         """What was found in the files of a program, by path; None where that is not known, or would be
         something else now."""
         try:
-            record = json.loads(self._file(root, paths, rules).read_bytes())
+            record = json.loads(gzip.decompress(self._file(root, paths, rules).read_bytes()))
             if any(self._content(path) != known for path, known in record["files"].items()):
                 return None
             if any(file_of(importer, name) != path for importer, name, path in record["imports"]):
@@ -84,7 +86,7 @@ class ProgramCache:
             if any(_answer(*question) != answer for question, answer in record["asked"]):
                 return None
             return {path: _outcome(path, *kept) for path, *kept in record["outcomes"]}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError):
+        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError, ImportError):
             return None
 
     def store(
@@ -106,7 +108,7 @@ class ProgramCache:
                 "asked": [[question, _digest_of(answer)] for question, answer in asked.items()],
                 "outcomes": [[path, *_kept(outcome)] for path, outcome in outcomes.items()],
             }
-            data = json.dumps(record).encode()
+            data = gzip.compress(json.dumps(record).encode(), compresslevel=1, mtime=0)
             write_bytes_atomically(str(self._file(root, paths, rules)), data)
         except (OSError, UsageError, TypeError, ValueError):
             return

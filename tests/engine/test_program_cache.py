@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,10 +121,15 @@ def test_without_a_cache_every_program_is_run(runs: list[str]) -> None:
 
 def test_what_is_damaged_is_run(codes: Codes, runs: list[str], tmp_path: Path) -> None:
     before = codes()
-    for record in (tmp_path / "cache/tclint/programs").iterdir():
-        record.write_text('{"files": {}, "imports": [], "asked": [], "outcomes": [["x", "found", {}]]}')
-    assert codes() == before
-    assert len(runs) == 2
+    for damaged in (
+        b"not a record",
+        gzip.compress(b'{"files": {}, "imports": [], "asked": [], "outcomes": [["x", "found", {}]]}'),
+    ):
+        for record in (tmp_path / "cache/tclint/programs").iterdir():
+            record.write_bytes(damaged)
+        runs.clear()
+        assert codes() == before
+        assert runs == ["train.py"]
 
 
 def test_files_that_cannot_be_read_are_kept_as_such(codes: Codes, runs: list[str]) -> None:
