@@ -51,8 +51,8 @@ those and language models on A100, A10 and RTX 3090 (9 %, 10 within), 4 on H100 
 clock and the caches of a step are not those of a kernel that is timed alone. Ada and Blackwell stand in the
 row of their neighbours."""
 CANCELLED_SHARE = 0.5
-"""Of the kernels' mean error that is left in a step where the products were measured on the GPU: steps of
-ResNet-50 on V100 state 17 to 29 % for their kernels and are 4 % off. A round number, not a fit."""
+"""Share of the kernels' mean error that is left in a step where the products were measured on the GPU: steps
+of ResNet-50 on V100 state 17 to 29 % for their kernels and are 4 % off. A round number, not a fit."""
 
 READY_MEMORY_FRACTION = 0.5
 """Share of its time that a memory-limited Tensor Core kernel's unavoidable bytes must explain."""
@@ -268,7 +268,7 @@ class Estimate:
 
     @cached_property
     def uncertainty_percent(self) -> float:
-        """Of the step's time: what whole steps were off by, more where its kernels are badly known."""
+        """Uncertainty of the step: what whole steps were off by, more where its kernels are badly known."""
         kernels = self.uncertainty_of_percent(self._by_op)
         if self.gpu.factors or not self.prices:
             return kernels

@@ -28,7 +28,7 @@ class Side:
     time_us: float = 0.0
     kernels: float = 0.0
     use: Use = "none"
-    """Of the kernels that took the most time."""
+    """Use by the kernels that took the most time."""
     reason: str = ""
 
 
@@ -58,7 +58,7 @@ class Compared:
     totals: tuple[tuple[str, float, float], ...]
     """What the step's time was: name, before, after."""
     kinds: tuple[Row, ...]
-    """Of all modules together; the largest change first, slower or faster."""
+    """Totals over all modules; the largest change first, slower or faster."""
     rows: tuple[Row, ...]
     """By module and kind, likewise."""
     notes: tuple[str, ...] = ()

@@ -32,16 +32,16 @@ class Layer:
     """'blocks.*.qkv' of several."""
     operators: str
     shape: str
-    """Of what it returns first to last; '' of the optimizer."""
+    """Shapes of what it returns, first to last; '' for the optimizer."""
     parameters: int
     flops: int
-    """Of all kernels: in training, forward and backward."""
+    """Total of all its kernels: in training, forward and backward."""
     times_us: Mapping[str, float]
     """By GPU."""
     tensor_cores: str
     """On the first GPU: 'yes', or why not; '' where it has no matrix product."""
     count: int = 1
-    """Of the modules that are alike; the other numbers are of all together."""
+    """How many modules are alike; the other numbers are their totals."""
 
 
 @dataclass(slots=True)

@@ -79,7 +79,7 @@ def rates_of(works: Sequence[Attention], gpu: Gpu, unit: UnitClass, backward_rat
 
 
 def slowdown(works: Sequence[Attention], gpu: Gpu, unit: UnitClass) -> FloatArray:
-    """Of the rates of FlashAttention 2 where the memory-efficient kernel runs in 16 bits."""
+    """Share of FlashAttention 2's rates that is reached where the memory-efficient kernel runs in 16 bits."""
     slow = unit.element_bytes == 2 and gpu.compute_capability >= (8, 0)
     return np.array(
         [MEMORY_EFFICIENT_SHARE if slow and kernel_of(w, gpu) == "memory-efficient" else 1.0 for w in works]

@@ -96,10 +96,6 @@ class Flow:
         """Forwards whose operations are seen, so that these are what reads their inputs."""
         return frozenset(event.inside for event in self.record.events if event.inside is not None)
 
-    def within(self, event: Event, forward: Event) -> bool:
-        """Whether something is part of a forward."""
-        return any(around is forward for around in event.around)
-
     # -- values
 
     def parts(self, value: Value | None) -> Iterator[Thing]:

@@ -110,11 +110,6 @@ def _index(event: Event) -> int:
     return event.index
 
 
-def shares_round(one: Event, other: Event, loop: Loop) -> bool:
-    """Whether both happen in the same round of a loop around them."""
-    return any(round_ in other.loops for round_ in one.loops if round_.loop is loop)
-
-
 def conditions_in(event: Event, loop: Loop) -> Path:
     """Tests that an event depends on within a round of a loop around it."""
     return event.path[loop.depth :]
