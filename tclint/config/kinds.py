@@ -284,7 +284,7 @@ def declared_by(settings: type[Any]) -> tuple[Setting, ...]:
 def sentence(problem: str, value: object) -> str:
     """'... expects X, not VALUE.', with the hint that may follow X at the end; None: no value to show."""
     if value is None:
-        return f"{problem}."
+        return problem if problem.endswith((".", "?")) else f"{problem}."
     statement, dot, hint = problem.partition(". ")
     given = printable(repr(value))
     given = given if len(given) <= 60 else given[:57] + "..."

@@ -91,3 +91,4 @@ def test_a_wrong_budget_is_one_sentence(tmp_path: Path, budget: str, models: str
     assert result.returncode == 2
     assert words in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+    assert not result.stderr.rstrip().endswith(("..", "?."))
