@@ -1,4 +1,4 @@
-"""What folders of a project hold, each listed once."""
+"""What folders and files of a project hold, each read once."""
 
 from __future__ import annotations
 
@@ -15,6 +15,22 @@ def names_in(folder: str) -> frozenset[str]:
         return frozenset()
 
 
+def forget() -> None:
+    """Read them anew."""
+    names_in.cache_clear()
+    data_of.cache_clear()
+
+
 def holds_file(folder: str, name: str) -> bool:
     """Whether a folder has a file of this name."""
     return name in names_in(folder) and os.path.isfile(os.path.join(folder, name))
+
+
+@lru_cache(maxsize=8192)
+def data_of(path: str) -> bytes:
+    """What a file holds; nothing where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""

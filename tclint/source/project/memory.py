@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tclint.source.project import folders, launchers, requirements, scripts, stars
+from tclint.source.project import effects, folders, launchers, requirements, scripts, stars
 
 
 def forget() -> None:
     """Read files anew: some may have changed since they were read."""
-    folders.names_in.cache_clear()
+    effects.forget()
+    folders.forget()
     launchers.forget()
     requirements.forget()
     scripts.forget()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from tclint.source.project.folders import data_of
 from tclint.source.project.imports import file_of
 
 _STARRED = re.compile(rb"^[ \t]*from[ \t]+([.\w]+)[ \t]+import[ \t]+\*", re.MULTILINE)
@@ -12,12 +13,11 @@ _STARRED = re.compile(rb"^[ \t]*from[ \t]+([.\w]+)[ \t]+import[ \t]+\*", re.MULT
 
 def may_define(path: str, name: str) -> bool:
     """Whether a file, or one that it imports all of, holds a name at all."""
-    return any(name.encode() in _data(file) for file in reached_from(path))
+    return any(name.encode() in data_of(file) for file in reached_from(path))
 
 
 def forget() -> None:
     """Read files anew."""
-    _data.cache_clear()
     reached_from.cache_clear()
 
 
@@ -26,17 +26,8 @@ def reached_from(path: str) -> tuple[str, ...]:
     """A file, and those that it imports all of, directly or not."""
     found = [path]
     for file in found:
-        for match in _STARRED.finditer(_data(file)):
+        for match in _STARRED.finditer(data_of(file)):
             other = file_of(file, match[1].decode("utf-8", "replace"))
             if other is not None and other not in found:
                 found.append(other)
     return tuple(found)
-
-
-@lru_cache(maxsize=8192)
-def _data(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""

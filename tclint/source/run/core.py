@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
 from tclint.source.run.conditions import exclude, refined
@@ -45,6 +45,11 @@ class Project(Protocol):
 
     def may_define(self, importer: File, module: str, name: str) -> bool:
         """Whether `from module import *` may bring a name, as far as can be told without running it."""
+        ...
+
+    def imported(self, importer: File, paths: Collection[str]) -> Iterator[File]:
+        """The files that the imports of a file lead to and that do something when they are imported, or are
+        among `paths`."""
         ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from tclint.source.run.entries import Entries
 from tclint.source.run.files import File
@@ -14,7 +14,6 @@ from tclint.source.run.values import (
     NONE,
     ClassValue,
     FunctionValue,
-    ModuleValue,
     Place,
     Thing,
     Value,
@@ -26,6 +25,7 @@ from tclint.source.syntax.tables import (
     Call,
     CallEvent,
     Expression,
+    Function,
     Name,
     Return,
     dotted,
@@ -51,13 +51,14 @@ def run(
     """
     machine = Machine(project, tables or library())
     machine.run_file(file)
-    _run_imported(machine)
+    _run_imported(machine, paths)
     entries = Entries(tokens, lambda inner, names: _is_run(machine, inner, names))
     read = [item for item in machine.frames if item.path in paths and item is not file]
     for item in (file, *read):
         entries.add(item)
+    linted = frozenset(item.path for item in (file, *read))
     for item in (file, *read):
-        _run_rest(machine, item, entries)
+        _run_rest(machine, item, entries, linted)
     return machine
 
 
@@ -70,20 +71,21 @@ def _is_run(machine: Machine, file: File, names: frozenset[str]) -> bool:
     )
 
 
-def _run_imported(machine: Machine) -> None:
-    """Modules that files import and read nothing of: they may be there for what they set.
+def _run_imported(machine: Machine, paths: Collection[str]) -> None:
+    """Modules that files import and read nothing of, as far as they set something or are linted.
 
     What packages hand on is left to who reads it.
+
+    Args:
+        paths: the files that are linted.
     """
     done: set[File] = set()
     while pending := [file for file in machine.frames if file not in done]:
         done.update(pending)
         for file in pending:
-            is_package = os.path.basename(file.path) == "__init__.py"
-            for item in () if file.is_library or is_package else file.tables.module.imports:
-                found = machine.import_(file, item.qualified) if item.name != "*" else None
-                if isinstance(found, ModuleValue):
-                    machine.run_module(found.file)
+            if not file.is_library and os.path.basename(file.path) != "__init__.py":
+                for found in machine.project.imported(file, paths):
+                    machine.run_module(found)
 
 
 def functions_of(machine: Machine, project: ProjectFiles) -> frozenset[tuple[str, str]]:
@@ -113,12 +115,12 @@ def result_of(file: File, project: ProjectFiles, name: str) -> tuple[Value, froz
     return value, functions_of(machine, project)
 
 
-def _run_rest(machine: Machine, file: File, entries: Entries) -> None:
+def _run_rest(machine: Machine, file: File, entries: Entries, linted: frozenset[str]) -> None:
     """Functions that nobody calls, and classes that nobody makes an object of.
 
     Those go first that nothing in the file names: what they call then runs with what they pass.
     """
-    read = _names_read(file)
+    read = _names_read(file.tables.functions)
     for named in (False, True):
         for function in file.tables.functions:
             if function.parent != 0 or function.kind not in ("function", "class"):
@@ -134,7 +136,7 @@ def _run_rest(machine: Machine, file: File, entries: Entries) -> None:
                 _run_once(machine, inner)
             elif isinstance(value, ClassValue) and value.function is function:
                 _run_modules(machine, file, entries)
-                _run_class(machine, file, value, read)
+                _run_class(machine, file, value, read, linted)
     _run_modules(machine, file, entries)
 
 
@@ -170,18 +172,26 @@ def _run_modules(machine: Machine, file: File, entries: Entries) -> None:
             machine.run_alone(thing, machine.frames[file])
 
 
-def _run_class(machine: Machine, file: File, value: ClassValue, read: frozenset[str]) -> None:
-    attributes = {
-        name: item
-        for owner in reversed(list(value.lineage()))
-        if not owner.file.is_library
-        for name, item in owner.namespace.items()
+def _run_class(
+    machine: Machine, file: File, value: ClassValue, read: frozenset[str], linted: frozenset[str]
+) -> None:
+    owners = [owner for owner in reversed(list(value.lineage())) if not owner.file.is_library]
+    attributes = {name: item for owner in owners for name, item in owner.namespace.items()}
+    defined = {
+        name
+        for owner in owners
+        if owner.file.path in linted
+        for name in owner.namespace
+        if not (isinstance(name, str) and name.startswith("__"))
     }
     members = [
         inner
         for item in attributes.values()
         for inner in [item.fields.get("function") if isinstance(item, Thing) else item]
-        if isinstance(inner, FunctionValue) and (inner.file.path, inner.function.index) not in machine.ran
+        if isinstance(inner, FunctionValue)
+        and (inner.file.path, inner.function.index) not in machine.ran
+        # What is inherited from elsewhere matters as far as it calls what stands here.
+        and (inner.file.path in linted or not defined.isdisjoint(_names_read(_parts_of(inner))))
     ]
     if not members:
         return
@@ -214,10 +224,19 @@ def _run_class(machine: Machine, file: File, value: ClassValue, read: frozenset[
                 _run_once(machine, item.bound_to(made))
 
 
-def _names_read(file: File) -> frozenset[str]:
-    """Names and attributes that something in the file reads."""
+def _parts_of(value: FunctionValue) -> list[Function]:
+    """A function, and those that are defined in it."""
+    found = [value.function]
+    for item in value.file.tables.functions:
+        if any(item.parent == outer.index for outer in found):
+            found.append(item)
+    return found
+
+
+def _names_read(functions: Iterable[Function]) -> frozenset[str]:
+    """Names and attributes that functions read."""
     found: set[str] = set()
-    for function in file.tables.functions:
+    for function in functions:
         for event in function.events:
             pending: list[Expression] = []
             if isinstance(event, CallEvent):

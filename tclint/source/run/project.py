@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
+from tclint.source.project.effects import acting, reached
 from tclint.source.project.imports import file_of
 from tclint.source.project.noted import note
 from tclint.source.project.stars import may_define, reached_from
@@ -34,6 +35,7 @@ class ProjectFiles:
         self._given = given or {}
         self._files: dict[str, File | None] = {}
         self._found: dict[tuple[str, str], str | None] = {}
+        self._reached: set[str] = set()
         self.imports: dict[tuple[str, str], str | None] = {}
         """(a file, a module that it imports) -> the path of what that means in the file's folder."""
         self.digests: dict[str, str] = {}
@@ -81,6 +83,26 @@ class ProjectFiles:
         found = may_define(path, name)
         note(found, "stars", path, name)
         return found
+
+    def imported(self, importer: File, paths: Collection[str]) -> Iterator[File]:
+        """The files that the imports of a file lead to and that do something when they are imported, or are
+        among `paths`; the others are not parsed. Those that it gave before are left out."""
+        if importer.path in self._reached:
+            return
+        # A file called torch.py does not stand for torch.
+        imports = [
+            f"{item.qualified}:*" if item.name == "*" else item.qualified
+            for item in importer.tables.module.imports
+            if item.qualified.partition(".")[0] != "torch"
+        ]
+        acts = acting(importer.path, *imports)
+        note(acts, "effects", importer.path, *imports)
+        for path in reached(importer.path, *imports):
+            if path not in self._reached and (path in acts or path in paths or path in self._edited):
+                file = self.file(path)
+                if file is not None:
+                    yield file
+            self._reached.add(path)
 
     def _path(self, importer: File, name: str) -> str | None:
         key = (os.path.dirname(importer.path), name)

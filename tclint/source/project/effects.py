@@ -1,0 +1,121 @@
+"""What importing a file does besides defining names, told from its text: it may set what all files share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from os.path import basename
+
+from tclint.source.project.folders import data_of
+from tclint.source.project.imports import file_of
+
+_LINE = re.compile(
+    rb"^(?:(?P<inner>(?:async +)?def\b|class\b|@|if +__name__\b)"
+    rb"|(?=(?P<block>if|elif|else|try|except|finally|with|for|while)\b)?(?P<top>[A-Za-z_])"
+    rb"|[ \t]+(?P<indented>[A-Za-z_]))"
+    rb"(?=(?P<import>(?:rom|mport)[ \t])?(?P<acts>[\w.]*\(|\w*(?:\.\w+)+[ \t]*=(?!=))?)",
+    re.MULTILINE,
+)
+"""A line that begins with a word. What stands in a function, a class or under `__main__` is not done when the
+file is imported; what stands in another block at the left margin is."""
+_IMPORT = re.compile(
+    rb"from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;]+)|import[ \t]+([^\n#;]+)",
+)
+_IMPORTED = re.compile(rb"([\w.]+|\*)(?:[ \t]+as[ \t]+(\w+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class _Top:
+    """What a file does when it is imported."""
+
+    acts: bool
+    """It calls something without keeping what that gives, or writes to an attribute."""
+    imports: tuple[tuple[str, str], ...]
+    """(name that is bound, full name of what it stands for); ('*', 'module:*')."""
+
+
+def acting(importer: str, *imports: str) -> tuple[str, ...]:
+    """The files that do something when they are imported, among those that some imports lead to.
+
+    What packages hand on is left to who reads it.
+
+    Args:
+        importer: the file that imports.
+        imports: full names: '.models.Net', 'numpy'; 'models:*' for all of a module.
+    """
+    return tuple(path for path in reached(importer, *imports) if _top(path).acts)
+
+
+def reached(importer: str, *imports: str) -> tuple[str, ...]:
+    """The files that imports lead to, as `acting`."""
+    found: dict[str, None] = {}
+    pending = [_file_of(importer, name) for name in imports]
+    known = set(pending)
+    for path, last in pending:
+        if path is None:
+            continue
+        found[path] = None
+        is_package = basename(path) == "__init__.py"
+        for bound, further in _imported(path):
+            if further not in known and (not is_package or bound == last):
+                known.add(further)
+                pending.append(further)
+    return tuple(found)
+
+
+def forget() -> None:
+    """Read files anew."""
+    _top.cache_clear()
+    _imported.cache_clear()
+
+
+@lru_cache(maxsize=16_384)
+def _imported(path: str) -> tuple[tuple[str, tuple[str | None, str]], ...]:
+    """(name that is bound, (file, name that is taken from it)) of each import that a file begins with."""
+    return tuple((bound, _file_of(path, name)) for bound, name in _top(path).imports)
+
+
+def _file_of(importer: str, name: str) -> tuple[str | None, str]:
+    """The file that an import of a name means, and the name that is taken from it."""
+    name, _, is_starred = name.partition(":")
+    found = file_of(importer, name)
+    if found is not None or is_starred:
+        return found, ""
+    module, _, last = name.rpartition(".")
+    if name.startswith(".") and not module.strip("."):
+        module = name[: len(name) - len(name.lstrip("."))]
+    return (file_of(importer, module), last) if module else (None, "")
+
+
+@lru_cache(maxsize=16_384)
+def _top(path: str) -> _Top:
+    data = data_of(path)
+    acts = False
+    imports: list[tuple[str, str]] = []
+    is_done = False
+    """Whether indented lines are part of what importing the file does."""
+    for line in _LINE.finditer(data):
+        if line["indented"] is None:
+            is_done = line["block"] is not None
+        if line["inner"] is not None or (line["indented"] is not None and not is_done):
+            continue
+        if line["import"] is not None:
+            statement = _IMPORT.match(data, line.start("top") if line["top"] else line.start("indented"))
+            imports += _names(statement) if statement is not None else ()
+        elif line["acts"] is not None:
+            acts = True
+    return _Top(acts, tuple(imports))
+
+
+def _names(statement: re.Match[bytes]) -> Iterator[tuple[str, str]]:
+    module, names, plain = (part.decode("utf-8", "replace") for part in statement.groups(b""))
+    for name, alias in _IMPORTED.findall((names or plain).encode()):
+        full, bound = name.decode(), alias.decode()
+        if plain:
+            yield bound or full.partition(".")[0], full
+        elif full == "*":
+            yield "*", f"{module}:*"
+        else:
+            yield bound or full, f"{module}{'' if module.endswith('.') else '.'}{full}"
