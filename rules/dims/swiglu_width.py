@@ -54,7 +54,8 @@ class SwigluTwoThirds(SourceRule):
     program = TRAINS
     # int(), a power of two in it, and a division by three.
     pattern = re.compile(
-        rb"\bint\s*\((?=.{0,300}?(?<![\w.])(?:2|4|8|16)(?![\w]|\.0*[1-9])).{0,300}?/\s*3(?:\.0*)?(?![\w.])",
+        rb"int(?<!\wint)\s*\((?=.{0,300}?/\s*3(?:\.0*)?(?![\w.]))"
+        rb"(?=.{0,300}?(?<![\w.])(?:2|4|8|16)(?![\w]|\.0*[1-9]))",
         re.DOTALL,
     )
 

@@ -282,6 +282,14 @@ class Settings:
         kinds.SWITCH,
         "Use cached results of earlier runs: parsed files, findings in programs, traced models.",
     )
+    program_events: int = setting(
+        60_000,
+        kinds.COUNT,
+        "Calls, operations and settings that are followed in one training program; what is left out then is "
+        "said.",
+        key="program-events",
+        places=("report",),
+    )
     min_gain_percent: float = setting(
         1.0,
         kinds.PERCENT,

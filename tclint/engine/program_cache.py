@@ -76,9 +76,9 @@ class ProgramCache:
 
     def load(
         self, root: str, paths: Collection[str], rules: Sequence[SourceRule]
-    ) -> dict[str, Outcome] | None:
-        """What was found in the files of a program, by path; None where that is not known, or would be
-        something else now."""
+    ) -> tuple[dict[str, Outcome], Skipped | None] | None:
+        """What was found in the files of a program, by path, and what of it was left out; None where that is
+        not known, or would be something else now."""
         try:
             record = json.loads(gzip.decompress(self._file(root, paths, rules).read_bytes()))
             if any(self._content(path) != known for path, known in record["files"].items()):
@@ -87,7 +87,8 @@ class ProgramCache:
                 return None
             if any(_answer(*question) != answer for question, answer in record["asked"]):
                 return None
-            return {path: _outcome(path, *kept) for path, *kept in record["outcomes"]}
+            cut = Skipped(root, record["cut"], is_part=True) if record["cut"] is not None else None
+            return {path: _outcome(path, *kept) for path, *kept in record["outcomes"]}, cut
         except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError, ImportError):
             return None
 
@@ -99,8 +100,9 @@ class ProgramCache:
         files: ProjectFiles,
         asked: Mapping[Question, object],
         outcomes: Mapping[str, Outcome],
+        cut: Skipped | None,
     ) -> None:
-        """Keep what was found in the files of a program."""
+        """Keep what was found in the files of a program, and what of it was left out."""
         if any(rule.__module__.partition(".")[0] not in _OWN for rule in rules):
             return  # somebody works on rules of their own
         try:
@@ -108,6 +110,7 @@ class ProgramCache:
                 "files": files.digests,
                 "imports": [[*importer, path] for importer, path in files.imports.items()],
                 "asked": [[question, _digest_of(answer)] for question, answer in asked.items()],
+                "cut": cut.reason if cut is not None else None,
                 "outcomes": [[path, *_kept(outcome)] for path, outcome in outcomes.items()],
             }
             data = gzip.compress(json.dumps(record).encode(), compresslevel=1, mtime=0)

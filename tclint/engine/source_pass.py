@@ -79,6 +79,7 @@ def lint(
     unreadable: list[str] = []
     texts: dict[str, SourceText] = {}
     outcomes: dict[str, list[Finding] | Skipped | NotPython] = {}
+    parts: list[Skipped] = []
     named = {os.path.abspath(path) for path in paths}
     for path in files:
         try:
@@ -129,7 +130,8 @@ def lint(
         tables_cache = open_cache()
         from tclint.engine.source_program import lint_programs
 
-        outcomes.update(lint_programs(texts, settings, tables_cache, contents))
+        found, parts = lint_programs(texts, settings, tables_cache, contents)
+        outcomes.update(found)
     notebooks = {path: text.notebook for path, text in texts.items() if text.notebook is not None}
     parsed_files = 0
     for path in files:
@@ -163,6 +165,7 @@ def lint(
         tables_cache.limit()
     unread = {*unreadable, *(item.path for item in skipped)}
     paths_read = tuple(path for path in files if path not in unread)
+    skipped += parts
     return SourceResult(findings, skipped, len(files), parsed_files, paths_read, marked, digests, notebooks)
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Location
 from tclint.core.rule import CRASH_CODE, apply_rule
+from tclint.core.text import listed
 from tclint.engine.groups import gathered
 from tclint.engine.program_cache import Outcome, ProgramCache
 from tclint.engine.source_text import SourceText
@@ -93,7 +94,7 @@ class SourceProgram:
         if start is None:
             return cls(None, {}, unreadable, files=files)
         try:
-            program = Program.of(start, files, paths, tokens)
+            program = Program.of(start, files, paths, tokens, settings.program_events)
         except Exception as error:
             return cls(None, {}, {root: _failed(root, error)}, files=files, has_failed=True)
         linted = {file.path: file for file in program.files if file.path in program.within}
@@ -105,6 +106,19 @@ class SourceProgram:
             return
         for rule in rules:
             yield from apply_rule(rule, self.context, Location(self.context.path, 1))
+
+    @property
+    def cut(self) -> Skipped | None:
+        """What of it was left out, as the budget was used up."""
+        cut = self.context.record.cut if self.context is not None else {}
+        if not cut or self.context is None:
+            return None
+        most = self.context.settings.program_events
+        reason = (
+            f"its program is followed for {most} events at most ('program-events'), and not through "
+            f"{listed([name for _, name in cut], 3)}"
+        )
+        return Skipped(self.context.path, reason, is_part=True)
 
     def outcomes(self, rules: Sequence[SourceRule], texts: Mapping[str, SourceText]) -> dict[str, Outcome]:
         """What became of each file that is linted."""
@@ -124,13 +138,15 @@ def lint_programs(
     settings: Settings,
     cache: TablesCache | None,
     contents: Mapping[str, bytes],
-) -> dict[str, Outcome]:
-    """What is found in files, each as part of the program that it belongs to.
+) -> tuple[dict[str, Outcome], list[Skipped]]:
+    """What is found in files, each as part of the program that it belongs to, and which programs were not
+    followed to their ends.
 
     Args:
         texts: by path, all that is linted; programs with files that concern rules are run.
     """
     outcomes: dict[str, Outcome] = {}
+    parts: list[Skipped] = []
     programs: dict[str, list[str]] = {}
     for path, text in texts.items():
         programs.setdefault(root_of(path, text.notebook), []).append(path)
@@ -144,8 +160,8 @@ def lint_programs(
             rules = tuple(dict.fromkeys(rule for path in paths for rule in _asked(texts[path], root)))
             if not rules:
                 continue
-            found = kept.load(root, paths, rules) if kept is not None else None
-            if found is None:
+            known = kept.load(root, paths, rules) if kept is not None else None
+            if known is None:
                 tokens = tuple(dict.fromkeys(token for rule in rules for token in rule.triggers))
                 with noting() as asked:
                     program = SourceProgram.of(
@@ -153,14 +169,17 @@ def lint_programs(
                     )
                     found = program.outcomes(rules, {path: texts[path] for path in paths})
                 if kept is not None and not program.has_failed and not _has_crashed(found):
-                    kept.store(root, paths, rules, program.files, asked, found)
+                    kept.store(root, paths, rules, program.files, asked, found, program.cut)
+                known = found, program.cut
                 collect(len(program.context.record.events) if program.context is not None else 0)
+            found, cut = known
             outcomes.update(found)
+            parts += [cut] if cut is not None else ()
             # What the program does not read is looked at alone.
             waiting += [(path, [path]) for path in paths if path != root and path not in outcomes]
     if kept is not None:
         kept.limit()
-    return outcomes
+    return outcomes, parts
 
 
 def _has_crashed(outcomes: Mapping[str, Outcome]) -> bool:
@@ -254,7 +273,8 @@ def lint_text(
         files = ProjectFiles(lambda _, data: _parsed(data, parse_text))
         files.keep(path, file)
         tokens = tuple(token for rule in rules for token in rule.triggers)
-        context = SourceContext(Program.of(file, files, tokens=tokens), settings)
+        program = Program.of(file, files, tokens=tokens, events=settings.program_events)
+        context = SourceContext(program, settings)
         found = [finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))]
     return shown(found, path, text)
 

@@ -66,7 +66,9 @@ def _report(document: Document) -> Report:
         below_min_gain=tuple(_counted(counted, "below_min_gain")),
         suppressed=tuple(_counted(counted, "suppressed")),
         baselined=tuple(_counted([{"baselined": summary.get("baselined", 0)}], "baselined")),
-        skipped=tuple(Skipped(item["path"], item["reason"]) for item in document["skipped"]),
+        skipped=tuple(
+            Skipped(item["path"], item["reason"], item.get("is_part", False)) for item in document["skipped"]
+        ),
         errors=tuple(EntryError(error["target"], error["message"]) for error in document["errors"]),
         source_files=summary.get("source_files", 0),
         digests=_digests(document["findings"]),

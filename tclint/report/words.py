@@ -8,6 +8,7 @@ from tclint.core.finding import LEVEL_ORDER, Effect, Finding, GpuEffect, Locatio
 from tclint.core.text import listed
 from tclint.core.units import hours_text, percent_text, plural, time_text, uncertainty_text
 from tclint.engine.report import Report
+from tclint.source.syntax.discovery import Skipped
 
 
 def place_text(location: Location) -> str:
@@ -133,16 +134,22 @@ def conclusion(report: Report) -> str:
     unpriced = sum(
         finding.is_about_speed and finding.effect.best_gain_percent is None for finding in report.findings
     )
+    whole = sum(not item.is_part for item in report.skipped)
     counts = {
         "fixable with --fix": sum(map(is_fixable, report.findings)),
         f"more below --min-gain {report.settings.min_gain_percent:g} %": len(report.below_min_gain),
         "without a predicted effect": unpriced if report.entries else 0,
         "suppressed": len(report.suppressed),
         "accepted by the baseline": len(report.baselined),
-        "file skipped" if len(report.skipped) == 1 else "files skipped": len(report.skipped),
+        "file skipped" if whole == 1 else "files skipped": whole,
         "target failed" if len(report.errors) == 1 else "targets failed": len(report.errors),
     }
     return "; ".join([head, *(f"{count} {what}" for what, count in counts.items() if count)]) + "."
+
+
+def skipped_word(item: Skipped) -> str:
+    """What became of a file that was not analysed, or not whole."""
+    return "partly read" if item.is_part else "skipped"
 
 
 def is_fixable(finding: Finding) -> bool:

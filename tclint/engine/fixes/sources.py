@@ -175,7 +175,7 @@ def _useless(before: Report, after: Report, made: Mapping[str, Sequence[Finding]
     """Findings that are still there after they were fixed, or whose file can be read no more."""
     was = Counter(_key(finding) for finding in before.findings)
     now = Counter(_key(finding) for finding in after.findings)
-    unread = {os.path.abspath(item.path) for item in after.skipped} | {
+    unread = {os.path.abspath(item.path) for item in after.skipped if not item.is_part} | {
         os.path.abspath(finding.location.path)
         for finding in after.findings
         if finding.code == UNREADABLE_CODE

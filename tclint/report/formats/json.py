@@ -77,7 +77,10 @@ def to_dict(report: Report, of_run: Settings | None = None) -> dict[str, Any]:
             {**_finding(finding), "source_sha256": lines.digest(finding.location.path)}
             for finding in report.findings
         ],
-        "skipped": [{"path": item.path, "reason": item.reason} for item in report.skipped],
+        "skipped": [
+            {"path": item.path, "reason": item.reason, **({"is_part": True} if item.is_part else {})}
+            for item in report.skipped
+        ],
         "errors": [{"target": error.target, "message": error.message} for error in report.errors],
         "summary": _summary(report),
         "statistics": statistics(report),

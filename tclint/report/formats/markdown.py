@@ -12,7 +12,7 @@ from tclint.core.text import printable
 from tclint.core.units import flops_text, percent_text, plural, significant, time_text
 from tclint.engine.report import Entry, Report
 from tclint.report.step_text import gap_text
-from tclint.report.words import counts_text, doubts, gain_text, models_text, not_listed
+from tclint.report.words import counts_text, doubts, gain_text, models_text, not_listed, skipped_word
 
 SUMMARY_BYTES = 2**20
 """What GitHub takes of one step (Workflow commands, 'Step isolation and limits'); above, it takes nothing."""
@@ -146,7 +146,7 @@ def _notes(report: Report) -> Iterator[str]:
         for entry in report.entries
         for gap in entry.not_analysed
     ]
-    notes += [f"{_name(item.path)} skipped: {_message(item.reason)}" for item in report.skipped]
+    notes += [f"{_name(item.path)} {skipped_word(item)}: {_message(item.reason)}" for item in report.skipped]
     if not notes:
         return
     yield f"<details><summary>{plural(len(notes), 'assumption or gap', 'assumptions and gaps')}</summary>\n"

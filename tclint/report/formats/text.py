@@ -24,7 +24,15 @@ from tclint.report.formats.json import statistics
 from tclint.report.overview import FEW_MODELS, overview
 from tclint.report.render import Style
 from tclint.report.step_text import comparison_table, entry_lines, gap_text
-from tclint.report.words import best_effect, conclusion, doubts, models_text, place_text, savings_text
+from tclint.report.words import (
+    best_effect,
+    conclusion,
+    doubts,
+    models_text,
+    place_text,
+    savings_text,
+    skipped_word,
+)
 
 LISTED_AT_MOST = 5
 """Assumptions, gaps and skipped files beyond this are counted; -v lists them."""
@@ -275,7 +283,9 @@ class _Renderer:
 
     def _skipped(self) -> Iterator[str]:
         yield from self._some(
-            [f"skipped {item.path}: {item.reason}" for item in self.report.skipped], "skipped file", indent=""
+            [f"{skipped_word(item)} {item.path}: {item.reason}" for item in self.report.skipped],
+            "skipped file",
+            indent="",
         )
 
     def _counted(self, why: str, findings: Iterable[Finding]) -> Iterator[str]:

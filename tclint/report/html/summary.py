@@ -317,7 +317,7 @@ def left_out(report: Report) -> str:
         *_list(
             "Assumed", [_of_models(what, of, report) if several else what for what, of in assumed.items()]
         ),
-        *_list("Files that were not read", skipped),
+        *_list("Files that were not read, or not to the end", skipped),
     ]
     return "".join(parts) or "<p>Everything was analysed, and nothing had to be assumed.</p>"
 

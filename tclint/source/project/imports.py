@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 
 from tclint.source.project.folders import holds_file, names_in
 
@@ -12,29 +13,39 @@ _LEVELS = 6
 
 def file_of(importer: str, module: str) -> str | None:
     """The file of the project that a module name means in a file, which need not exist; None: none."""
-    relative = module.lstrip(".")
-    parts = [part for part in relative.split(".") if part]
     folder = os.path.dirname(os.path.abspath(importer))
+    relative = module.lstrip(".")
     dots = len(module) - len(relative)
     if dots:
         for _ in range(dots - 1):
             folder = os.path.dirname(folder)
-        return _module_file(folder, parts)
-    if not parts:
-        return None
-    for _ in range(_LEVELS):
-        found = _module_file(folder, parts)
-        # A file never means itself: `from model import Net` in utils/model.py is of the script's folder.
-        if found is not None and found != os.path.abspath(importer):
-            return found
+        return _module_file(folder, relative)
+    # A file never means itself: `from model import Net` in utils/model.py is of the script's folder.
+    return next((path for path in _seen_from(folder, module) if path != os.path.abspath(importer)), None)
+
+
+def forget() -> None:
+    """Look at folders anew."""
+    _module_file.cache_clear()
+    _seen_from.cache_clear()
+
+
+@lru_cache(maxsize=65_536)
+def _seen_from(folder: str, module: str) -> tuple[str, ...]:
+    """The files that an absolute name can mean in a folder, the nearest first."""
+    found: list[str | None] = []
+    for _ in range(_LEVELS if module else 0):
+        found.append(_module_file(folder, module))
         parent = os.path.dirname(folder)
         if parent == folder or ".git" in names_in(folder):
-            return None
+            break
         folder = parent
-    return None
+    return tuple(path for path in found if path is not None)
 
 
-def _module_file(folder: str, parts: list[str]) -> str | None:
+@lru_cache(maxsize=65_536)
+def _module_file(folder: str, module: str) -> str | None:
+    parts = [part for part in module.split(".") if part]
     for part in parts[:-1]:
         if part not in names_in(folder):
             return None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tclint.source.project import effects, folders, launchers, requirements, scripts, stars
+from tclint.source.project import effects, folders, imports, launchers, requirements, scripts, stars
 
 
 def forget() -> None:
     """Read files anew: some may have changed since they were read."""
     effects.forget()
     folders.forget()
+    imports.forget()
     launchers.forget()
     requirements.forget()
     scripts.forget()

@@ -389,7 +389,7 @@ class Calls(Modules):
         is_cut = is_spent and not value.file.is_library
         if (busy > 1 and not is_new) or len(self.stack) >= _DEEPEST or is_cut:
             if is_cut:
-                self.record.cut.add(f"{value.file.path}:{function.qualified_name}")
+                self.cut(value)
             event = self.happen(
                 "escape", function.qualified_name, None, self.bound((), arguments, keywords), call
             )
@@ -403,6 +403,10 @@ class Calls(Modules):
         if not value.file.is_library and all(event.kind in _PLAIN for event in self.record.events[start:]):
             self._plain_runs[at] = self._plain_runs.get(at, 0) + 1
         return result
+
+    def cut(self, value: FunctionValue) -> None:
+        """Note that the budget is used up, and a function is not followed."""
+        self.record.cut[value.file.path, value.function.qualified_name] = None
 
     def enter_function(
         self, value: FunctionValue, arguments: list[Value], keywords: dict[str, Value]

@@ -29,8 +29,8 @@ from tclint.source.run.values import (
 )
 from tclint.source.syntax.tables import Call, Expression
 
-MOST_EVENTS = 30_000
-"""Of one entry point."""
+MOST_EVENTS = 60_000
+"""Of one program, where nothing else is set; one entry point has half of them."""
 _SMALL_CALL = 3_000
 """Events of a call that need not be shared out."""
 DEEPEST = 40
@@ -56,8 +56,10 @@ class Project(Protocol):
 class Core:
     """What every part of the interpreter works on."""
 
-    def __init__(self, project: Project, library: Library) -> None:
+    def __init__(self, project: Project, library: Library, events: int = MOST_EVENTS) -> None:
         self.project = project
+        self.events = events
+        """How many there may be in all."""
         self.library = library
         self.record = Record()
         self.store = Store()
@@ -74,7 +76,7 @@ class Core:
         """Of what runs, where an operation has none of its own."""
         self.run_number = 0
         """Of the entry point that runs."""
-        self.most_events = MOST_EVENTS
+        self.most_events = events // 2
         """How many events there may be when what runs ends."""
         self.ran: set[tuple[str, int]] = set()
         """Functions that have run: (path, index)."""

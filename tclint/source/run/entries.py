@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from tclint.source.run.files import File
+from tclint.source.run.values import FunctionValue
 
 _WORD = re.compile(r"\w+")
 _DEFINES = re.compile(r"(?:async +def|def|(class)) +(\w+)")
@@ -38,6 +39,7 @@ class Entries:
         """Functions and methods that hold a token."""
         self._words: dict[tuple[File, str], frozenset[str]] = {}
         self._files: set[File] = set()
+        self._led: set[tuple[File, str]] | None = None
         self._tried: set[tuple[File, str]] = set()
         """What a function was run for. Nothing else that leads there is run for it."""
         self._used_up: set[tuple[File, str]] = set()
@@ -47,6 +49,7 @@ class Entries:
         if file in self._files or self._pattern is None:
             return
         self._files.add(file)
+        self._led = None
         # What is made where a token stands is used elsewhere, under its name.
         made = {
             match[1]
@@ -64,7 +67,36 @@ class Entries:
 
     def concerns(self, file: File, name: str) -> bool:
         """Whether a function or class of a file holds what is looked for, or leads to it."""
-        return self._pattern is None or any(map(self._holding.get, self._reached(file, name, set())))
+        return self._pattern is None or (file, name) in self._leading
+
+    @property
+    def _leading(self) -> set[tuple[File, str]]:
+        """What holds a token, and what leads to such by the names in its text."""
+        if self._led is None:
+            readers: dict[str, list[tuple[File, str]]] = {}
+            for at, words in self._words.items():
+                for word in words & self._files_of.keys():
+                    readers.setdefault(word, []).append(at)
+            self._led = {at for at, holding in self._holding.items() if holding}
+            pending = list(self._led)
+            while pending:
+                further = set(readers.get(pending.pop()[1], ())) - self._led
+                self._led |= further
+                pending += further
+        return self._led
+
+    def method_concerns(self, value: FunctionValue, words: frozenset[str]) -> bool:
+        """Whether a method holds what is looked for, or leads to it.
+
+        Args:
+            words: the names that it reads.
+        """
+        at = (value.file, value.function.qualified_name.partition(".")[0])
+        return (
+            self._pattern is None
+            or value.function.qualified_name in self._holding.get(at, ())
+            or any(self.concerns(file, word) for word in words for file in self._files_of.get(word, ()))
+        )
 
     def worth(self, file: File, name: str) -> bool:
         """Whether running a function or class of a file may show something that has not been run yet."""

@@ -8,7 +8,6 @@ from typing import Any
 from tclint.source.run.blocks import Branch, Statement, Step
 from tclint.source.run.calls import Calls
 from tclint.source.run.conditions import atoms, exclude, truth
-from tclint.source.run.core import MOST_EVENTS
 from tclint.source.run.files import File
 from tclint.source.run.library import Program
 from tclint.source.run.store import Changes
@@ -820,7 +819,7 @@ class Machine(Calls):
     def begin(self) -> None:
         """What runs from here on has no order with what ran before."""
         self.run_number += 1
-        self.most_events = len(self.record.events) + MOST_EVENTS
+        self.most_events = min(len(self.record.events) + self.events // 2, self.events)
         self._spent.update(self._spending)
         self._spending.clear()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from tclint.source.run.core import MOST_EVENTS
 from tclint.source.run.facts import Facts
 from tclint.source.run.files import File
 from tclint.source.run.library import library
@@ -34,15 +35,17 @@ class Program:
         project: ProjectFiles,
         paths: Collection[str] = (),
         tokens: tuple[str, ...] | None = None,
+        events: int = MOST_EVENTS,
     ) -> Program:
         """Run a file, and what rules look for in it and in others that it reads.
 
         Args:
             paths: the files that are linted; none: that one.
             tokens: what rules look for; None: anything.
+            events: how many there may be.
         """
         paths = paths or (file.path,)
-        machine = run(file, project, paths, tokens)
+        machine = run(file, project, paths, tokens, events=events)
         record = machine.record
         within = frozenset(item.path for item in machine.frames if item.path in paths)
         facts = Facts(record, library())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable
 
+from tclint.source.run.core import MOST_EVENTS
 from tclint.source.run.entries import Entries
 from tclint.source.run.files import File
 from tclint.source.run.library import Library, library
@@ -42,14 +43,16 @@ def run(
     paths: Collection[str] = (),
     tokens: tuple[str, ...] | None = None,
     tables: Library | None = None,
+    events: int = MOST_EVENTS,
 ) -> Machine:
     """Run a file as a program, then what of it the program does not reach.
 
     Args:
         paths: files of which that is run as well, if the program reads them.
         tokens: what is looked for; functions that do not lead to any of it are left out. None: all are run.
+        events: how many are noted at most; what else there is to run is noted as cut off then.
     """
-    machine = Machine(project, tables or library())
+    machine = Machine(project, tables or library(), events)
     machine.run_file(file)
     _run_imported(machine, paths)
     entries = Entries(tokens, lambda inner, names: _is_run(machine, inner, names))
@@ -136,13 +139,17 @@ def _run_rest(machine: Machine, file: File, entries: Entries, linted: frozenset[
                 _run_once(machine, inner)
             elif isinstance(value, ClassValue) and value.function is function:
                 _run_modules(machine, file, entries)
-                _run_class(machine, file, value, read, linted)
+                _run_class(machine, file, value, read, entries, linted)
     _run_modules(machine, file, entries)
 
 
 def _run_once(machine: Machine, value: FunctionValue) -> None:
-    if (value.file.path, value.function.index) not in machine.ran:
+    if (value.file.path, value.function.index) in machine.ran:
+        return
+    if len(machine.record.events) < machine.events:
         machine.run_unknown(value)
+    else:
+        machine.cut(value)
 
 
 def _run_modules(machine: Machine, file: File, entries: Entries) -> None:
@@ -173,27 +180,42 @@ def _run_modules(machine: Machine, file: File, entries: Entries) -> None:
 
 
 def _run_class(
-    machine: Machine, file: File, value: ClassValue, read: frozenset[str], linted: frozenset[str]
+    machine: Machine,
+    file: File,
+    value: ClassValue,
+    read: frozenset[str],
+    entries: Entries,
+    linted: frozenset[str],
 ) -> None:
-    owners = [owner for owner in reversed(list(value.lineage())) if not owner.file.is_library]
-    attributes = {name: item for owner in owners for name, item in owner.namespace.items()}
-    defined = {
-        name
-        for owner in owners
-        if owner.file.path in linted
-        for name in owner.namespace
-        if not (isinstance(name, str) and name.startswith("__"))
+    attributes = {
+        name: item
+        for owner in reversed(list(value.lineage()))
+        if not owner.file.is_library
+        for name, item in owner.namespace.items()
     }
-    members = [
+    methods = [
         inner
         for item in attributes.values()
         for inner in [item.fields.get("function") if isinstance(item, Thing) else item]
         if isinstance(inner, FunctionValue)
-        and (inner.file.path, inner.function.index) not in machine.ran
+    ]
+    concerning = {
+        item.function.name
+        for item in methods
+        if item.file.path in linted and entries.method_concerns(item, _names_read(_parts_of(item)))
+    }
+    members = [
+        item
+        for item in methods
+        if (item.file.path, item.function.index) not in machine.ran
         # What is inherited from elsewhere matters as far as it calls what stands here.
-        and (inner.file.path in linted or not defined.isdisjoint(_names_read(_parts_of(inner))))
+        and (item.file.path in linted or not concerning.isdisjoint(_names_read(_parts_of(item))))
     ]
     if not members:
+        return
+    if len(machine.record.events) >= machine.events:
+        for item in members:
+            machine.cut(item)
         return
     machine.frame = machine.frames[file]
     machine.node_id = value.function.node_id

@@ -21,8 +21,8 @@ class Record:
         self._indexed = 0
         self.required: set[Atom] = set()
         """Tests without which the program ends with an error."""
-        self.cut: set[str] = set()
-        """What the budget cut off: functions that were not followed."""
+        self.cut: dict[tuple[str, str], None] = {}
+        """Functions that were not followed, as the budget was used up: (path, name)."""
 
     def of(self, *kinds: str) -> list[Event]:
         """Events of these kinds, in order."""

@@ -32,6 +32,8 @@ class Skipped:
 
     path: str
     reason: str
+    is_part: bool = False
+    """Only a part of what its program does was left out."""
 
 
 def discover(
