@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
 from tclint.source.questions.steps import steps_at_intervals
 
 _DDP = ("torch.nn.parallel.DistributedDataParallel",)
@@ -53,8 +52,8 @@ class DdpAccumulationWithoutNoSync(SourceRule):
         "PyTorch Performance Tuning Guide, Skip unnecessary all-reduce if training with "
         "DistributedDataParallel and gradient accumulation: no_sync",
     )
-    triggers = ("DistributedDataParallel", "DDP")
-    program = TRAINS
+    triggers = ("backward(",)
+    program = ("DistributedDataParallel", "DDP")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         facts = context.facts

@@ -36,6 +36,10 @@ The median time between two launches of the forward's thread in public profiler 
 no stacks: 20 us (A100, rank0 of HolisticTraceAnalysis's negative_queue_length_values_check) and 18 us (V100,
 DLRM of facebookresearch/param); with stacks 32 to 38 us, with Python frames 49 to 62 us. The profiler takes
 a part of it. It hides behind the GPU's work as long as kernels take longer; CUDA graphs save most of it."""
+HOST_US_PER_REPEATED_LAUNCH = 3.8
+"""The same for each further kernel that a library launches within one call, as cuDNN does for the time steps
+of a recurrent layer: what a kernel takes where launches overlap with the work before (NVIDIA, Getting Started
+with CUDA Graphs, V100, kernels of 2.9 us)."""
 
 STEP_ERROR_PERCENT = {
     "volta": 10.0,
@@ -150,7 +154,10 @@ class Estimate:
     @property
     def host_time_us(self) -> float:
         """What the host needs to launch them, in no other time here (HOST_US_PER_LAUNCH)."""
-        return self.launch_count * HOST_US_PER_LAUNCH
+        shares = shares_of_batch(self.scenario.accumulation)
+        calls = sum(shares.get(kernel.role, 1.0) for kernel in self.kernels if _launches(kernel.work))
+        repeated = max(self.launch_count - calls, 0.0)
+        return calls * HOST_US_PER_LAUNCH + repeated * HOST_US_PER_REPEATED_LAUNCH
 
     @property
     def bound(self) -> Bound:

@@ -201,7 +201,7 @@ def _host_lines(entry: Entry) -> Iterator[str]:
         each = metrics.host_time_us / metrics.launch_count
         yield (
             f"host-bound on {metrics.gpu}: {metrics.launch_count:,} launches take about "
-            f"{time_text(metrics.host_time_us)} ({each:g} us each), the kernels "
+            f"{time_text(metrics.host_time_us)} ({time_text(each)} each), the kernels "
             f"{time_text(metrics.step_time_us)}, so faster kernels will not be felt; a larger batch or CUDA "
             "graphs (torch.compile with mode='reduce-overhead') will"
         )

@@ -146,3 +146,28 @@ def test_a_rule_that_fails_is_asked_again(codes: Codes, monkeypatch: pytest.Monk
         patched.setattr(SourceContext, "scaled_steps", property(lambda _: 1 / 0))
         assert CRASH_CODE in codes()
     assert CRASH_CODE not in codes()
+
+
+def test_an_imported_file_that_begins_to_set_something_runs_the_program(
+    codes: Codes, runs: list[str]
+) -> None:
+    Path("train.py").write_text(f"import idle\n{TRAIN}")
+    Path("idle.py").write_text("LIMIT = 3\n")
+    check("train.py")
+    Path("idle.py").write_text("LIMIT = 4\n")
+    check("train.py")
+    assert runs == ["train.py"], "nothing is read of the file, and it does nothing"
+    Path("idle.py").write_text("import torch\ntorch.autograd.set_detect_anomaly(True)\n")
+    check("train.py")
+    assert len(runs) == 2
+
+
+def test_what_the_budget_leaves_out_is_said(codes: Codes, runs: list[str]) -> None:
+    settings = Settings(program_events=12)
+    said = [check(".", settings).skipped for _ in range(2)]
+    assert runs == ["train.py"]
+    assert said[0] == said[1]
+    (part,) = said[0]
+    assert (part.path, part.is_part) == ("train.py", True)
+    assert "12 events at most ('program-events'), and not through backward" in part.reason
+    assert not check(".").skipped
