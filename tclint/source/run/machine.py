@@ -816,20 +816,22 @@ class Machine(Calls):
 
     # -- entry points
 
-    def begin(self) -> None:
-        """What runs from here on has no order with what ran before."""
+    def begin(self, parts: int = 2) -> None:
+        """What runs from here on has no order with what ran before, and takes at most one of so many parts of
+        the program's events."""
         self.run_number += 1
-        self.most_events = min(len(self.record.events) + self.events // 2, self.events)
+        self.most_events = min(len(self.record.events) + self.events // parts, self.events)
         self._spent.update(self._spending)
         self._spending.clear()
 
-    def run_unknown(self, value: FunctionValue, stack: tuple[Place, ...] = ()) -> Value:
+    def run_unknown(self, value: FunctionValue, stack: tuple[Place, ...] = (), parts: int = 2) -> Value:
         """What a function of which no caller was seen gives, run with what its parameters declare.
 
         Args:
             stack: what stands for the calls that lead there.
+            parts: as for `begin`.
         """
-        self.begin()
+        self.begin(parts)
         before, self.frame, self.stack = self.frame, value.frame, stack
         self.node_id = value.function.node_id
         frame = self.enter_function(value, [], self._undeclared(value))

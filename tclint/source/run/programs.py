@@ -33,6 +33,8 @@ from tclint.source.syntax.tables import (
     parts_of,
 )
 
+_INHERITED = 12
+"""A method that is inherited from a file of its own has one of so many parts of the events of a program."""
 _MOST_ALIKE = 3
 """Modules of one class that nothing calls, and that are called to see what they do."""
 
@@ -143,11 +145,11 @@ def _run_rest(machine: Machine, file: File, entries: Entries, linted: frozenset[
     _run_modules(machine, file, entries)
 
 
-def _run_once(machine: Machine, value: FunctionValue) -> None:
+def _run_once(machine: Machine, value: FunctionValue, parts: int = 2) -> None:
     if (value.file.path, value.function.index) in machine.ran:
         return
     if len(machine.record.events) < machine.events:
-        machine.run_unknown(value)
+        machine.run_unknown(value, parts=parts)
     else:
         machine.cut(value)
 
@@ -243,7 +245,7 @@ def _run_class(
         for item in members:
             if named or item.function.name not in read:
                 machine.frame = machine.frames[file]
-                _run_once(machine, item.bound_to(made))
+                _run_once(machine, item.bound_to(made), 2 if item.file.path in linted else _INHERITED)
 
 
 def _parts_of(value: FunctionValue) -> list[Function]:
