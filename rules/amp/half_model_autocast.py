@@ -78,9 +78,10 @@ class HalfModelWithAutocast(SourceRule):
         for step in context.record.of("unscale", "scaler_step"):
             optimizers = steps.optimizers_of(step)
             for backward in gradients.last_backwards(step, optimizers) if steps.is_on(step) else ():
+                scalers = [item for item in backward.scalers if "@masters" not in item.fields]
                 for cast in context.weights.casts(backward, optimizers):
                     off = gradients.is_off(backward.scalers, cast.event)
-                    if cast.dtype == "torch.float16" and backward.scalers and not off:
+                    if cast.dtype == "torch.float16" and scalers and not off:
                         yield cast, step
 
     def _under_autocast(self, context: SourceContext) -> Iterator[tuple[Cast, Region]]:
