@@ -32,7 +32,7 @@ from measure_cases import COLUMNS, KINDS, Case, all_cases
 from measure_clock import Clock, CpuClock, CudaClock, buffer_sets
 
 MEMORY_SHARE = 0.4
-"""Of the free memory that rotating inputs may take; results need up to as much again."""
+"""The share of the free memory that rotating inputs may take; results need up to as much again."""
 CPU_SCALE = 16
 """Divides sizes where the script is only tried out."""
 SOURCE = "measure"
@@ -58,7 +58,7 @@ def gpu_id(name: str) -> str:
 
 
 def versions(device: str) -> dict[str, str]:
-    """Of everything that a time may depend on."""
+    """The versions of everything that a time may depend on."""
     import torch
 
     found = {"device": device, "torch": torch.__version__, "driver": "", "cuda": "", "cudnn": ""}

@@ -8,7 +8,8 @@ from tclint.analysis.gradient_order import sending_order
 from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Location
 
 _WORTH_SAYING = 0.1
-"""Of the backward pass, that a gradient waits on average: what is left to hide the exchange behind."""
+"""The least share of the backward pass that a gradient waits on average: what is left to hide the
+exchange."""
 
 
 class ConstructorOrder(GraphRule):

@@ -86,7 +86,7 @@ class Sparse24Shape(GraphRule):
 
 
 _SPARSE_BYTES = 9 / 16
-"""Of a dense 16-bit weight: half of the values, and two bits of position for each kept one."""
+"""Bytes per byte of a dense 16-bit weight: half of the values, and two bits of position for each kept one."""
 
 
 def _most_gained(context: GraphContext, op_indices: Sequence[int]) -> Effect:

@@ -27,7 +27,7 @@ class Stack:
     """Equal blocks that run one after the other."""
 
     name: str
-    """Of the list that holds them; empty for the model itself."""
+    """The name of the list that holds them; empty for the model itself."""
     count: int
     ops: tuple[Op, ...]
     """All ops of all blocks."""

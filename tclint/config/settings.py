@@ -350,7 +350,7 @@ class Settings:
 
     @property
     def phase_tokens(self) -> int:
-        """Of the prompt, or in the cache, as the phase has it."""
+        """Tokens of the prompt, or in the cache, depending on the phase."""
         return (self.prompt if self.phase == "prefill" else self.kv_length) or DEFAULT_PHASE_TOKENS
 
     def in_phase(self) -> Settings:

@@ -35,7 +35,7 @@ def tensors(graph: Graph, *, mode: Any = "infer") -> tuple[float, float]:
 
 
 class Build(GraphBuilder):
-    """Of activations of one size."""
+    """Builds graphs of activations of one size."""
 
     def point(self, name: str, *inputs: TensorSpec, shape: tuple[int, ...] = (ROWS, WIDTH)) -> TensorSpec:
         names = ("self", "other")[: len(inputs)]

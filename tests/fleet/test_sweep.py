@@ -360,7 +360,7 @@ def times_us(result: Result, argument: str) -> dict[int, float]:
 
 
 def test_published_heads(run: Run) -> None:
-    """Of GPT-3 2.7B's width, 20 heads of 128 and 40 of 64 beat its own 32 of 80, and 64 of 40 lose.
+    """At GPT-3 2.7B's width, 20 heads of 128 and 40 of 64 beat its own 32 of 80, and 64 of 40 lose.
 
     As arXiv 2401.14489 advises: fewer heads, and a width per head that is a multiple of 64.
     """
