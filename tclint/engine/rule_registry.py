@@ -7,8 +7,10 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from importlib.metadata import EntryPoint
 from types import ModuleType
 from typing import TypeVar
 
@@ -58,8 +60,7 @@ def all_rules(local: Sequence[str] = ()) -> list[type[Rule]]:
 def _found(local: Sequence[str], *, indexed: bool) -> list[type[Rule]]:
     """As `all_rules`; with `indexed`, tclint's own are stand-ins that import their rule when it runs."""
     found: list[type[Rule]] = []
-    # An editable install can show one entry point twice, through its finder and its dist-info.
-    points = {point.value: point for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
+    points = _registered(importlib.metadata.entry_points, tuple(map(_as_it_is, sys.path)))
     for value in sorted(points):
         try:
             own = indexed_rules() if indexed and value == PACKAGE else None
@@ -76,6 +77,23 @@ def _found(local: Sequence[str], *, indexed: bool) -> list[type[Rule]]:
             found.extend(_rules_of(_import_file(file), file))
     _check_unique(found)
     return sorted(found, key=_order)
+
+
+@lru_cache(maxsize=4)
+def _registered(
+    entry_points: Callable[..., Iterable[EntryPoint]], _path: tuple[tuple[str, int], ...]
+) -> Mapping[str, EntryPoint]:
+    """What packages register, by its value: reading the metadata of all takes longer than linting a file."""
+    # An editable install can show one entry point twice, through its finder and its dist-info.
+    return {point.value: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def _as_it_is(folder: str) -> tuple[str, int]:
+    """A folder of the path, and when something was last installed there."""
+    try:
+        return folder, os.stat(folder or os.curdir).st_mtime_ns
+    except OSError:
+        return folder, 0
 
 
 def _order(rule: type[Rule]) -> tuple[str, bool]:
