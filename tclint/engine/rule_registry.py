@@ -27,6 +27,7 @@ from tclint.core.rule import (
     UNREADABLE_NAME,
     Rule,
 )
+from tclint.engine.retired import retired_as
 from tclint.engine.rule_fields import check_fields
 from tclint.engine.rule_index import PACKAGE, indexed_rules
 from tclint.engine.suppressions import INVALID_CODE, INVALID_NAME, UNUSED_CODE, UNUSED_NAME
@@ -126,7 +127,9 @@ def without_unknown_rules(settings: Settings) -> Settings:
         return tuple(
             selector
             for selector in selectors
-            if selector.upper() == "ALL" or any(_means(selector, *rule) for rule in names.items())
+            if selector.upper() == "ALL"
+            or any(_means(selector, *rule) for rule in names.items())
+            or retired_as(selector)
         )
 
     def of(one: _Selecting) -> _Selecting:
@@ -183,7 +186,7 @@ class Selection:
         if self._named is None:
             rules = _found(self._settings.rules, indexed=True)
             self._named = {rule.code: rule.name for rule in rules} | _OWN | {CRASH_CODE: CRASH_NAME}
-        if any(_means(selector, code, name) for code, name in self._named.items()):
+        if any(_means(selector, code, name) for code, name in self._named.items()) or retired_as(selector):
             return None
         return _unknown(selector, self._named)
 
@@ -198,6 +201,9 @@ def find_rule(code_or_name: str, local: Sequence[str] = ()) -> tuple[type[Rule],
     code, name = code_or_name.upper(), code_or_name.lower()
     found = tuple(rule for rule in rules if code == rule.code or name == rule.name)
     if not found:
+        gone = retired_as(code_or_name)
+        if gone is not None:
+            raise UsageError(gone.sentence())
         raise UsageError(_unknown(code_or_name, {rule.code: rule.name for rule in rules}))
     return found
 
@@ -209,7 +215,8 @@ def _matching(selectors: Iterable[str], rules: Sequence[type[Rule]]) -> set[type
             chosen.update(rules)
             continue
         hits = {rule for rule in rules if _means(selector, rule.code, rule.name)}
-        if not hits and not any(_means(selector, code, name) for code, name in _OWN.items()):
+        own = any(_means(selector, code, name) for code, name in _OWN.items())
+        if not hits and not own and retired_as(selector) is None:
             raise UsageError(_unknown(selector, {rule.code: rule.name for rule in rules}))
         chosen |= hits
     return chosen
