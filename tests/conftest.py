@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import gc
 import os
 import shutil
 import signal
@@ -40,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     sys.dont_write_bytecode = True
+    gc.freeze()  # what was imported stays: neither collections nor forked children go through it
 
 
 @pytest.fixture(scope="session", autouse=True)

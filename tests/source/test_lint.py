@@ -244,7 +244,7 @@ FRAGMENTS = [
 ]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     text=st.sampled_from(CORPUS),
     seed=st.integers(0, 2**32),
@@ -281,7 +281,7 @@ def test_mutated_programs_never_crash(text: str, seed: int, fragments: list[str]
         assert "backward" in "".join(mutated.split("\n")[finding.location.line - 1 : last])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes_are_text_or_a_reason(data: bytes) -> None:
     from tclint.source.syntax.parse import NotPython, decode, parse
