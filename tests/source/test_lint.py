@@ -198,7 +198,7 @@ assert "torch" not in sys.modules, "lint"
 def test_speed_benchmark_prints_its_ratio() -> None:
     root = Path(__file__).parents[2]
     command = [sys.executable, str(root / "benchmarks" / "source_speed.py"), "--repeats", "1"]
-    folder = str(Path(__file__).parent / "labelled")
+    folder = str(Path(__file__).parent / "labelled" / "memory_format")
     done = subprocess.run([*command, folder], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "ratio pass / parse" in done.stdout
