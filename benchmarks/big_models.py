@@ -229,7 +229,7 @@ MODELS = {"gpt3_175b": gpt3_175b, "llama3_405b": llama3_405b, "deepseek_v3": dee
 
 
 def _peak_kib() -> int:
-    """Of this program alone; ru_maxrss starts at the size of the process that started it."""
+    """The peak of this program alone; ru_maxrss starts at the size of the process that started it."""
     try:
         with open("/proc/self/status", encoding="ascii") as file:
             return next(int(line.split()[1]) for line in file if line.startswith("VmHWM:"))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 TOLERANCE = 1e-3
-"""Of prices and figures: above it they differ. Sums in another order differ by far less."""
+"""Prices and figures differ above it. Sums in another order differ by far less."""
 MOST_DIFFERING = 0.01
 """A larger share of targets that differ is a failure."""
 SHOWN_PER_TARGET = 20

@@ -50,10 +50,10 @@ class Target:
 
     set: str
     argument: str
-    """Of the command line, seen from the work folder."""
+    """The argument of the command line, seen from the work folder."""
     is_model: bool = True
     digest: str = ""
-    """Of what is read, where it lies in a file: another one cannot be compared."""
+    """The digest of the file that is read: another one cannot be compared."""
 
     @property
     def name(self) -> str:

@@ -242,7 +242,7 @@ def unmeasured_lines(folder: Path) -> list[Line]:
     ]
 
 
-def main() -> int:
+def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -260,7 +260,7 @@ def main() -> int:
         help="kernels alone, with each GPU's own constants taken away: how wrong a new GPU would be",
     )
     parser.add_argument("--write", type=Path, metavar="FILE.md", help="write the table as a page as well")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
     try:
         if arguments.as_unmeasured:
             print((as_json if arguments.format == "json" else as_table)(unmeasured_lines(arguments.data)))

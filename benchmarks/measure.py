@@ -24,7 +24,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from measure_cases import COLUMNS, KINDS, Case, all_cases
 from measure_clock import Clock, CpuClock, CudaClock, buffer_sets
 
 MEMORY_SHARE = 0.4
-"""Of the free memory that rotating inputs may take; results need up to as much again."""
+"""The share of the free memory that rotating inputs may take; results need up to as much again."""
 CPU_SCALE = 16
 """Divides sizes where the script is only tried out."""
 SOURCE = "measure"
@@ -58,7 +58,7 @@ def gpu_id(name: str) -> str:
 
 
 def versions(device: str) -> dict[str, str]:
-    """Of everything that a time may depend on."""
+    """The versions of everything that a time may depend on."""
     import torch
 
     found = {"device": device, "torch": torch.__version__, "driver": "", "cuda": "", "cudnn": ""}
@@ -187,7 +187,7 @@ def say(text: str) -> None:
     print(f"measure: {text}", file=sys.stderr, flush=True)
 
 
-def main() -> int:
+def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -198,7 +198,7 @@ def main() -> int:
     parser.add_argument("--conv-batch", type=int, default=64, help="images per convolution (default 64)")
     parser.add_argument("--minutes", type=float, help="stop after so many minutes; run again to go on")
     parser.add_argument("--limit", type=int, help="stop after so many cases")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
     try:
         import torch
     except ImportError:

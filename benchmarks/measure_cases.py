@@ -27,7 +27,7 @@ class Case:
     row: Row
     """Columns of the file in the order of COLUMNS[kind], gpu and time_us left out."""
     bytes: int
-    """Of one set of inputs and outputs, about."""
+    """The bytes of one set of inputs and outputs, about."""
     build: Callable[[Any], Any] = field(repr=False)
     """(device) -> inputs."""
     call: Callable[[Any], Any] = field(repr=False)

@@ -14,7 +14,7 @@ from typing import Any
 
 WARM_UP_S = 0.05
 FIRST_WARM_UP_S = 2.0
-"""Of the first case: until the clocks have left their idle state."""
+"""The warm-up of the first case, until the clocks have left their idle state."""
 LEAST_CALLS = 3
 REPETITIONS = 20
 """Timings whose median counts."""

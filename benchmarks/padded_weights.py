@@ -42,8 +42,8 @@ CONFIGURED = (
 )  # fmt: skip
 MOST_VARIANTS = 3
 _BATCH = 2
-"""Of one image, torch 2.13 computes some gradients of batch norms wrong: on the CPU, in evaluation mode, and
-where the strides of the gradient fit two memory formats. Numeric derivatives agree."""
+"""More than one image: for one, torch 2.13 computes some gradients of batch norms wrong on the CPU, in
+evaluation mode, where the strides of the gradient fit two memory formats. Numeric derivatives agree."""
 Variant = tuple[
     str, Callable[[], Any], Callable[[], Any], Callable[[Any], tuple[Sequence[Any], dict[str, Any]]]
 ]

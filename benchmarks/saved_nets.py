@@ -91,7 +91,7 @@ POINTWISE: dict[str, Function] = {
     "shorter spectrum": lambda x: F.pad(torch.fft.rfft(x, n=4, dim=-1).real, (0, x.shape[-1] - 3)),
     "mixed by its spectrum": lambda x: torch.fft.fft(torch.fft.fft(x, dim=-1), dim=1).real,
 }
-"""Of a tensor whose second dim is even."""
+"""Functions of a tensor whose second dim is even."""
 
 
 def _pad(mode: str) -> Function:

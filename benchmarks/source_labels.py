@@ -41,7 +41,6 @@ HYGIENE = frozenset(
         "AMP016",
         "ARC012",
         "ARC017",
-        "PRC003",
         "RUN006",
         "RUN007",
         "RUN008",

@@ -100,7 +100,7 @@ GENERATORS: dict[str, Callable[[int], str]] = {
 
 
 def cpu_seconds(path: Path) -> float:
-    """Of `tclint FILE` as a process, all rules selected."""
+    """The CPU time of `tclint FILE` as a process, all rules selected."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, "-m", "tclint", *_arguments(path)], capture_output=True, check=False, cwd=path.parent

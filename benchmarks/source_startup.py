@@ -34,7 +34,7 @@ ONE_RULE = "RUN004"
 
 
 def cpu_seconds(command: Sequence[str], environment: dict[str, str] | None = None) -> float:
-    """Of a process that has ended, its children's included."""
+    """The CPU time of a process that has ended, with its children's."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, env=environment, capture_output=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -73,7 +73,7 @@ class ModelRow:
 
     @property
     def key(self) -> str:
-        """Of the trace it needs."""
+        """The key of the trace it needs."""
         model = TRACED_AS.get(self.model, self.model)
         return f"{model}-{self.image}-{self.batch}" + (f"-{UNFUSED}" if self.phase == "train" else "")
 
@@ -263,7 +263,7 @@ def _with_fast_norms(graph: Graph) -> Graph:
 
 
 def _code_hash() -> str:
-    """Of what decides which kernels a step runs."""
+    """The hash of the code that decides which kernels a step runs."""
     package = Path(tclint.__file__).parent
     names = ("transforms/casts.py", "transforms/layout.py", "optimizer.py", "optimizers.toml")
     files = sorted((*package.glob("graph/**/*.py"), *package.glob("graph/**/*.toml")))

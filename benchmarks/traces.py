@@ -91,7 +91,7 @@ class Judged:
 
     @property
     def outside_percent(self) -> float:
-        """Of the kernel time, linked to no operator though launched in the window."""
+        """The share of the kernel time that was launched in the window and is linked to no operator."""
         summary = self.profile.summary
         whole_us = summary.kernel_time_us + summary.communication_us
         return 100 * (summary.not_linked_us - summary.before_window_us) / whole_us
@@ -114,7 +114,7 @@ class Judged:
         return 100 * right / sum(weights) if products else math.nan
 
     def errors(self, kind: str) -> list[float]:
-        """Of predicted times, in percent, of operators of LEAST_US and more."""
+        """Errors of predicted times, in percent, for operators of LEAST_US and more."""
         return [row.error_percent for row in self.rows if kind_of(row) == kind and row.time_us >= LEAST_US]
 
     def rates(self) -> tuple[float, float]:

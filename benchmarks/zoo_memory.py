@@ -68,7 +68,7 @@ def fill_free_memory() -> None:
 
 
 _POOL_LINE = re.compile(r"^ *\d+ +(\d+) +\d+ +\d+ +(\d+)$", re.MULTILINE)
-"""Of what CPython says about its small blocks, one size: bytes of a block, and how many of them are free."""
+"""A line in which CPython reports its small blocks of one size: bytes of a block, and how many are free."""
 _UNUSED_POOLS = re.compile(r"^(\d+) unused pools \* (\d+) bytes", re.MULTILINE)
 _POOL_HEADER_BYTES = 48
 """`struct pool_header` of CPython's Include/internal/pycore_obmalloc.h, on 64 bits."""

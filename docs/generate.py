@@ -23,6 +23,7 @@ from tclint.config.pyproject import RUN_FIELDS
 from tclint.config.settings import SETTINGS, settings_in
 from tclint.core.markup import text
 from tclint.core.rule import Rule
+from tclint.engine.retired import retired_rules
 from tclint.engine.rule_index import FILE, build
 from tclint.engine.rule_registry import all_rules
 from tclint.report.formats.json import schema
@@ -160,6 +161,17 @@ def _index(rules: list[type[Rule]]) -> str:
         lines.append(
             f"| [{rule.code}]({rule.code}.md) | {rule.name} | {rule.level} | {kind} | {state} | {summary} |"
         )
+    lines += [
+        "",
+        "## Retired",
+        "",
+        "These are gone. Their codes and names stay valid in suppressions, baselines and selections, and no",
+        "other rule gets them.",
+        "",
+        "| code | name | why |",
+        "|---|---|---|",
+    ]
+    lines += [f"| {rule.code} | {rule.name} | {rule.why} |" for rule in retired_rules()]
     return "\n".join(lines)
 
 

@@ -22,7 +22,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     folder = posixpath.dirname(page.file.src_uri)
 
     def path_of(link: str) -> str:
-        """Of a relative link, from the root of the repository."""
+        """The path of a relative link, from the root of the repository."""
         return posixpath.normpath(posixpath.join("docs", folder, link))
 
     def example(found: re.Match[str]) -> str:

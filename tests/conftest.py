@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import compileall
+import gc
 import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,12 +18,30 @@ from hypothesis import settings
 
 from tclint.tracing.worker import client
 
+ROOT = Path(__file__).parents[1]
+
+# Hundreds of processes import tclint: without bytecode each compiles it anew. What tests write, and change
+# within the second that bytecode tells apart, is never compiled to a file.
+sys.dont_write_bytecode = False
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Shells start what runs in the background so, and children inherit it: Ctrl-C could not be tested.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("tclint", deadline=None)
 settings.load_profile("tclint")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # once, before the workers of pytest-xdist start
+        for name in ("tclint", "rules", "tests/support"):
+            compileall.compile_dir(ROOT / name, quiet=2)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    sys.dont_write_bytecode = True
+    gc.freeze()  # what was imported stays: neither collections nor forked children go through it
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -34,7 +34,7 @@ ODD_STEPS = (1, 2, 4, 12, 20, 30)
 SMALLEST = 16
 """Smaller defaults are counts of layers and heads, not widths."""
 ODD_STEP = 4
-"""Of repositories' models: heads often divide it."""
+"""What a size of a repository's model is made odd by: heads often divide it."""
 MOST_ODD = 2
 """Widths that are made odd of the first model of a repository."""
 WIDTH = re.compile(
@@ -60,7 +60,7 @@ class Model:
     target: str
     mode: str = "train"
     text: str = ""
-    """Of the target's file, where it has to be written first."""
+    """The content of the target's file, where it has to be written first."""
     batch: int | None = None
     """None: that of the inputs."""
     odd: tuple[str, int] | None = None

@@ -45,7 +45,7 @@ FINDINGS = HERE / "findings.csv"
 RESULTS = HERE / "results.csv"
 AT_ONCE = 24
 PROMISE_PERCENT = 0.5
-"""Of the step: how far apart the promised and the linted one may be."""
+"""How far apart, as a share of the step, the promised and the linted gain may be."""
 FIELDS = ("source", "model", "kind", "code", "place", "padding", "gain_percent")
 RESULT_FIELDS = (*FIELDS, "outcome", "why", "promised_us", "linted_us", "seconds")
 
@@ -112,7 +112,7 @@ def listed(found: Iterator[Model]) -> Iterator[dict[str, Any]]:
 
 
 def reports(batch: Sequence[Model]) -> Iterator[tuple[Model, Report]]:
-    """Of several models: those of one folder, mode and batch are linted together."""
+    """The reports of several models: those of one folder, mode and batch are linted together."""
     for model in batch:
         model.write()
     kinds = dict.fromkeys((model.mode, model.batch) for model in batch)

@@ -14,7 +14,7 @@ from tclint.source.syntax.tables import render
 from tclint.source.wording import argument_of
 
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
-"""Of a value, for precisions whose products read and write it so."""
+"""Bytes of a value, for precisions whose products read and write it so."""
 _SMALLEST = 64
 """A choice of this project: narrower layers are heads (actions, classes, a mean and a variance), not parts
 of one projection."""

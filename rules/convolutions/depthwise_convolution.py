@@ -107,7 +107,7 @@ class DepthwiseConv(GraphRule):
 
 
 _DenseEdit = Callable[..., Graph]
-"""Of a graph and some of its ops."""
+"""Takes a graph and some of its ops."""
 
 _Part = tuple[list[Op], _DenseEdit]
 """The convolutions of one line, and what makes them dense."""

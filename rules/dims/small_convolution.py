@@ -7,21 +7,16 @@ from math import prod
 
 from tclint.analysis.latency import batch_is_assumed, latency_bound
 from tclint.analysis.layers import (
-    by_line,
     convolutions,
     groups_of,
     indices_of,
     limiters,
-    width_dims,
     worth_pricing,
-    worth_saying_unpriced,
 )
 from tclint.analysis.share_findings import share_finding
-from tclint.analysis.widths.alignment import SMALLEST_WIDTH, efficient_multiple
 from tclint.analysis.widths.resizing import larger_batch
-from tclint.plugin import Effect, Finding, GraphContext, GraphRule, Op
+from tclint.plugin import Finding, GraphContext, GraphRule, Op
 
-_FEWEST_CHANNELS = 32
 _SMALL_PRODUCT = 128
 """Edge of an ordinary tile: a product with a smaller side fills no tile in that direction."""
 
@@ -33,70 +28,6 @@ def _dense(context: GraphContext) -> list[Op]:
         for op in convolutions(context.graph)
         if groups_of(op) == 1 and "transpose" not in op.name and op.inputs[0].shape[1:]
     ]
-
-
-class FewChannels(GraphRule):
-    """A convolution in the body of the network has fewer than 32 channels.
-
-    What it does
-    Finds dense convolutions with fewer than 32 input or output channels by design (not the image's
-    channels, not the model's output) and reports them with their share of the step when that share is
-    large enough.
-
-    Why it costs
-    Channels are two of the three dims of a convolution's matrix product. With 16 output channels seven
-    eighths of a 128-wide tile stay empty, and such layers usually run on large images, where they cost
-    most.
-
-    Example
-        nn.Conv2d(16, 16, 3, padding=1)      # at 224 x 224
-
-    Use instead
-        nn.Conv2d(32, 32, 3, padding=1, stride=2)     # wider, on fewer positions
-
-    When it does not apply
-    First layers on images, heads, grouped and depthwise convolutions. Networks for phones. The rule says
-    what the layers take, not what wider ones would gain: those would be another model.
-    """
-
-    code = "DIM007"
-    name = "few-channels"
-    level = "info"
-    confidence = "low"
-    enabled_by_default = False
-    sources = (
-        "NVIDIA cuDNN 8 Developer Guide, Tensor Core operations: at least 32 input and output channels "
-        "recommended",
-    )
-
-    def check(self, context: GraphContext) -> Iterator[Finding]:
-        if efficient_multiple(context.settings.precision) is None:
-            return
-        few = [op for op in _dense(context) if self._chosen(op, context)]
-        for ops in by_line(few).values():
-            if not worth_saying_unpriced(context, indices_of(ops)):
-                continue
-            channels = sorted({size for op in ops for size in self._chosen(op, context)})
-            yield share_finding(
-                self,
-                context,
-                ops,
-                "convolution",
-                f", with {', '.join(map(str, channels[:4]))} channels; at least {_FEWEST_CHANNELS} fill "
-                "tiles better",
-                effect=Effect(unknown="wider layers make a different model"),
-                advice="Use wider layers, on images made smaller first (stride, pixel unshuffle).",
-                evidence={"channels": channels},
-            )
-
-    def _chosen(self, op: Op, context: GraphContext) -> list[int]:
-        return [
-            dim.size
-            for dim in width_dims(op, context.dims)
-            if SMALLEST_WIDTH <= dim.size < _FEWEST_CHANNELS
-            and dim.group is not None
-            and not (dim.group.fixed or dim.group.is_output)
-        ]
 
 
 class SmallConvolution(GraphRule):

@@ -1,12 +1,11 @@
-"""Rules on the switches of TF32: turned off, or set by the older API."""
+"""A rule on the switches of TF32."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.switches import CUDNN, Switch
-from tclint.source.run.facts import distinct
+from tclint.source.questions.switches import Switch
 from tclint.source.run.values import constant_of
 
 
@@ -72,58 +71,6 @@ class Tf32Disabled(SourceRule):
         if context.switches.asks_for_exactness:
             return "the program asks for deterministic operations, or for float64"
         return ""
-
-
-class Tf32LegacyApi(SourceRule):
-    """TF32 controlled through allow_tf32 instead of fp32_precision.
-
-    What it does
-    Finds assignments to `allow_tf32`, the older of the two APIs for TF32.
-
-    Why it costs
-    Nothing today. PyTorch 2.9 introduced `fp32_precision`, which also covers bf16 and single operators,
-    and announced that the older switches will be deprecated. Mixing both raises (tf32-mixed-api), so a
-    program has to move in one go.
-
-    Example
-        torch.backends.cuda.matmul.allow_tf32 = True
-
-    Use instead
-        torch.backends.cuda.matmul.fp32_precision = "tf32"
-
-    When it does not apply
-    Programs that must run on PyTorch before 2.9, and code that reads the older switches elsewhere: the rule
-    is off unless selected.
-    """
-
-    code = "PRC003"
-    name = "tf32-legacy-api"
-    level = "info"
-    confidence = "low"
-    enabled_by_default = False
-    sources = ("PyTorch CUDA semantics, TensorFloat-32 (TF32) on Ampere (and later) devices: the newer API",)
-    triggers = ("allow_tf32",)
-
-    def check(self, context: SourceContext) -> Iterator[Finding]:
-        if any(switch.last == "fp32_precision" for switch in context.switches.all):
-            return  # a program on its way, or one that serves both; tf32-mixed-api looks at it
-        older = {switch.event: switch for switch in context.switches.all if switch.last == "allow_tf32"}
-        for event in distinct(older):
-            head = event.name.rpartition(".")[0]
-            value = older[event].precision
-            if not value or not context.lints(event):
-                continue
-            operators = (f"{head}.conv", f"{head}.rnn") if head == CUDNN else (head,)
-            newer = " and ".join(f'`{name}.fp32_precision = "{value}"`' for name in operators)
-            yield self.finding(
-                context.at(event),
-                f"`{head.removeprefix('torch.backends.')}.allow_tf32` is the older TF32 switch.",
-                evidence={"switch": event.name, "value": value},
-                fix=Fix(
-                    f"From PyTorch 2.9 on: {newer}, together with every other TF32 switch of the program."
-                ),
-                identity=f"{event.place.function.qualified_name}:{event.name}",
-            )
 
 
 def _kept_off(switch: Switch) -> str:

@@ -111,7 +111,8 @@ class UnscaleMisuse(SourceRule):
             yield unscale, updates[0], message, _RARELY
 
     def _in_calls(self, steps: ScaledSteps, unscale: Event) -> Iterator[_Problem]:
-        """Of a function that does one round a call: the update hangs on the round, the unscaling does not."""
+        """Problems in a function that does one round a call: the update hangs on the round, the unscaling
+        does not."""
         if unscale.loops or unscale.place.function.kind == "module":
             return
         updates = steps.updates_after(unscale)

@@ -8,7 +8,8 @@ from tclint.analysis.attention import AttentionBlock
 from tclint.graph.ops import Graph, Op, TensorSpec
 
 _Part = Literal["later", "earlier"]
-"""Of a square of tokens by tokens, what is True or other than zero: above the diagonal, or the rest."""
+"""Which entries of a square of tokens by tokens are True or nonzero: those above the diagonal, or the
+rest."""
 _OTHER: dict[_Part, _Part] = {"later": "earlier", "earlier": "later"}
 _CUTS: dict[tuple[str, object], _Part] = {("tril", 0): "earlier", ("triu", 1): "later"}
 _LOWEST = -1e4

@@ -28,10 +28,10 @@ class Change:
     presupposes: Mapping[str, Any] = field(default_factory=dict)
     """Settings that it starts from, as of a kernel that exists in channels_last only; it gains from there."""
     samples: float = 1.0
-    """Of the changed step, over those of the present one: what another batch gains is per sample."""
+    """Samples of the changed step over those of the present one: the gain of another batch is per sample."""
 
     instead: Change | None = None
-    """Of another architecture: the change that keeps the model's own, and gains less."""
+    """For another architecture: the change that keeps the model's own, and gains less."""
 
     @property
     def is_of_batch(self) -> bool:

@@ -22,7 +22,7 @@ class LatencyBound:
     op_indices: tuple[int, ...]
     """Ops with a kernel that is limited by latency on some GPU."""
     share_percent: dict[str, float]
-    """Of the step, per GPU id."""
+    """The share of the step, by GPU id."""
     causes: tuple[str, ...]
     """The costliest of these kernels on the GPU where they take most: '24 gelu (blocks.*.act)'."""
 

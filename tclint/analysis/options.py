@@ -15,7 +15,7 @@ from tclint.graph.dims.coupled import DimsUnresolved
 T = TypeVar("T")
 
 TOLERATED = 0.5
-"""Of the gain that a report lists: options that differ by less are equal."""
+"""Options are equal if they differ by less than this share of the gain that a report lists."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ _ITEMSIZE_BYTES = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1,
     "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1,
 }  # fmt: skip
-"""Of the dtypes whose tensors can be padded."""
+"""The item sizes of the dtypes whose tensors can be padded."""
 _ITEMSIZE_BITS = {
     **{dtype: 8 * size for dtype, size in _ITEMSIZE_BYTES.items()},
     "C64": 64, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,

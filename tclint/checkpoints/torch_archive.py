@@ -13,7 +13,7 @@ _ITEMSIZE_BYTES = {
     "Float": 4, "Half": 2, "Int": 4, "Long": 8, "QInt32": 4, "QInt8": 1, "QUInt2x4": 1, "QUInt4x2": 1,
     "QUInt8": 1, "Short": 2, "Untyped": 1,
 }  # fmt: skip
-"""Of torch's storages; dtypes that came later are written as untyped ones."""
+"""The item sizes of torch's storages; later dtypes are written as untyped ones."""
 
 
 def is_sound_archive(path: str) -> bool:

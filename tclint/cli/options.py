@@ -159,6 +159,11 @@ def read_settings(
             for key, sentence in nested.refused:
                 if declared or key != "models":
                     say(f"note: {sentence}")
+    if settings.select or settings.extend_select or settings.ignore or settings.overrides or settings.nested:
+        from tclint.engine.retired import retired_selectors
+
+        for sentence in retired_selectors(settings):
+            say(f"note: {sentence}")
     return settings, file
 
 

@@ -28,13 +28,13 @@ class Budget:
     """How much worse a model may get, in the scenario that it is run in."""
 
     step_percent: float = 1.0
-    """Of the old step time."""
+    """The allowed growth, relative to the old step time."""
     readiness_points: float = 1.0
     """Percentage points, where the step gets no faster."""
     memory_percent: float = 5.0
-    """Of the old memory; padding takes some."""
+    """The allowed growth, relative to the old memory; padding takes some."""
     new_findings: int = 0
-    """Of the level that fails, or above."""
+    """How many new findings are allowed at the failing level or above."""
     models: tuple[ModelBudget, ...] = ()
     """What models may cost whatever they were before."""
 

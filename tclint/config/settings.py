@@ -349,8 +349,6 @@ class Settings:
     """Folders that other settings hold for."""
     budget: Budget = DEFAULT_BUDGET
     """What a change may cost before `tclint diff` fails."""
-    find_unused_parameters: bool = False
-    """DistributedDataParallel(find_unused_parameters=True), as a training script beside the model says."""
     refused: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
     """Keys that a configuration file which was only met may not have, each with a sentence that says so."""
     explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
@@ -358,7 +356,7 @@ class Settings:
 
     @property
     def phase_tokens(self) -> int:
-        """Of the prompt, or in the cache, as the phase has it."""
+        """Tokens of the prompt, or in the cache, depending on the phase."""
         return (self.prompt if self.phase == "prefill" else self.kv_length) or DEFAULT_PHASE_TOKENS
 
     def in_phase(self) -> Settings:

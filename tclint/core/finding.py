@@ -31,7 +31,7 @@ class Location:
     module_path: str | None = None
     """Qualified name of the layer in the model, for findings of a traced graph."""
     cell: int | None = None
-    """Of a notebook: the number of the cell, from 1, text cells included; `line` is the file's."""
+    """For a notebook: the number of the cell, from 1, text cells included; `line` is the file's."""
     cell_line: int | None = None
     """The line in that cell, from 1."""
 
@@ -57,7 +57,7 @@ class GpuEffect:
     gain_percent: float
     """gain_us as a share of the step."""
     uncertainty_percent: float
-    """Of gain_us's underlying estimates, from the calibration's held-out errors."""
+    """The uncertainty of the estimates under gain_us, from the calibration's held-out errors."""
     run_gpu_hours: float | None = None
     """What the fix saves in a run, where its number of steps is known."""
     run_price: float | None = None

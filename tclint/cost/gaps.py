@@ -88,7 +88,7 @@ def _weight_only(op: Op) -> float:
 
 
 def _factorization(op: Op) -> float:
-    """Of n x n matrices, a multiple of n^3."""
+    """The FLOPs to factorize n x n matrices, a multiple of n^3."""
     *batch, rows, columns = op.inputs[0].shape
     cubes = _CUBES[_name(op)]
     return cubes * prod(batch) * rows * columns * min(rows, columns)

@@ -20,7 +20,7 @@ class UnitClass:
     calibration: str
     """Second part of the key of Gpu.calibrations."""
     element_bytes: int
-    """Of the operands in memory."""
+    """The bytes of an operand's element in memory."""
     tensor_cores: bool
     reason: str
     """One clause for the user: which format, or why no Tensor Cores."""

@@ -81,7 +81,7 @@ class Price:
     calibrated: bool
     """Whether the constants were fitted to measurements of this very GPU and precision."""
     fraction_of_peak: float
-    """Of the datasheet rate of the precision that runs."""
+    """The share of the datasheet rate for the precision that runs."""
     tile: tuple[int, int] | None = None
     """Rows and columns of C per thread block."""
     split_k: int = 1
@@ -131,7 +131,7 @@ class Estimate:
     prices: tuple[Price, ...]
     """One per kernel."""
     ops: tuple[Op, ...]
-    """Of the graph as priced: precision and layout applied."""
+    """The ops of the graph as priced, with precision and layout applied."""
     gaps: tuple[Gap, ...]
     memory_of: Callable[[], Memory] = field(repr=False)
     assumptions: tuple[str, ...] = ()
@@ -247,7 +247,7 @@ class Estimate:
 
     @cached_property
     def flops(self) -> int:
-        """Of the whole step, forward and backward."""
+        """The FLOPs of the whole step, forward and backward."""
         return sum(price.flops for price in self.prices)
 
     @cached_property
@@ -328,7 +328,7 @@ class Memory:
     autocast_bytes: int = 0
     """Copies of the weights in the lower precision, kept for the backward pass."""
     inputs_bytes: int = 0
-    """Of the model's inputs."""
+    """The bytes of the model's inputs."""
     working_bytes: int = 0
     """Gradients of activations while the op that needs most runs backward."""
     checkpointed_activations_bytes: int | None = None

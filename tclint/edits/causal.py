@@ -11,7 +11,8 @@ from tclint.edits.program import Program, find_all
 from tclint.source.syntax.expressions import dotted_name
 
 Part = Literal["later", "earlier"]
-"""Of a square of tokens by tokens, what is True or other than zero: above the diagonal, or the rest."""
+"""Which entries of a square of tokens by tokens are True or nonzero: those above the diagonal, or the
+rest."""
 _OTHER: dict[Part, Part] = {"later": "earlier", "earlier": "later"}
 _KEPT = frozenset({"bool", "to", "type", "unsqueeze", "view", "reshape", "expand", "cuda", "float", "int"})
 """Methods whose result is the same square, of another type or with more dims."""

@@ -36,7 +36,7 @@ class Known(NamedTuple):
     name: str
     fingerprint: str
     target: str
-    """Of a traced model, from the baseline's folder; '' for a finding of the source rules."""
+    """The path of a traced model, from the baseline's folder; '' for findings of source rules."""
 
 
 @dataclass(frozen=True)

@@ -109,8 +109,6 @@ def check(
     scripts: list[frozenset[str]] = []
     errors: list[EntryError] = []
     graph_rules = [rule for rule in rules if isinstance(rule, GraphRule)]
-    if models or objects:
-        from tclint.engine.model_pass import check_graph, with_fixes_made
     source = _Sources([], (), (), 0)
     interrupt: KeyboardInterrupt | None = None
     try:
@@ -118,6 +116,8 @@ def check(
             if result.graph is None:
                 errors.append(_entry_error(result))
                 continue
+            from tclint.engine.model_pass import check_graph  # NumPy and prices: for runs with models alone
+
             entry, found, context = check_graph(result, graph_rules, own.get(result.target, settings))
             _, stated, by = joined_to.get(result.target, (None, (), frozenset()))
             entries.append(replace(entry, assumptions=(*stated, *entry.assumptions)))
@@ -168,7 +168,7 @@ def check(
     report = Report(
         settings=settings,
         entries=tuple(
-            _planned(with_fixes_made(entry, context, listed, below))
+            _planned(entry, context, listed, below)
             for entry, context in zip(mark_worst_case(entries), contexts, strict=True)
         ),
         findings=tuple(
@@ -377,8 +377,13 @@ def relative_path(path: str) -> str:
         return path.replace(os.sep, "/")
 
 
-def _planned(entry: Entry) -> Entry:
-    """As a report holds it: with paths from the working directory."""
+def _planned(
+    entry: Entry, context: GraphContext, listed: Sequence[Finding], below: Sequence[Finding]
+) -> Entry:
+    """The entry with its fixes made, as a report holds it: with paths from the working directory."""
+    from tclint.engine.model_pass import with_fixes_made
+
+    entry = with_fixes_made(entry, context, listed, below)
     plan = (
         replace(fix, location=replace(fix.location, path=relative_path(fix.location.path)))
         for fix in entry.plan

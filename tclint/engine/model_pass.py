@@ -144,7 +144,7 @@ def _communication(graph: Graph, settings: Settings, gpu: Gpu) -> dict[str, Any]
 
 
 _FELT_PERCENT = 1.0
-"""Of the step: a missing loss that would add less is said to add less."""
+"""A missing loss that would add less than this share of the step is said to add less."""
 
 
 def _with_loss(graph: Graph, settings: Settings) -> tuple[Graph, tuple[Assumption, ...]]:
@@ -177,7 +177,7 @@ def _with_loss(graph: Graph, settings: Settings) -> tuple[Graph, tuple[Assumptio
 
 
 _COMPILED_SHARE = 0.5
-"""Of the operators: a model with most of its blocks compiled one by one is priced as compiled."""
+"""A model is priced as compiled if this share of its operators is in blocks that are compiled one by one."""
 
 
 def _as_compiled(graph: Graph, settings: Settings) -> tuple[Settings, tuple[Assumption, ...]]:
@@ -223,7 +223,7 @@ def _priced_as(context: GraphContext) -> Iterator[Assumption]:
 
 
 def _gaps(context: GraphContext) -> tuple[Gap, ...]:
-    """Of all GPUs: what one has no formula for, another may have."""
+    """The gaps on any of the GPUs: what one has no formula for, another may have."""
     from tclint.cost.gaps import with_flops
 
     found = (gap for scenario in context.scenarios for gap in context.estimate(scenario).gaps)

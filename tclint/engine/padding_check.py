@@ -17,9 +17,9 @@ from tclint.graph.weights.weight_plan import weight_plan
 from tclint.tracing.worker.client import Side, Tracer, check_inputs
 
 _MOST_FLOPS = 1e11
-"""Of one forward, of about fifteen; a CPU core makes 2e10 a second in float64."""
+"""The limit for one forward of about fifteen; a CPU core makes 2e10 a second in float64."""
 _BYTES_PER_PARAMETER = 24
-"""Of memory: its value and its gradient in float64, and the random numbers that it is filled with."""
+"""Memory per parameter: its value and its gradient in float64, and the random numbers that fill it."""
 
 
 def proved_plan(

@@ -110,13 +110,13 @@ class Entry:
     graph_hash: str = ""
     """What the model computes (tclint.engine.model_facts.graph_hash)."""
     torch_version: str = ""
-    """Of the torch that traced it."""
+    """The version of the torch that traced it."""
     comparisons: tuple[Comparison, ...] = ()
     """The tables that `compare` asks for."""
     input_set: str = ""
     """Which of several sets of inputs; it stands in brackets behind the target as well."""
     is_worst_case: bool = False
-    """Of the several sets of inputs of a target, the one on which Tensor Cores are used least."""
+    """Whether this is the one, among several sets of inputs of a target, that uses Tensor Cores least."""
     captured_output: str = ""
     """What the target's code printed."""
     fixes_made: int = 0
@@ -170,7 +170,7 @@ class Report:
     """SHA-256 of the source files with findings, by absolute path, as they were read; of a saved report, what
     it says of them."""
     made_with: Mapping[str, Any] = field(default_factory=dict)
-    """Of a report that was saved: 'tool' and 'provenance' as its JSON has them."""
+    """For a saved report: 'tool' and 'provenance' as in its JSON."""
     contents: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)
     """By absolute path, bytes linted in place of those on the disk: what an editor has not saved."""
 

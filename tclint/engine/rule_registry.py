@@ -7,8 +7,10 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from importlib.metadata import EntryPoint
 from types import ModuleType
 from typing import TypeVar
 
@@ -25,6 +27,7 @@ from tclint.core.rule import (
     UNREADABLE_NAME,
     Rule,
 )
+from tclint.engine.retired import retired_as
 from tclint.engine.rule_fields import check_fields
 from tclint.engine.rule_index import PACKAGE, indexed_rules
 from tclint.engine.suppressions import INVALID_CODE, INVALID_NAME, UNUSED_CODE, UNUSED_NAME
@@ -58,8 +61,7 @@ def all_rules(local: Sequence[str] = ()) -> list[type[Rule]]:
 def _found(local: Sequence[str], *, indexed: bool) -> list[type[Rule]]:
     """As `all_rules`; with `indexed`, tclint's own are stand-ins that import their rule when it runs."""
     found: list[type[Rule]] = []
-    # An editable install can show one entry point twice, through its finder and its dist-info.
-    points = {point.value: point for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
+    points = _registered(importlib.metadata.entry_points, tuple(map(_as_it_is, sys.path)))
     for value in sorted(points):
         try:
             own = indexed_rules() if indexed and value == PACKAGE else None
@@ -76,6 +78,23 @@ def _found(local: Sequence[str], *, indexed: bool) -> list[type[Rule]]:
             found.extend(_rules_of(_import_file(file), file))
     _check_unique(found)
     return sorted(found, key=_order)
+
+
+@lru_cache(maxsize=4)
+def _registered(
+    entry_points: Callable[..., Iterable[EntryPoint]], _path: tuple[tuple[str, int], ...]
+) -> Mapping[str, EntryPoint]:
+    """What packages register, by its value: reading the metadata of all takes longer than linting a file."""
+    # An editable install can show one entry point twice, through its finder and its dist-info.
+    return {point.value: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def _as_it_is(folder: str) -> tuple[str, int]:
+    """A folder of the path, and when something was last installed there."""
+    try:
+        return folder, os.stat(folder or os.curdir).st_mtime_ns
+    except OSError:
+        return folder, 0
 
 
 def _order(rule: type[Rule]) -> tuple[str, bool]:
@@ -108,7 +127,9 @@ def without_unknown_rules(settings: Settings) -> Settings:
         return tuple(
             selector
             for selector in selectors
-            if selector.upper() == "ALL" or any(_means(selector, *rule) for rule in names.items())
+            if selector.upper() == "ALL"
+            or any(_means(selector, *rule) for rule in names.items())
+            or retired_as(selector)
         )
 
     def of(one: _Selecting) -> _Selecting:
@@ -165,7 +186,7 @@ class Selection:
         if self._named is None:
             rules = _found(self._settings.rules, indexed=True)
             self._named = {rule.code: rule.name for rule in rules} | _OWN | {CRASH_CODE: CRASH_NAME}
-        if any(_means(selector, code, name) for code, name in self._named.items()):
+        if any(_means(selector, code, name) for code, name in self._named.items()) or retired_as(selector):
             return None
         return _unknown(selector, self._named)
 
@@ -180,6 +201,9 @@ def find_rule(code_or_name: str, local: Sequence[str] = ()) -> tuple[type[Rule],
     code, name = code_or_name.upper(), code_or_name.lower()
     found = tuple(rule for rule in rules if code == rule.code or name == rule.name)
     if not found:
+        gone = retired_as(code_or_name)
+        if gone is not None:
+            raise UsageError(gone.sentence())
         raise UsageError(_unknown(code_or_name, {rule.code: rule.name for rule in rules}))
     return found
 
@@ -191,7 +215,8 @@ def _matching(selectors: Iterable[str], rules: Sequence[type[Rule]]) -> set[type
             chosen.update(rules)
             continue
         hits = {rule for rule in rules if _means(selector, rule.code, rule.name)}
-        if not hits and not any(_means(selector, code, name) for code, name in _OWN.items()):
+        own = any(_means(selector, code, name) for code, name in _OWN.items())
+        if not hits and not own and retired_as(selector) is None:
             raise UsageError(_unknown(selector, {rule.code: rule.name for rule in rules}))
         chosen |= hits
     return chosen

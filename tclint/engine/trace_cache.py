@@ -58,7 +58,7 @@ _KEPT = 64
 _KEPT_OF_USER = 256
 """In that of a user."""
 _HASHED_BYTES = 64 * 2**20
-"""Of larger files (weights, data) the size and the time of change stand for the content."""
+"""Larger files (weights, data) are represented by their size and time of change."""
 
 
 class TraceCache:

@@ -46,7 +46,7 @@ class Place:
 
     folder: str
     digests: tuple[tuple[str, str], ...]
-    """Of files, named as from the folder."""
+    """The digests of files, named relative to the folder."""
     versions: tuple[tuple[str, str], ...]
 
     @classmethod
@@ -144,7 +144,7 @@ def connected(address: str, place: Place) -> Iterator[Client]:
 
 
 def thread_count(client: Client) -> int:
-    """Of all workers that are there now; 1 where there is none for the moment."""
+    """The threads of all present workers; 1 where there are none for the moment."""
     counts: dict[str, int] = client.nthreads()
     return max(1, sum(counts.values()))
 

@@ -99,7 +99,7 @@ def _others(point: Point, axis: int) -> Point:
 
 
 EXPONENTS = (0, 1, -1, 2)
-"""Of an argument in a size: absent, width, width / heads, image_size ** 2."""
+"""Exponents of an argument in a size: absent, width, width / heads, image_size ** 2."""
 
 Point = tuple[int, ...]
 

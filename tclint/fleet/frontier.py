@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tclint.fleet.sweep import Sweep
 
 LEAST_GAIN_PERCENT = 1.0
-"""Of the time per sample: a neighbour that gains less is not named."""
+"""The least gain in time per sample for which a neighbour is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ def front(sweep: Sweep, at: int) -> frozenset[int]:
 
 
 def neighbours(sweep: Sweep, at: int) -> dict[int, Neighbour]:
-    """Of each point that has one, the faster neighbour with the fewest more parameters, of those the fastest.
+    """For each point that has one, the faster neighbour with the fewest more parameters, and of those the
+    fastest.
 
     One that does not fit the GPU is none.
 

@@ -29,7 +29,7 @@ _RUN = b'{"type": "run"'
 _DONE = ("entry", "error")
 """Records that end what a target has: those before them belong to it."""
 _SAME = ("schema_version", "settings")
-"""Of the headers of files that can be one report."""
+"""Fields of the header that must be equal in files that become one report."""
 
 
 def header(settings: Settings) -> str:
@@ -74,9 +74,9 @@ class Known:
     """What a results file already holds."""
 
     names: frozenset[str] = frozenset()
-    """Of targets."""
+    """The names of the targets."""
     exit_code: int = 0
-    """Of a run that found the same."""
+    """The exit code of a run with the same findings."""
 
 
 def resume(path: str, settings: Settings) -> Known:
@@ -243,7 +243,7 @@ def _summary(document: Document) -> dict[str, Any]:
 
 
 def _exit_code(records: Sequence[Document], fail_on: FailOn) -> int:
-    """Of a run with these records, as `check` has it."""
+    """The exit code of a run with these records, as in `check`."""
     findings = [record for record in records if record["type"] == "finding"]
     if any(record["type"] == "error" for record in records):
         return 2

@@ -15,7 +15,7 @@ from tclint.report.html.markup import text
 from tclint.report.html.page import document, island
 
 ROWS = 2_000
-"""Of the table, those of the fronts first; the chart has every point that fits."""
+"""The most rows of the table, those of the fronts first; the chart has every point that fits."""
 _HEADER = (
     "point",
     "GPU",

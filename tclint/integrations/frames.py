@@ -13,7 +13,7 @@ from tclint.engine.report import Entry, Report
 from tclint.graph.ops import Graph
 
 _NO_COLUMNS = ("work", "parts_us", "tile")
-"""Of a kernel: what is no single value."""
+"""Fields of a kernel that are no single value."""
 _PLAIN = (str, int, float, bool)
 
 

@@ -67,9 +67,9 @@ class Alignment:
     calls: int
     """Operators of one step's forward pass that ran kernels, on average over steps."""
     matched_calls: int
-    """Of those, the ones that an op of the model was found for."""
+    """How many of them match an op of the model."""
     matched_by_name: int
-    """Of those, the ones whose sizes the trace does not tell: only name and order agree."""
+    """How many of them match by name and order only, since the trace does not tell their sizes."""
     ops: int
     """Ops of the model that the prediction gives kernels."""
     matched_ops: int
@@ -81,7 +81,7 @@ class Alignment:
 
     @property
     def matched_percent(self) -> float:
-        """Of the time."""
+        """The share of the time."""
         return 100.0 * self.matched_us / self.time_us if self.time_us else 0.0
 
 

@@ -26,7 +26,7 @@ from tclint.profile.trace import Trace
 
 _DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
 POOR_MATCH_PERCENT = 50.0
-"""Of the time: below, trace and model are hardly of the same run."""
+"""Where less of the time matches, trace and model are hardly of the same run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ class MeasuredFinding:
 
     time_us: float
     predicted_us: float
-    """Of the same ops; what the finding's effect has as its cost covers those without a match as well."""
+    """The predicted time of the same ops; the cost in the finding's effect covers those without a match as
+    well."""
     ops: int
     matched_ops: int
 
@@ -98,12 +99,12 @@ class Beside:
 
     @property
     def predicted_us(self) -> float:
-        """Of the matched ops."""
+        """The predicted time of the matched ops."""
         return self.estimate.time_of_us(self.alignment.measured)
 
     @property
     def error_percent(self) -> float:
-        """Of `predicted_us`; 0 where nothing was matched."""
+        """The error relative to `predicted_us`; 0 where nothing was matched."""
         matched_us = self.alignment.matched_us
         return 100.0 * (self.predicted_us / matched_us - 1.0) if matched_us else 0.0
 

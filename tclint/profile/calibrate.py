@@ -48,7 +48,7 @@ class Fitted:
     factor: Factor | None
     """None where it was refused."""
     why: str = ""
-    """Of a refusal."""
+    """The reason of a refusal."""
 
     @property
     def text(self) -> str:

@@ -18,7 +18,7 @@ from tclint.core.units import bytes_text
 
 SUFFIXES = (".json", ".json.gz")
 MAX_BYTES = 2**31
-"""Of a trace, unpacked. Such a file has some ten million events; reading it takes minutes."""
+"""The largest unpacked trace that is read: it has some ten million events, which take minutes."""
 
 Event = dict[str, Any]
 

@@ -27,9 +27,9 @@ class WrittenAttention:
     """One call, with the kernels that a fused attention would replace."""
 
     scores: ProductSizes
-    """Of Q K^T: M queries, N keys, K columns of a head; batch counts heads."""
+    """The sizes of Q K^T: M queries, N keys, K columns of a head; batch counts heads."""
     operator: Operator
-    """Of the first product."""
+    """The operator of the first product."""
     kernels: tuple[Kernel, ...]
     """From what makes the operands of the first product contiguous to the second product."""
     backward: tuple[Kernel, ...] = ()
@@ -137,7 +137,7 @@ def _is_inside(kernel: Kernel, operator: Operator) -> bool:
 
 
 LEAST_PERCENT = 3.0
-"""Of the kernel time (of the window, for what the GPU waits for): less is not worth a sentence."""
+"""The least share of the kernel time (of the window, where the GPU waits) that is worth a sentence."""
 _MOST_SIZES = 3
 
 
@@ -148,7 +148,7 @@ class Observation:
     text: str
     time_us: float
     percent: float
-    """Of the kernel time, or of the window where the text says so."""
+    """The share of the kernel time, or of the window where the text says so."""
     rules: tuple[str, ...] = ()
     """tclint's rules on the same: 'tclint explain ARC005'."""
 

@@ -123,7 +123,7 @@ class _Found:
         self.kernels: list[tuple[Kernel, int | None]] = []
         self.by_external_id: dict[int, Operator] = {}
         self.external_ids: dict[int, int] = {}
-        """Of operators, by correlation id of kernels."""
+        """External ids of operators, by correlation id of kernels."""
         self.steps: dict[int, tuple[float, float]] = {}
         self.is_hip = False
         self.count = 0

@@ -108,7 +108,7 @@ def tensor_shapes(operator: Operator) -> list[Shape]:
 
 
 def product_sizes(operator: Operator | None) -> ProductSizes | None:
-    """Of a matrix product; None where the operator is none, or its sizes were not recorded."""
+    """The sizes of a matrix product; None for other operators, or where sizes were not recorded."""
     if operator is None or operator.name not in _PRODUCTS:
         return None
     shapes = tensor_shapes(operator)
@@ -157,7 +157,8 @@ class ConvolutionSizes:
 
 
 def convolution_sizes(operator: Operator | None) -> ConvolutionSizes | None:
-    """Of a convolution or its gradient; None where the operator is none, or its sizes were not recorded."""
+    """The sizes of a convolution or its gradient; None for other operators, or where sizes were not
+    recorded."""
     if operator is None:
         return None
     shapes = tensor_shapes(operator)

@@ -17,7 +17,7 @@ COMMUNICATION = "communication"
 Direction = Literal["forward", "backward", "optimizer", ""]
 """'' of kernels without an operator."""
 LAUNCH_BOUND_PERCENT = 20.0
-"""Of the window that the GPU waited for its next launch: above, the host sets the pace."""
+"""Where the GPU waits for its next launch in more of the window, the host sets the pace."""
 PAUSE_US = 1000.0
 """A longer wait for the host is no launch: data are loaded, or the host waited itself."""
 
@@ -44,7 +44,7 @@ class OperatorTime:
     """'M 4096, N 1024, K 3137' of matrix work, else the shapes of the arguments."""
     dtype: str
     use: Use
-    """Of the kernels that took the most time."""
+    """What the kernels that took the most time use."""
     reason: str
     time_us: float = 0.0
     calls: int = 0
@@ -76,17 +76,18 @@ class Summary:
     """As CUDA names it; empty where the trace does not say."""
     rank: int | None
     steps: int
-    """Of the profiler's schedule; 0 where the trace has none."""
+    """Steps of the profiler's schedule; 0 where the trace has none."""
     window_us: float
     """From the first to the last activity of the GPU."""
     busy_us: float
-    """Of the window, with any activity on any stream."""
+    """The part of the window with any activity on any stream."""
     launch_wait_us: float
-    """Of the window, idle because the next activity had not been launched yet; pauses left out."""
+    """The part of the window that is idle because the next activity had not been launched yet, without
+    pauses."""
     pauses: dict[str, Share]
     """Such waits of more than PAUSE_US each, by what the host did; '' where the trace does not tell."""
     kernel_time_us: float
-    """Of kernels without communication, summed over streams."""
+    """The time of kernels without communication, summed over streams."""
     communication_us: float
     exposed_communication_us: float
     """While nothing else ran."""
@@ -98,7 +99,7 @@ class Summary:
     not_linked_us: float
     """Kernels, communication included, that no operator or region of the trace launched."""
     before_window_us: float
-    """Of those, kernels whose launch lies before the recorded window."""
+    """The part of it in kernels whose launch lies before the recorded window."""
     by_kind: dict[str, Share]
     by_use: dict[Use, Share]
     reasons: dict[tuple[Use, str], Share]
@@ -118,7 +119,7 @@ class Summary:
 
     @property
     def launch_wait_percent(self) -> float:
-        """Of the window."""
+        """The share of the window."""
         return _percent(self.launch_wait_us, self.window_us)
 
     @property
@@ -131,12 +132,12 @@ class Summary:
 
     @property
     def not_linked_percent(self) -> float:
-        """Of the time of all kernels."""
+        """The share of the time of all kernels."""
         return _percent(self.not_linked_us, self.kernel_time_us + self.communication_us)
 
     @property
     def tensor_core_percent(self) -> float:
-        """Of the kernel time."""
+        """The share of the kernel time."""
         on = sum(share.time_us for use, share in self.by_use.items() if use in ON_TENSOR_CORES)
         return _percent(on, self.kernel_time_us)
 

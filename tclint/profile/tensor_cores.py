@@ -42,7 +42,7 @@ class Verdict:
 
     use: Use
     kind: str
-    """Of the kernel, by kernel_names.toml."""
+    """The kind of the kernel, by kernel_names.toml."""
     reason: str = ""
     """Why it is misaligned, older, narrow, or was not on Tensor Cores at all."""
     precision: str | None = None

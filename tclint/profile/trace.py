@@ -19,8 +19,8 @@ class Operator:
     start_us: float
     end_us: float
     dims: tuple[Shape | tuple[Shape, ...], ...] = ()
-    """Of every argument, () for what is no tensor; a list of tensors has one shape each. Empty where the
-    trace was recorded without record_shapes."""
+    """The shape of every argument: () for what is no tensor, one shape each for a list of tensors. Empty
+    where the trace was recorded without record_shapes."""
     dtypes: tuple[str, ...] = ()
     """As the profiler names them: 'float', 'c10::BFloat16', 'Scalar', ''."""
     strides: tuple[Shape | tuple[Shape, ...], ...] = ()
@@ -40,7 +40,7 @@ class Operator:
     """Innermost function of the program around it: 'model.py(12): forward'."""
     parent: Operator | None = None
     forward: Operator | None = None
-    """Of a backward operator: the one that it differentiates, where the trace holds it."""
+    """For a backward operator: the one that it differentiates, where the trace holds it."""
 
     def chain(self) -> Iterator[Operator]:
         """This operator and those around it, from the inside out."""
@@ -74,7 +74,7 @@ class Kernel:
     device: int
     stream: int
     size_bytes: int = 0
-    """Of a copy or a memset."""
+    """The bytes of a copy or a memset."""
     launch_us: float | None = None
     """When the host began to launch it; None where the trace has no such call."""
     operator: Operator | None = None
@@ -115,5 +115,5 @@ class Trace:
 
     @property
     def kernel_time_us(self) -> float:
-        """Of kernels alone: no copies between host and device, no memsets."""
+        """The time of kernels alone, without copies between host and device and memsets."""
         return sum(kernel.time_us for kernel in self.kernels if kernel.activity == "kernel")

@@ -71,7 +71,7 @@ def specs_of(operator: Operator) -> list[TensorSpec]:
 
 
 def gemm_of(operator: Operator | None, kernels: Sequence[str]) -> Gemm | None:
-    """Of a matrix product: its sizes, and which dims lie contiguous; None where the operator is none."""
+    """The sizes of a matrix product, and which of its dims are contiguous; None for other operators."""
     sizes = product_sizes(operator)
     if operator is None or sizes is None:
         return None
@@ -149,9 +149,11 @@ def _traffic(operator: Operator, kernels: Sequence[str]) -> Traffic | None:
     if traffic_class == "elementwise" and len(found) > 1 and has_number:
         found = found[:1]  # x, a number, and the tensor that is written
     size, read = first.bytes, sum(spec.bytes for spec in found)
+    walked = None
     if name == "cat":
         dtype = "float32" if any("float" in kernel for kernel in kernels) else "bfloat16"
         read = size = sum(spec.numel for spec in found) * itemsize_bytes(dtype)
+        walked = _concatenation(found, dtype)
     elif name == "copy":
         size, read = found[0].bytes, found[1].bytes if len(found) > 1 else found[0].bytes
         if found[0].dtype == found[-1].dtype:
@@ -167,10 +169,7 @@ def _traffic(operator: Operator, kernels: Sequence[str]) -> Traffic | None:
     # Several results in a thread: they lie beside each other, and what is summed up does not.
     is_by_column = traffic_class == "reduction" and any(map(_COLUMNS.search, kernels))
     summed = first.numel // first.shape[-1] if is_by_column and first.numel else 0
-    walked = None
-    if name == "cat":
-        walked = _concatenation(found, dtype)
-    elif traffic_class in ("elementwise", "copy") and "Memcpy" not in kernels[0]:
+    if name != "cat" and traffic_class in ("elementwise", "copy") and "Memcpy" not in kernels[0]:
         walked = _walk(found, kernels, in_place=name == "copy" or operator.name.endswith("_"))
     return Traffic(
         traffic_class,

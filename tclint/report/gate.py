@@ -37,7 +37,7 @@ class MetricDelta:
     change: float | None
     """Points for shares, percent of the old value for others; None where one side has no value."""
     is_own: bool = False
-    """Of the scenario that the model is run in; what other precisions would cost is information."""
+    """Whether it is the scenario in which the model runs; what other precisions would cost is information."""
     is_regression: bool = False
 
     @property

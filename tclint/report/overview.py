@@ -23,13 +23,13 @@ class Row:
 
     target: str
     number: int
-    """Of the model in the report, from 0."""
+    """The model's number in the report, from 0."""
     is_first: bool
-    """Of the rows of its model."""
+    """Whether it is the first of its model's rows."""
     precision: str
     metrics: Metrics
     best_gain_percent: float | None
-    """Of all listed findings that speak of the model; None: none of them is priced."""
+    """The best gain among the listed findings about the model; None: none of them is priced."""
     findings: int
 
     @property

@@ -103,7 +103,7 @@ def counts_text(report: Report) -> str:
 
 
 def model_count(report: Report) -> int:
-    """Of models, not of entries: one in two precisions is one."""
+    """How many models there are, not entries: a model in two precisions counts once."""
     return len({(entry.target.partition(" --")[0], entry.graph_hash) for entry in report.entries})
 
 

@@ -55,7 +55,7 @@ class Text:
         )
 
     def position(self, line: int, column: int) -> types.Position:
-        """Of a line and a column in characters, both from 1."""
+        """The editor's position of a line and a column, both counted in characters from 1."""
         before = self._line(line)[: column - 1]
         return types.Position(max(line - 1, 0), self.codec.client_num_units(before))
 

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 
 def _graph(mask: str, how: str) -> Graph:
-    """Of attention between q, k and v of 640 tokens, whose scores `s` become `how`, with that mask `m`."""
+    """Attention between q, k and v of 640 tokens, whose scores `s` become `how`, with that mask `m`."""
 
     class Attention(torch.nn.Module):  # type: ignore[misc, name-defined]
         def forward(self, q: Any, k: Any, v: Any) -> Any:

@@ -19,7 +19,7 @@ import tclint
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 padding_search = importlib.import_module("padding_search")
 
-EXAMPLES = int(os.environ.get("TCLINT_EQUALITY_EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("TCLINT_EQUALITY_EXAMPLES", "8"))
 """Raise it for a longer search; benchmarks/padding_search.py makes the longest."""
 
 

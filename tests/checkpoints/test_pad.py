@@ -361,6 +361,7 @@ HOSTILE_TEXTS = {
 }
 
 
+@pytest.mark.libraries
 @pytest.mark.parametrize("with_library", [True, False])
 def test_bad_safetensors_never_become_good_ones(
     plan_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_library: bool

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from in_process import tclint
 
 pytest.importorskip("torch")
 
@@ -23,11 +22,6 @@ def build():
 def example_inputs():
     return torch.zeros(4096, 1024)
 """
-
-
-def tclint(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tclint", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
 
 
 def project(folder: Path, budget: str, models: str = "model.py:build") -> Path:

@@ -29,7 +29,7 @@ def offered(*words: str) -> list[str]:
         (["check", "tr"], ["<file>"]),
         (["train.py", "--mode", ""], ["train", "infer"]),
         (["--layout", "ch"], ["channels_last"]),
-        (["explain", "dim00"], [f"DIM00{n}" for n in range(1, 9)]),
+        (["explain", "dim00"], [f"DIM00{n}" for n in range(1, 7)]),
         (["--select", "AMP,DIM003"], ["AMP,DIM003"]),
         (["--gpu", "v100-sxm2-1"], ["v100-sxm2-16gb"]),
         (["--format", "js"], ["json", "jsonl"]),

@@ -209,7 +209,7 @@ def test_what_is_not_proved_is_not_written(tmp_path: Path, monkeypatch: pytest.M
     real = proof.step_times_us
 
     def slower(context: GraphContext) -> dict[str, float]:
-        """Of every model but the one that is to be fixed."""
+        """Twice the times for every model but the one that is to be fixed."""
         vocabulary = context.graph.parameters[0].shape[0]
         return {gpu: time if vocabulary == 8003 else 2 * time for gpu, time in real(context).items()}
 

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tclint.cli.main import cli
+from tclint.engine import padding_check
 
 pytest.importorskip("torch")
 
@@ -210,6 +211,8 @@ def test_a_program_runs_after_its_fixes(
     for name, text in program.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
+    # Here the script itself shows that the model still runs; test_fix_models.py compares what models compute.
+    monkeypatch.setattr(padding_check, "_MOST_FLOPS", 1e8)
     train(tmp_path, monkeypatch)
     flags = ["--isolated", "--gpu", "a100", "--precision", "fp16", "--unsafe-fixes"]
     result = CliRunner().invoke(

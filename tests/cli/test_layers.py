@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
+import in_process
 import pytest
 
 pytest.importorskip("torch")
@@ -45,9 +44,8 @@ def odd():
 """
 
 
-def tclint(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tclint", *arguments, "--isolated", "--exit-zero"]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+def tclint(*arguments: str, cwd: Path) -> in_process.Done:
+    return in_process.tclint(*arguments, "--isolated", "--exit-zero", cwd=cwd)
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import tclint
 
 pytest.importorskip("torch")
 
@@ -57,11 +56,8 @@ def linted(folder: Path, *, batch: int, autocast: bool = True) -> tuple[int, dic
     if not autocast:
         text = text.replace('with torch.autocast("cuda", torch.bfloat16, enabled=False):\n            ', "")
     (folder / "train.py").write_text(text)
-    command = [sys.executable, "-m", "tclint", "net.py:build_model", "train.py"]
-    options = ["--gpu", "a100", "--isolated", "--format", "json"]
-    result = subprocess.run(
-        [*command, *options], cwd=folder, capture_output=True, text=True, timeout=120, check=False
-    )
+    options = ("--gpu", "a100", "--isolated", "--format", "json")
+    result = tclint("net.py:build_model", "train.py", *options, cwd=folder)
     return result.returncode, {one["code"]: one for one in json.loads(result.stdout)["findings"]}
 
 

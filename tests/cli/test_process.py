@@ -8,9 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from in_process import tclint
 
 COMMAND = [sys.executable, "-m", "tclint"]
 
@@ -65,17 +68,6 @@ def test_interrupt_signal() -> None:
     assert (process.returncode, said) == (130, "interrupted\n")
 
 
-INTERRUPTED = """
-import sys, tclint.tracing, tclint.cli.main
-trace = tclint.tracing.trace_targets
-def trace_one(*arguments, **options):
-    yield next(trace(*arguments, **options))
-    raise KeyboardInterrupt
-tclint.tracing.trace_targets = trace_one
-tclint.cli.main.cli.main(sys.argv[1:])
-"""
-
-
 @pytest.mark.parametrize(
     ("arguments", "printed"),
     [
@@ -85,23 +77,24 @@ tclint.cli.main.cli.main(sys.argv[1:])
     ],
 )
 def test_interrupted_tclint_prints_the_models_that_are_finished(
-    tmp_path: Path, arguments: list[str], printed: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], printed: str
 ) -> None:
+    from tclint import tracing
+
+    trace = tracing.trace_targets
+
+    def trace_one(*targets: Any, **options: Any) -> Iterator[Any]:
+        yield next(trace(*targets, **options))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tracing, "trace_targets", trace_one)
     (tmp_path / "net.py").write_text(
         "from torch import nn\n\ndef first():\n    return nn.Linear(30, 30)\n\nsecond = first\n"
     )
     (tmp_path / "pyproject.toml").write_text(
         "[tool.tclint]\ncache = false\ninput = ['8,30']\nmodels = ['net.py:first', 'net.py:second']\n"
     )
-    process = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, *arguments],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    process = tclint(*arguments, cwd=tmp_path)
     assert (process.returncode, process.stderr) == (130, "interrupted after 1 model\n")
     assert printed in process.stdout
     assert bool(process.stdout) is bool(printed)

@@ -106,7 +106,6 @@ def test_every_field_is_declared() -> None:
         "budget",
         "exclude_root",
         "explicit",
-        "find_unused_parameters",
         "refused",
     }
     assert {setting.field for setting in SETTINGS} == set(Settings.__dataclass_fields__) - others

@@ -217,7 +217,7 @@ def test_saved_bytes_are_those_that_torch_keeps(name: str) -> None:
     }
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(8))
 def test_random_nets_keep_what_torch_keeps(seed: int) -> None:
     error, names, unknown = benchmark.deviation(seed)
     assert not unknown
@@ -268,7 +268,7 @@ def test_under_autocast_the_converted_tensors_are_kept(name: str) -> None:
     assert saved_tensors(graph).bytes == pytest.approx(really, rel=0.02)
 
 
-@pytest.mark.parametrize("name", ["resnet50", "mobilenet_v2", "densenet121"])
+@pytest.mark.parametrize("name", ["resnet50", "mobilenet_v2"])
 def test_whole_networks_keep_what_torch_keeps(name: str) -> None:
     path = Path(__file__).parents[2] / "fixtures" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(name, path)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
-import subprocess
 import sys
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ sys.path.insert(0, str(BENCHMARKS))
 pytest.importorskip("scipy")
 
 import calibrate_models  # noqa: E402
+import cost_accuracy  # noqa: E402
 import timm_models  # noqa: E402
 from accuracy_page import page  # noqa: E402
 from measurements import as_unmeasured  # noqa: E402
@@ -71,10 +73,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def accuracy(*options: str) -> list[dict[str, Any]]:
-    command = [sys.executable, str(BENCHMARKS / "cost_accuracy.py"), "--format", "json", *options]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    rows: list[dict[str, Any]] = json.loads(result.stdout)["rows"]
+    with redirect_stdout(io.StringIO()) as printed:
+        assert cost_accuracy.main(["--format", "json", *options]) == 0
+    rows: list[dict[str, Any]] = json.loads(printed.getvalue())["rows"]
     return rows
 
 

@@ -29,7 +29,7 @@ def traced(width: int, activations: int = 1) -> Graph:
 
 
 def proof(graph: Graph, change: Change | None = None, level: str = "warning") -> Proof:
-    """Of an edited model that has a finding with that change and no other."""
+    """The proof of an edited model that has one finding, with that change."""
     location = SimpleNamespace(path="a.py", line=1)
     finding: Any = SimpleNamespace(code="X001", name="new", change=change, level=level, location=location)
     times = step_times_us(GraphContext(graph, SETTINGS, "t"))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import in_process
 import pytest
 
 from tclint.cli.main import cli
@@ -282,10 +281,8 @@ def test_unreadable_files(folder: Path) -> None:
     assert list_models([str(folder / "two.py")]) == ([], [str(folder / "two.py")])
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tclint", "models", *arguments]
-    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin:/bin"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+def run(*arguments: str) -> in_process.Done:
+    return in_process.tclint("models", *arguments)
 
 
 def test_the_command(folder: Path) -> None:

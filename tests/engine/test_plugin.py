@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from in_process import tclint
+
+from tclint.testing import check_rule
 
 PLUGIN = Path(__file__).parents[2] / "fixtures" / "plugin"
 
@@ -31,7 +33,8 @@ def train(model, loss):
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder where pip has installed it."""
     site = tmp_path_factory.mktemp("site")
     # A copy, because building in place would leave build/ and egg-info in the checkout.
     source = tmp_path_factory.mktemp("plugin") / "plugin"
@@ -40,35 +43,32 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     isolation = [] if importlib.util.find_spec("setuptools") is None else ["--no-build-isolation"]
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", *isolation, "--target", str(site)]
     subprocess.run([*install, str(source)], check=True, capture_output=True)
-    return {**os.environ, "PYTHONPATH": str(site)}
+    return site
 
 
-def test_its_rules_are_listed_and_explained(environment: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "tclint", "explain", "EXA001"]
-    page = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+@pytest.fixture(autouse=True)
+def _installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(site))
+
+
+def test_its_rules_are_listed_and_explained() -> None:
+    page = tclint("explain", "EXA001").stdout
     assert "large-dropout" in page
     assert "Our handbook, chapter 3" in page
 
 
-def test_its_rules_find_what_they_should(environment: dict[str, str], tmp_path: Path) -> None:
+def test_its_rules_find_what_they_should(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "m.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "tclint", "m.py:build_model", "m.py", "--select", "EXA"]
-    done = subprocess.run(
-        [*command, "--format", "json"],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = tclint("m.py:build_model", "m.py", "--select", "EXA", "--format", "json", cwd=tmp_path)
     found = {(item["code"], item["location"]["line"]) for item in json.loads(done.stdout)["findings"]}
     assert found == {("EXA001", 9), ("EXA002", 14)}
 
 
-def test_its_own_tests_pass(environment: dict[str, str], tmp_path: Path) -> None:
+def test_its_own_tests_pass() -> None:
+    """What fixtures/plugin/tests does, in this process."""
     pytest.importorskip("torch")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(PLUGIN / "tests")]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.startswith("..")
+    rules = importlib.import_module("tclint_example_rules").RULES
+    assert len(rules) == 2
+    for rule in rules:
+        check_rule(rule, PLUGIN / "examples" / rule.code)

@@ -319,9 +319,9 @@ PREPARED = "model, loader = accelerator.prepare(model, loader)\n" + LOOP
         ),
         (
             "from lightning.fabric import Fabric\n"
-            'fabric = Fabric(precision="16-true", strategy="ddp_find_unused_parameters_true")\n'
+            'fabric = Fabric(precision="16-true", strategy="ddp")\n'
             "model = fabric.setup(model)\n" + LOOP.replace("accelerator", "fabric"),
-            {"precision": "pure-fp16", "find_unused_parameters": True},
+            {"precision": "pure-fp16"},
         ),
         (
             "import lightning as L\ntrainer = L.Trainer(precision=32)\n"
@@ -332,7 +332,7 @@ PREPARED = "model, loader = accelerator.prepare(model, loader)\n" + LOOP
             "from transformers import Trainer, TrainingArguments\n"
             "args = TrainingArguments(bf16=True, per_device_train_batch_size=16, torch_compile=True,\n"
             "    gradient_accumulation_steps=4,\n"
-            '    optim="adamw_torch_fused", ddp_find_unused_parameters=True)\n'
+            '    optim="adamw_torch_fused")\n'
             "Trainer(model=model, args=args).train()\n",
             {
                 "precision": "bf16",
@@ -340,14 +340,12 @@ PREPARED = "model, loader = accelerator.prepare(model, loader)\n" + LOOP
                 "accumulation": 4,
                 "compiled": True,
                 "optimizer": "adamw-fused",
-                "find_unused_parameters": True,
             },
         ),
         (
             "from torch.nn.parallel import DistributedDataParallel as DDP\n"
-            "model = DDP(model, find_unused_parameters=True)\n"
-            + script(autocast='torch.autocast("cuda", torch.float16)'),
-            {"find_unused_parameters": True, "precision": "fp16"},
+            "model = DDP(model)\n" + script(autocast='torch.autocast("cuda", torch.float16)'),
+            {"precision": "fp16"},
         ),
         (
             'import deepspeed\nconfig = {"fp16": {"enabled": True}}\n'

@@ -211,7 +211,7 @@ def test_resume_redoes_a_target_of_which_one_entry_was_cut_off(run: Run, tmp_pat
 def test_a_run_that_is_stopped_says_where_its_results_are(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a report that is made at the end, what is done is kept for another run."""
+    """Where the report is made at the end, finished targets are kept for another run."""
     check = bulk.check
     seen = []
 

@@ -421,6 +421,21 @@ def test_a_width_that_does_not_divide_is_refused() -> None:
         dims.resize({width: 17})
 
 
+def test_a_width_grows_to_what_its_norm_can_divide() -> None:
+    from torch import nn
+
+    from tclint.tracing import trace_callable
+
+    net = nn.Sequential(nn.Conv2d(3, 516, 1), nn.GroupNorm(12, 516))
+    dims = CoupledDims(trace_callable(lambda: net, torch.zeros(2, 3, 4, 4)))
+    width = dims.group_of_parameter("0.weight", 0)
+    assert width is not None
+    with pytest.raises(DimsUnresolved, match="520 is not a multiple of 12"):
+        dims.resize({width: 520})
+    assert (dims.next_multiple(width, 8), dims.next_multiple(width, 8, down=True)) == (528, 504)
+    assert dims.resize({width: 528}).outputs[0].shape == (2, 528, 4, 4)
+
+
 def test_an_image_size_whose_half_does_not_divide_is_refused() -> None:
     from torch import nn
 

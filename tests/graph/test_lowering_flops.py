@@ -212,6 +212,7 @@ def test_fixtures_equal_the_counter(name: str) -> None:
     module, graph = load(name), traced(name)
     with torch.device("meta"):
         model = module.build_model()
+    assert graph.parameter_count == sum(parameter.numel() for parameter in model.parameters())
     assert forward_flops(graph) == counted(model, module.example_inputs())
     # WaveGlow's log-determinants of 8x8 matrices have no formula, and are said not to.
     missing = {gap.name for gap in lower(graph, "train")[1]}

@@ -17,6 +17,7 @@ def same(one: nn.Module, other: nn.Module) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 
+@pytest.mark.libraries
 def test_lightning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lightning = pytest.importorskip("lightning.pytorch")
     from tclint.integrations.lightning import TclintCallback
@@ -70,6 +71,7 @@ def test_lightning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         TclintCallback(gpuu="h100")
 
 
+@pytest.mark.libraries
 def test_transformers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")

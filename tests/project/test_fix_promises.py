@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import tclint
 
 torch = pytest.importorskip("torch")
 
@@ -56,11 +55,6 @@ def build():
 def example_inputs():
     return torch.zeros(8, 1024, dtype=torch.long)
 """
-
-
-def tclint(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tclint", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
 
 
 def fixed(folder: Path, *options: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -25,10 +24,21 @@ import measure_cases  # noqa: E402
 import measurements  # noqa: E402
 from measure_clock import MOST_SETS, SLICE_US, CpuClock, CudaClock, buffer_sets  # noqa: E402
 
+SWITCHES = (
+    (torch.backends.cuda.matmul, "allow_tf32"),
+    (torch.backends.cudnn, "allow_tf32"),
+    (torch.backends.cudnn, "benchmark"),
+)
 
-def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(BENCHMARKS / "measure.py"), "--output", str(folder), *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+def run(folder: Path, *options: str) -> int:
+    """The command's exit code; torch's switches stay as they are."""
+    before = [getattr(owner, name) for owner, name in SWITCHES]
+    try:
+        return measure.main(["--output", str(folder), *options])
+    finally:
+        for (owner, name), value in zip(SWITCHES, before, strict=True):
+            setattr(owner, name, value)
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
@@ -39,18 +49,20 @@ def rows(folder: Path) -> list[dict[str, str]]:
     return found
 
 
-def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_an_interrupted_run_goes_on_where_it_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = ("--device", "cpu", "--kind", "vector", "--kind", "attention", "--limit", "6")
-    first = run(tmp_path, *options)
-    assert first.returncode == 0, first.stderr
+    assert run(tmp_path, *options) == 0
     before = rows(tmp_path)
-    second = run(tmp_path, *options)
+    capsys.readouterr()
+    run(tmp_path, *options)
     after = rows(tmp_path)
     assert 1 <= len(before) <= 6
     assert len(after) > len(before)
     keys = [tuple(v for k, v in row.items() if k not in ("time_us", "launch")) for row in after]
     assert len(set(keys)) == len(keys)
-    assert "calibrate nothing" in second.stderr
+    assert "calibrate nothing" in capsys.readouterr().err
 
 
 def test_rows_say_that_the_cpu_made_them_and_are_of_no_gpu(tmp_path: Path) -> None:
@@ -63,10 +75,9 @@ def test_rows_say_that_the_cpu_made_them_and_are_of_no_gpu(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_without_a_gpu_it_says_what_to_do(tmp_path: Path) -> None:
-    result = run(tmp_path)
-    assert result.returncode == 2
-    assert "--device cpu" in result.stderr
+def test_without_a_gpu_it_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path) == 2
+    assert "--device cpu" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

@@ -15,7 +15,6 @@ from torch import Tensor, empty, nn
 import tclint
 from tclint.analysis.attention import attention_blocks
 from tclint.analysis.change import CHANNELS_LAST, Change, resize
-from tclint.analysis.gradient_order import sending_order
 from tclint.analysis.latency import LATENCY_BOUND_PERCENT, latency_bound
 from tclint.analysis.layers import is_depthwise, layers_phrase, module_pattern, width_dims
 from tclint.analysis.what_if.layer_edits import (
@@ -238,29 +237,6 @@ def test_a_given_width_is_padded_where_the_data_is_made() -> None:
     dims = {dim.role: dim for dim in width_dims(graph.ops[0], context.dims)}
     assert is_given(dims["in_features"], context)
     assert not is_given(dims["out_features"], context)
-
-
-def test_gradients_wait_for_what_is_registered_late_and_used_early() -> None:
-    def build(first: str, second: str) -> Graph:
-        class Model(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                for name in (first, second):
-                    setattr(self, name, nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(8)]))
-
-            def forward(self, x: Tensor) -> Tensor:
-                return self.late(self.early(x))  # type: ignore[no-any-return]
-
-        return tclint.trace(Model, empty(512, 1024))
-
-    delays = []
-    for order in (("early", "late"), ("late", "early")):
-        context = context_of(build(*order), gpus=("a100",))
-        found = sending_order(context, context.scenarios[0])
-        assert found is not None
-        delays.append(found.delay_us / found.backward_time_us)
-    assert delays[0] == 0.0
-    assert delays[1] > 0.1
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ TRACED = {rule.code for rule in RULES if not issubclass(rule, SourceRule)}
 
 
 def folder_of(rule: type[Rule]) -> Path:
-    """Of a rule with a side for traced models, the side for sources has a folder of its own."""
+    """The folder of a rule's examples; the source side of a rule that also reads traced models has
+    its own."""
     folder = FOLDER / rule.code
     return folder / "source" if issubclass(rule, SourceRule) and rule.code in TRACED else folder
 

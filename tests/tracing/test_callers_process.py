@@ -55,12 +55,13 @@ def trace(call: Callable[[], object]) -> Any:
     return tclint.trace(Calling(call), torch.ones(2, 8))
 
 
-@pytest.mark.parametrize("options", [[], ["--without-forks", "--interrupts", "50"]], ids=["forked", "here"])
+@pytest.mark.parametrize("options", [[], ["--without-forks"]], ids=["forked", "here"])
 def test_threads_and_interrupts_leave_nothing_behind(options: list[str]) -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "left_behind.py"), "--traces", "1", *options]
+    few = ["--threads", "4", "--traces", "1", "--interrupts", "30"]
+    command = [sys.executable, str(ROOT / "benchmarks" / "left_behind.py"), *few, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "20 traces in 10 threads" in done.stdout
+    assert "8 traces in 4 threads" in done.stdout
     assert "Nothing is left behind." in done.stdout
 
 

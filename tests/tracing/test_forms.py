@@ -62,8 +62,9 @@ FORMS: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("mode", ["train", "infer"])
+@pytest.mark.parametrize(
+    ("form", "mode"), [*((form, "train") for form in FORMS), ("instance", "infer"), ("scripted", "infer")]
+)
 def test_every_form_is_traced_and_checked(form: str, mode: Any, tmp_path: Path) -> None:
     make, name = FORMS[form]
     model = make(tmp_path)

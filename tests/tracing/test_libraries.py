@@ -14,6 +14,7 @@ def trace(*targets: str, **settings: object) -> list[TraceResult]:
     return list(trace_targets(targets, Settings(**settings)))  # type: ignore[arg-type]
 
 
+@pytest.mark.libraries
 def test_timm() -> None:
     pytest.importorskip("timm")
     resnet, small, missing = (
@@ -29,6 +30,7 @@ def test_timm() -> None:
     assert "timm has no model 'resnet19'. Did you mean 'resnet18'?" in str(missing.error)
 
 
+@pytest.mark.libraries
 def test_transformers() -> None:
     pytest.importorskip("transformers")
     gpt2, named, missing = trace("hf:gpt2", "hf:GPT2Model", "hf:gtp2")
@@ -41,6 +43,7 @@ def test_transformers() -> None:
     assert "Did you mean 'gpt2'?" in str(missing.error)
 
 
+@pytest.mark.libraries
 def test_transformers_arguments_and_folders(tmp_path: object) -> None:
     transformers = pytest.importorskip("transformers")
     transformers.BertConfig(hidden_size=48, num_attention_heads=4, num_hidden_layers=1).save_pretrained(

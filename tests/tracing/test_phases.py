@@ -180,6 +180,7 @@ def test_settings_that_contradict_each_other(settings: Any, message: str) -> Non
         tclint.check(Plain(), tclint.Settings(**settings))
 
 
+@pytest.mark.libraries
 def test_models_of_transformers() -> None:
     pytest.importorskip("transformers")
     sizes = ("num_hidden_layers=1", "hidden_size=64", "num_attention_heads=4", "intermediate_size=96")

@@ -151,6 +151,7 @@ def test_nothing_of_it_stays_in_the_callers_process(folder: Path) -> None:
     assert not any("not loaded" in note.what for note in again.assumptions)
 
 
+@pytest.mark.libraries
 def test_pretrained_models_of_libraries(folder: Path) -> None:
     transformers = pytest.importorskip("transformers")
     (folder / "stored").mkdir()

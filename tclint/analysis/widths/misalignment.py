@@ -46,7 +46,7 @@ class MisalignedLayers:
     """Layers built at one line (or coupled to those), and their misaligned dims."""
 
     kind: str
-    """Of the ops that cost most: 'linear', 'matmul', 'conv' or 'rnn'."""
+    """The kind of the ops that cost most: 'linear', 'matmul', 'conv' or 'rnn'."""
     ops: tuple[Op, ...]
     dims: tuple[OpDim, ...]
 

@@ -40,7 +40,7 @@ class _Way:
     inputs: _Sizes = ()
     heads: Heads | None = None
     saved_percent: float = 0.0
-    """Of the forward work, that a smaller model does not do."""
+    """The share of the forward work that a smaller model does not do."""
 
     @property
     def is_padding(self) -> bool:
@@ -66,7 +66,7 @@ class Padding:
     parameters_added: int | None = None
     """Where it is another architecture: something becomes smaller, or has other heads."""
     instead: Padding | None = None
-    """Of another architecture: what keeps the model as it is."""
+    """For another architecture: what keeps the model as it is."""
 
     def phrase(self, limit: int = 4) -> str:
         """'1001 -> 1008, 3003 -> 3008', '770 -> 768 with 6 heads of 128'."""

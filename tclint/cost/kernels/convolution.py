@@ -75,7 +75,7 @@ class ConvolutionTimes:
     patches: BoolArray
     """Image channels in windows that do not overlap (PATCH_K_NS)."""
     copies_us: FloatArray
-    """Of `time_us`: into NHWC and back, or into padded channels."""
+    """The part of `time_us` for copies: into NHWC and back, or into padded channels."""
     bytes_read: FloatArray
     bytes_written: FloatArray
 

@@ -99,7 +99,7 @@ class Running:
     """What really runs when a precision is asked of a GPU."""
 
     precision: Precision
-    """Of everything but the linear layers of `linear`."""
+    """The precision of everything but the linear layers in `linear`."""
     linear: LinearFormat | None
     note: str = ""
     """Where that is not what was asked for, why."""

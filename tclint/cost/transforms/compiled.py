@@ -18,7 +18,8 @@ from tclint.graph.ops import Graph, Op, itemsize_bytes
 PADDED_GAIN = 1.1
 """Times by which the padded product must be faster (is_padded_faster)."""
 BALANCE_SHARE = 0.5
-"""Of the machine balance: multiply-adds per element from which on padding is tried (is_mm_compute_bound)."""
+"""Padding is tried from this share of the machine balance on, in multiply-adds per element
+(is_mm_compute_bound)."""
 OPS_PER_CONVOLUTION = 300
 """A graph with this many ops per convolution, or more, keeps its layout."""
 SMALL_CHANNELS = 64

@@ -202,7 +202,7 @@ class Loops:
         return saved
 
     def _stored_bytes(self, spec: TensorSpec, tensor: Tensor | None) -> int:
-        """Of a tensor as it lies in memory, before a cast on the way in."""
+        """The bytes of a tensor as it lies in memory, before a cast on the way in."""
         if tensor is None:
             return spec.bytes
         made = self._graph.ops[tensor[0]].outputs[tensor[1]]

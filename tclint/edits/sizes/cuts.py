@@ -33,11 +33,11 @@ class Head:
     name: str
     """The attribute that it is."""
     path: str
-    """Of the file that constructs and calls it."""
+    """The file that constructs and calls it."""
     construct_line: int
     call_line: int
     axis: int
-    """Of the outputs: -1 for the last one, else from the front."""
+    """The axis of the outputs: -1 for the last one, else from the front."""
     size: str
     """The argument that said how many outputs it has."""
 

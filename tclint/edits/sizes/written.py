@@ -28,7 +28,7 @@ class Written:
     """What it is bound to: a parameter, a variable, a field, a key, an option; '' where it is an argument by
     position of something that no file here defines."""
     value: int | None = None
-    """Of a number."""
+    """The value, if it is a number."""
     whole: bool = True
     """Whether the name has that value, and no other that is computed of it."""
 

@@ -124,7 +124,7 @@ class Bench:
         return step_times_us(GraphContext(graph, settings, self.target))
 
     def gain_percent(self, before_us: Mapping[str, float], after_us: Mapping[str, float]) -> float:
-        """Of the step as it is, on the GPU where it is most."""
+        """The gain as a share of the present step, on the GPU where it is largest."""
         return max(
             100.0 * (before_us[gpu] - after_us[gpu]) / time for gpu, time in self.proof.step_time_us.items()
         )

@@ -45,7 +45,7 @@ class PlanStep:
     code: str
     name: str
     fingerprint: str
-    """Of the finding, as in the report."""
+    """The finding's fingerprint, as in the report."""
     path: str
     line: int
     module_path: str
@@ -87,7 +87,7 @@ class FixPlan:
 
     @property
     def edits(self) -> tuple[TextEdit, ...]:
-        """Of all proved steps, without repetition."""
+        """The edits of all proved steps, without repetition."""
         return tuple(dict.fromkeys(edit for step in self.steps if step.proved for edit in step.edits))
 
     def to_json(self) -> dict[str, Any]:

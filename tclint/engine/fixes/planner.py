@@ -35,7 +35,7 @@ _CHANNELS_LAST = "FMT001"
 _OTHER_SIZES = "other models of the project give the size a value of their own"
 
 _NOTHING = 1e-6
-"""Of the step: what sums of times differ by."""
+"""The share of the step by which sums of times differ through rounding."""
 
 _Make: TypeAlias = "Callable[[Bench, Outcome], Made]"
 

@@ -43,7 +43,7 @@ def unrun_code(target: str, graph: Graph, read: Collection[str], scripts: Sequen
 
 
 def _python_files(path: str) -> list[str]:
-    """Of the project around a file; those beside it where no project is to be seen."""
+    """The Python files of the project around a file; those beside it where no project is found."""
     folder = os.path.dirname(path)
     for above in _upwards(folder):
         if any(os.path.exists(os.path.join(above, mark)) for mark in PROJECT_MARKS):

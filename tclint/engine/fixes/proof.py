@@ -19,7 +19,8 @@ from tclint.engine.model_pass import as_priced
 from tclint.graph.ops import Graph
 
 TOLERANCE_PERCENT = 1.0
-"""Of the step: what the traced model may gain more or less than its fix alone, unsaid."""
+"""How far, as a share of the step, the traced gain may differ from that of its fix alone before it is
+said."""
 
 
 Key: TypeAlias = "str | tuple[str, str, int]"
@@ -33,9 +34,9 @@ class Proof:
     rules: tuple[GraphRule, ...]
     settings: Settings
     context: GraphContext
-    """Of its trace, as it is."""
+    """The context of its unchanged trace."""
     known: frozenset[Key]
-    """Of all its findings, those included that gain too little to be listed."""
+    """The keys of all its findings, even those that gain too little to be listed."""
     _known: list[Any] = field(default_factory=list, repr=False)
     """The graph that was looked at last, with its findings and its step."""
 

@@ -23,7 +23,7 @@ from tclint.graph.dims.realized import changed_factors, realized_sizes
 from tclint.graph.ops import Graph
 
 _MOST_GROWTH = 1.5
-"""Of a dim that is padded to another multiple than planned."""
+"""How far a dim may grow when it is padded to another multiple than planned."""
 _NO_ARGUMENT = "no argument at the lines that construct the layers is their size alone"
 _SHARED = "what holds the size makes outputs grow as well"
 _MOST_TRIALS = 12

@@ -74,10 +74,6 @@ def framework_settings(qualified: str, call: Call, known: Known) -> Iterator[Fra
         yield from of_lightning(name, given)
     elif root == "transformers" and name.endswith("TrainingArguments"):
         yield from of_transformers(given)
-    elif qualified == "torch.nn.parallel.DistributedDataParallel" and given.get("find_unused_parameters"):
-        yield FrameworkSetting(
-            "find_unused_parameters", True, "DistributedDataParallel with find_unused_parameters=True"
-        )
 
 
 def _of_accelerate(name: str, given: Mapping[str, object]) -> Iterator[FrameworkSetting]:
@@ -88,8 +84,6 @@ def _of_accelerate(name: str, given: Mapping[str, object]) -> Iterator[Framework
                 "precision", _ACCELERATE[mixed], f"Accelerator with mixed_precision={mixed!r}"
             )
         yield from _accumulation(name, "gradient_accumulation_steps", given)
-    elif name == "DistributedDataParallelKwargs" and given.get("find_unused_parameters"):
-        yield FrameworkSetting("find_unused_parameters", True, f"{name} with find_unused_parameters=True")
 
 
 def of_lightning(name: str, given: Mapping[str, object]) -> Iterator[FrameworkSetting]:
@@ -98,9 +92,6 @@ def of_lightning(name: str, given: Mapping[str, object]) -> Iterator[FrameworkSe
     if precision in _LIGHTNING and not isinstance(precision, bool):
         yield FrameworkSetting("precision", _LIGHTNING[precision], f"{name} with precision={precision!r}")
     yield from _accumulation(name, "accumulate_grad_batches", given)
-    strategy = given.get("strategy")
-    if isinstance(strategy, str) and strategy.endswith("find_unused_parameters_true"):
-        yield FrameworkSetting("find_unused_parameters", True, f"{name} with strategy={strategy!r}")
 
 
 def of_transformers(given: Mapping[str, object]) -> Iterator[FrameworkSetting]:
@@ -117,9 +108,6 @@ def of_transformers(given: Mapping[str, object]) -> Iterator[FrameworkSetting]:
     optimizer = _TRANSFORMERS_OPTIMIZERS.get(given.get("optim"))
     if optimizer in OPTIMIZERS:
         yield FrameworkSetting("optimizer", optimizer, f"TrainingArguments with optim={given['optim']!r}")
-    if given.get("ddp_find_unused_parameters") is True:
-        words = "TrainingArguments with ddp_find_unused_parameters=True"
-        yield FrameworkSetting("find_unused_parameters", True, words)
 
 
 def _accumulation(name: str, keyword: str, given: Mapping[str, object]) -> Iterator[FrameworkSetting]:

@@ -153,7 +153,6 @@ def _missing(scripts: Sequence[Program], found: set[str], settings: Settings) ->
 _LABELS = {
     "compiled": "compiled:",
     "layout": "memory format",
-    "find_unused_parameters": "gradients sent in order of registration:",
 }
 """What a sentence calls a setting, where that is not the field's name."""
 

@@ -73,7 +73,6 @@ def statements(program: Program) -> Iterator[Evidence]:
         script.optimizer,
         script.loss,
         script.accumulation,
-        script.find_unused_parameters,
         script.precision,
     ):
         found = find()
@@ -340,20 +339,6 @@ class Script:
                         words = f"a step in every {count} rounds{defaults.words}"
                         found.append(self._said("accumulation", count, event, words))
         return _consensus(found)
-
-    def find_unused_parameters(self) -> Evidence | None:
-        for event in self.record.of("wrap"):
-            if Defaults().constant(event.arguments.get("find_unused_parameters")) is True:
-                words = "DistributedDataParallel with find_unused_parameters=True"
-                return self._said("find_unused_parameters", True, event, words)
-        for thing in self.models:
-            marked = thing.fields.get("@find_unused")
-            if Defaults().constant(marked) is True and thing.fields.get("@settings") is not None:
-                for settings in self.facts.things(thing.fields["@settings"]):
-                    if settings.made is not None:
-                        words = "find_unused_parameters is on"
-                        return self._said("find_unused_parameters", True, settings.made, words)
-        return None
 
 
 def _consensus(found: Sequence[Evidence | None]) -> Evidence | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from math import lcm
 
 from tclint.graph.dims.call import Axes
 from tclint.graph.dims.index import AtomIndex, DimGroup, DimsUnresolved, describe
@@ -217,9 +218,11 @@ class CoupledDims:
     def next_multiple(self, group: DimGroup, multiple: int, *, down: bool = False) -> int | None:
         """The smallest size, at least the present one, that is a multiple and that the group can take.
 
-        A width of 3 * 8 * 125 grows to a multiple of 64 by its innermost dim, to 3 * 8 * 128, not to 3008.
+        A width of 3 * 8 * 125 grows to a multiple of 64 by its innermost dim, to 3 * 8 * 128, not to 3008;
+        516 channels under GroupNorm(12) grow to 528, a multiple of 8 that the norm can divide.
         None where no size would do. `down`: the largest size, at most the present one.
         """
+        multiple = lcm(multiple, *self._divisors(group))
         if not group.composite:
             return (group.size // multiple if down else -(-group.size // multiple)) * multiple or None
         expression = self._expression_of(group)
@@ -236,6 +239,15 @@ class CoupledDims:
                 if slope > 0 and (slope * value + rest) % multiple == 0:
                     return slope * value + rest
         return None
+
+    def _divisors(self, group: DimGroup) -> Iterator[int]:
+        """What ops need the whole size to be a multiple of: the groups of a convolution or a norm."""
+        for root in group.roots or (group,):
+            for constraint in self.index.constraints.get(self._numbers.get(root.id, -1), ()):
+                if constraint.divisor > 1:
+                    size = self._solver.resolve(constraint.left)
+                    if not size.is_constant and self._group_of_size(size) is group:
+                        yield constraint.divisor
 
     @cached_property
     def _numbers(self) -> dict[str, int]:

@@ -34,7 +34,7 @@ class Gemm:
     repeats: int = 1
     """Dependent repetitions, e.g. the time steps of a recurrent layer; they cannot share a launch."""
     out_dtype: str = ""
-    """Of C; empty: `dtype`, the operands' own."""
+    """The dtype of C; empty: `dtype`, as for the operands."""
     in_cudnn: bool = False
     """Part of a recurrent layer: cuDNN's TF32 switch holds for it, not the one of matrix products."""
 
@@ -197,4 +197,4 @@ class Gap:
     flops: int | None = None
     """Forward; None: unknown, or not asked for."""
     flops_percent: float | None = None
-    """Of the forward pass's, these included."""
+    """The share of the forward FLOPs, with these included."""

@@ -128,8 +128,8 @@ class TensorSpec:
     value: float | None = None
     """What every element of a constant is, where the trace knows it: zeros, a scale."""
     memory: tuple[int, int] | None = None
-    """Of a constant that holds values: a number that is equal for what lies in the same memory, and that
-    memory's bytes."""
+    """For a constant that holds values: a number shared by all tensors in the same memory, and the size of
+    that memory in bytes."""
 
     @property
     def numel(self) -> int:

@@ -34,7 +34,7 @@ class AxisPlan:
     segments: tuple[Segment, ...]
     """In their order, which is the same in both axes."""
     fill: float = 0.0
-    """Of the entries added to this axis: 1 for variances, so that nothing is divided by zero."""
+    """What the added entries hold: 1 for variances, so that nothing is divided by zero."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from tclint.report.gate import GATED, MetricDelta, change_text, gated_text, move
 FORMATS = ("text", "markdown", "json")
 
 LISTED_AT_MOST = 100
-"""Of each kind in Markdown, which a comment on a pull request limits to 65,536 characters."""
+"""The most lines of each kind in Markdown: a comment on a pull request is limited to 65,536 characters."""
 MARKDOWN_CHARACTERS = 60_000
 MESSAGE_CHARACTERS = 300
 

@@ -45,7 +45,7 @@ def schema() -> dict[str, Any]:
 
 
 def _schema_of(setting: Setting) -> dict[str, Any]:
-    """Of the value in a report, where null stands for a setting that is not given."""
+    """The schema of the setting's value in a report, where null stands for a setting that is not given."""
     schema = dict(setting.kind.json_schema)
     return {"anyOf": [schema, {"type": "null"}]} if setting.default in (None, "") else schema
 

@@ -36,7 +36,7 @@ EVIDENCE_CHARACTERS = 4_000
 DESCRIPTION_CHARACTERS = 1_024
 NAME_CHARACTERS = 255
 MAX_BYTES = 32 * 2**20
-"""Of all results before compression; GitHub takes 10 MB after it, and results compress tenfold."""
+"""The limit for all results before compression; GitHub takes 10 MB after it, and results compress tenfold."""
 
 ROOT = "%SRCROOT%"
 
@@ -59,7 +59,7 @@ class _Log:
     lines: SourceLines = field(init=False)
     hashes: dict[str, list[str]] = field(default_factory=dict)
     size_bytes: int = 0
-    """Of the results so far, of all runs."""
+    """The size of the results so far, in all runs."""
 
     def __post_init__(self) -> None:
         self.lines = SourceLines.of(self.report)

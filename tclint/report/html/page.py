@@ -29,7 +29,7 @@ from tclint.report.html.profile import LIMITERS, Limits, Profile, Texts, profile
 from tclint.report.words import model_count
 
 SIZE_LIMIT_BYTES = 5_000_000
-"""Of the whole page: what mail and code hosts still show."""
+"""The limit for the whole page: what mail and code hosts still show."""
 
 FINDINGS_BYTES = 1_250_000
 """Kept for them where thousands of models have rows in the table."""

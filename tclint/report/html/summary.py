@@ -103,7 +103,7 @@ def _swatch(index: int) -> str:
 
 
 SECTIONS_BYTES = 2_000_000
-"""Of all models together, at most: those that do not fit are rows of the table only."""
+"""The limit for the sections of all models together; models that do not fit are rows of the table only."""
 LISTED_AT_MOST = 200
 """Lines of a list; the others are counted."""
 _NUMBERS = frozenset({"predicted step", "ready", "best gain", "findings"})

@@ -35,7 +35,7 @@ class Step:
     loops: frozenset[Loop]
     """The loop, each time that it is entered; empty where it is a function."""
     place: Place
-    """Of its first backward pass."""
+    """Where its first backward pass runs."""
     backwards: tuple[Event, ...]
     steps: tuple[Event, ...]
     """Where optimizers step."""

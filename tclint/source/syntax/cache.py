@@ -28,7 +28,7 @@ from tclint.source.syntax.positions import Span
 from tclint.source.syntax.tables import Tables
 
 LARGEST_BYTES = 256 * 2**20
-"""Of all entries together; the oldest go first."""
+"""The limit for all entries together; the oldest are deleted first."""
 _CODE = ("tables.py", "walk.py", "scopes.py", "expressions.py", "encoding.py", "parse.py", "positions.py")
 _BUILTINS = {"Ellipsis": ..., "complex": complex}
 

@@ -288,7 +288,8 @@ class ExpressionReader(Builder):
     def _subscript(self, node: cst.Subscript) -> Expression:
         value = self._read(node.value)
         indices = tuple(self._read(element.slice) for element in node.slice)
-        return Subscript(value, indices[0] if len(indices) == 1 else Collection("tuple", indices))
+        is_tuple = len(indices) > 1 or isinstance(node.slice[-1].comma, cst.Comma)  # x[0,]
+        return Subscript(value, Collection("tuple", indices) if is_tuple else indices[0])
 
     def _slice(self, node: cst.Slice) -> Expression:
         bounds = (node.lower, node.upper, node.step)

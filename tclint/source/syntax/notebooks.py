@@ -56,7 +56,7 @@ class Cell:
     offsets: tuple[int, ...]
     """Where each line begins in the file's text."""
     first_line: int
-    """Of the program, from 1."""
+    """The cell's first line in the program, from 1."""
 
 
 @dataclass

@@ -87,7 +87,7 @@ class Other(NamedTuple):
     kind: str
     parts: tuple[Expression, ...] = ()
     block: int = -1
-    """Of a comprehension: the 'each' block of its innermost loop."""
+    """For a comprehension: the 'each' block of its innermost loop."""
 
 
 Expression: TypeAlias = (
@@ -117,10 +117,10 @@ class Block(NamedTuple):
     statement: int
     """Blocks of one if/try/match statement share this number."""
     condition: Expression | None = None
-    """Of an 'if', its 'else', a 'while' loop or a case's guard; of an 'each' what it makes: an element, or
-    the 'pair' of a dict."""
+    """For an 'if', its 'else', a 'while' loop or a case's guard: the condition. For an 'each': what it makes,
+    an element or the 'pair' of a dict."""
     items: tuple[WithItem, ...] = ()
-    """Of a 'with'."""
+    """The context managers of a 'with'."""
 
 
 class CallEvent(NamedTuple):
@@ -154,7 +154,7 @@ class Discard(NamedTuple):
     """A call that is a statement by itself: what it returns is thrown away."""
 
     node_id: int
-    """Of the call."""
+    """The number of the call's node."""
     block: int
 
 
@@ -207,7 +207,7 @@ class Function:
     parameters: tuple[Parameter, ...] = ()
     decorators: tuple[Expression, ...] = ()
     bases: tuple[Expression, ...] = ()
-    """Of a class."""
+    """The bases of a class."""
     blocks: tuple[Block, ...] = ()
     events: tuple[Event, ...] = ()
     imports: tuple[Import, ...] = ()

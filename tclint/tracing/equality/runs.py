@@ -22,14 +22,16 @@ from tclint.tracing.session.trace import tensors_of
 from tclint.tracing.values.sites import SiteFinder
 
 TOLERANCE = 1e-9
-"""Of outputs, relative to the largest entry."""
+"""The tolerance for outputs, relative to the largest entry."""
 GRADIENT_TOLERANCE = 1e-6
-"""Of gradients, relative to the largest of all: sums that cancel are rounded as their terms are."""
+"""The tolerance for gradients, relative to the largest of all: sums that cancel are rounded like their
+terms."""
 SEEDS = 3
 _GRADIENT_SEEDS = (1, 0, 2)
 """The first one's gradients are compared."""
 _LEAST_INFLUENCE = 1e-6
-"""Of what grows, on the outputs: less would hide a difference."""
+"""The least influence on the outputs that added entries must have: with less, a difference would stay
+hidden."""
 
 
 @dataclass
@@ -37,7 +39,7 @@ class Run:
     """One of the original model."""
 
     seed: int
-    """Of the weights that `given` leaves out."""
+    """The seed for the weights that `given` leaves out."""
     given: dict[str, torch.Tensor]
     outputs: list[torch.Tensor]
     record: Record
@@ -326,7 +328,7 @@ def _outputs(model: nn.Module, arguments: Arguments, watch: Watch) -> list[torch
 def _gradients(
     model: nn.Module, arguments: Arguments, watch: Watch, like: Sequence[torch.Tensor] | None
 ) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
-    """Of a sum of the outputs with some signs; and the outputs.
+    """The gradients of a signed sum of the outputs, and the outputs.
 
     Args:
         like: the outputs to cut these to; None: they stay as they are.

@@ -50,7 +50,7 @@ class Result:
     name: str
     shape: tuple[int, ...]
     sums: tuple[float, float]
-    """Of the entries, and of their squares."""
+    """The sum of the entries, and the sum of their squares."""
 
 
 @dataclass

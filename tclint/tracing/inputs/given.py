@@ -34,8 +34,8 @@ class CallInputs:
     source: str = ""
     """Where they come from: '--input', 'the target', 'example_inputs()', 'inferred'."""
     basis: Literal["stated", "guess", "repair"] = "guess"
-    """Of inferred ones: whether the model, its configuration or its project states them; or nothing, and the
-    forward failed on others before."""
+    """What inferred inputs rest on: the model, its configuration or its project states them; nothing does; or
+    the forward failed on others before."""
     alternatives: tuple[CallInputs, ...] = ()
     """Other guesses, to be tried in turn where the forward fails on these inputs."""
 

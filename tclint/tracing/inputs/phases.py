@@ -49,7 +49,7 @@ class Phase:
     name: str
     """'prefill' or 'decode'."""
     tokens: int
-    """Of the prompt, or in the key-value cache."""
+    """Tokens of the prompt, or in the key-value cache."""
 
 
 def phase_inputs(

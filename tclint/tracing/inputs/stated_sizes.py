@@ -31,7 +31,7 @@ LATENT_FACTOR = 8
 SIGNAL_LENGTH = 1024
 """Samples."""
 FRAMES = 16
-"""Of a video clip, as action recognition mostly takes them."""
+"""Frames of a video clip, as most action recognition models take them."""
 
 _IMAGE_SIZE_NAMES = (
     "img_size",
@@ -76,7 +76,7 @@ LENGTH_NAMES = (
 )
 """Names of the number of tokens that a model is trained on, or takes at most."""
 _POSITION_NAME = re.compile(r"(^|_)(w?pos|wpe|position|positional|positions)(_|$|emb|enc)", re.IGNORECASE)
-"""Of tables with a row for every position."""
+"""Names of tables that have a row for every position."""
 _CHANNEL_NAMES = ("img_channels", "image_channels", "in_channels", "in_chans", "num_channels", "channels")
 _SAMPLE_RATE_NAMES = ("sampling_rate", "sample_rate", "samplerate")
 _MOST_SECONDS = 60

@@ -41,7 +41,7 @@ class SingleProcessMesh:
         return SingleProcessMesh(self.device_type, [sizes[name] for name in wanted], wanted)
 
     def size(self, mesh_dim: int | None = None) -> int:
-        """Of one of its dims, or of all together."""
+        """The size of one dim, or of the whole mesh."""
         if mesh_dim is not None:
             return self.shape[mesh_dim]
         product = 1

@@ -84,7 +84,7 @@ def single_process() -> Iterator[None]:
 
 
 def _replacements() -> list[tuple[Any, str, Any]]:
-    """Of what is imported already."""
+    """The replacements in modules that are imported already."""
     return [*plain_wrappers(), *generic_scans(), *library_loaders()]
 
 

@@ -29,13 +29,13 @@ class Patch:
     """One patch, for the docs."""
 
     name: str
-    """Of the context manager, with its module in this package: 'gpu.fake_cuda'."""
+    """The context manager's name, with its module in this package: 'gpu.fake_cuda'."""
     replaces: str
     """What of torch, as a reader would look it up."""
     why: str
     undone: str
     versions: tuple[str, ...]
-    """Of torch, that it was run with."""
+    """The versions of torch that it was run with."""
 
 
 def patch(

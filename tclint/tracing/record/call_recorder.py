@@ -39,7 +39,7 @@ class ModuleFrame(NamedTuple):
 
     path: str
     type_name: str
-    """Of its class, in full."""
+    """The full name of its class."""
     construct: SitePair
 
 

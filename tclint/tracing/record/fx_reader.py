@@ -66,7 +66,7 @@ class _Reader:
         self._made: dict[Node, Any] = {}
         """What nodes made: a TensorSpec, a list of them, or a size."""
         self._indices: dict[Node, int] = {}
-        """Of the operators, by their nodes."""
+        """The indices of the operators, by their nodes."""
 
     def read(self, node: Node) -> None:
         if node.op == "output":

@@ -45,7 +45,7 @@ class Call:
     parent: Node | None
     """The composite operator that the call is a part of."""
     names: tuple[TensorName, ...] = ()
-    """Of the results that are tensors; empty where none has one."""
+    """Names of the results that are tensors; empty where there are none."""
     is_alias: bool = False
     """The first result shares the memory of an argument."""
     construct: SitePair | None = None

@@ -63,7 +63,7 @@ class _Place(NamedTuple):
     name: str
     tensor: torch.Tensor
     metadata: tuple[Any, ...] | None
-    """Of a meta tensor that is used as it is; None where another took its place."""
+    """The metadata of a meta tensor that is used as it is; None where another took its place."""
 
 
 @contextlib.contextmanager

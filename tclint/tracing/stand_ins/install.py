@@ -57,7 +57,7 @@ def stand_ins() -> tuple[Assumption, ...]:
 
 
 class _Finder:
-    """Of the libraries that stand-ins were asked for, every submodule; behind what is installed."""
+    """Finds every submodule of the libraries that stand-ins were asked for, after what is installed."""
 
     @staticmethod
     def find_spec(

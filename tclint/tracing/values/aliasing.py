@@ -51,11 +51,11 @@ class Write(NamedTuple):
     """An in-place write that other tensors of the same memory have to learn of."""
 
     origin: Origin
-    """Of the tensor that was written."""
+    """Where the written tensor came from."""
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: torch.dtype
-    """Of that tensor right after; not the tensor itself, which would outlive its use."""
+    """Shape, strides and dtype right after the write; keeping the tensor itself would outlive its use."""
     first: int
     end: int
     """The range of elements of the memory that it covers."""

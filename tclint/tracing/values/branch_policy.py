@@ -26,7 +26,7 @@ class Guard(NamedTuple):
     is_negated: bool
     """The data is asked under a `not`."""
     is_loop: bool
-    """Of a `while`: true runs another round."""
+    """Whether the condition belongs to a `while`, where true runs another round."""
     leaves: str
     """How it leaves: 'continue', 'break' (of a `for`), 'return', 'raise', 'assert'; '' where work is done."""
 
@@ -76,7 +76,7 @@ def _conditions_at(path: str, number: int) -> _Conditions:
 
 @lru_cache(maxsize=8)
 def _tree(path: str) -> ast.Module | None:
-    """Of a file, or of a notebook's cell; None where it cannot be read."""
+    """The syntax tree of a file or of a notebook's cell; None where it cannot be read."""
     try:
         return ast.parse("".join(linecache.getlines(path)))
     except (SyntaxError, ValueError, RecursionError):

@@ -45,7 +45,7 @@ class Origin:
     value: float | None = None
     """What every element of a constant was when an operator last read it."""
     memory: tuple[int, int] | None = None
-    """Of such a constant, as TensorSpec has it."""
+    """Where such a constant lies, as in TensorSpec."""
     is_running_sum: bool = False
     """The tensor holds the running sums of counts with that mean."""
     writes_seen: int = 0

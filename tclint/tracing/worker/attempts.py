@@ -27,12 +27,13 @@ from tclint.tracing.worker.hints import in_plain_words
 from tclint.tracing.worker.targets import describe, is_out_of_memory, traceback_of, where_in_user_code
 
 MOST_FLOPS = 1e15
-"""Of one example's forward; a clip of video takes 3e14 (Wan 2.1, 14 billion parameters, 81 frames)."""
+"""The limit for the forward of one example; a video clip takes 3e14 (Wan 2.1, 14 billion parameters, 81
+frames)."""
 _MOST_CHANNELS = 4
-"""Of pictures, and of the latents that diffusion models make of them."""
+"""Pictures have no more channels, nor do the latents that diffusion models make of them."""
 _SMALLEST_SIDE = 5
 _LONGEST_RATIO = 3.2
-"""Of a picture's sides; lines of text are 32x100."""
+"""The largest ratio of a picture's sides; lines of text are 32x100."""
 
 
 def absurdity(graph: Graph) -> str | None:

@@ -48,7 +48,7 @@ class Ended:
     """What the function returned; None: it did not return."""
     timed_out: bool = False
     place: tuple[str, int] | None = None
-    """Of a child that took too long: the file and line that it was at, where it could tell."""
+    """The file and line where a child that took too long was, if it could tell."""
     status: int | None = None
     """Its wait status; None where another part of this process has waited for it."""
     stdout: str = ""

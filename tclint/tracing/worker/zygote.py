@@ -30,7 +30,7 @@ _exit = os._exit  # bound now: user code may replace it
 class _Child:
     request: dict[str, Any]
     pid: int
-    """Of the keeper."""
+    """The process id of the keeper."""
     output: int
     """Read end of the pipe that the target's stdout and stderr go to."""
     status: int

@@ -22,6 +22,7 @@ from programs import events, probed
         ("DEBUG = False\nif DEBUG:\n    probe(1)\nprobe(2)", ["2"]),
         ("TABLE = {'a': 1, 'b': 2}\nprobe(TABLE['b'])", ["2"]),
         ("TABLE = {'a': 1, 'b': 2}\nprobe(TABLE.get('c', 3))", ["3"]),
+        ("TABLE = {(0,): 1, 0: 2}\nprobe(TABLE[0,])", ["1 | 2"]),  # a tuple, and no key that is known
         ("options = dict(a=1)\noptions['b'] = 2\nprobe(options['b'])", ["2"]),
         ("items = []\nitems.append(1)\nprobe(items[0])", ["1"]),
         ("probe([x * 2 for x in (1, 2)][1])", ["4"]),

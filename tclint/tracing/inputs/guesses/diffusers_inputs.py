@@ -13,9 +13,9 @@ from tclint.tracing.inputs.stated_sizes import CONTEXT_WIDTH_NAMES, LATENT_FACTO
 
 _META = torch.device("meta")
 _LATENT_SIDE = 64
-"""Of pictures of 512 pixels, on which Stable Diffusion 1 was trained."""
+"""Latents of 512-pixel pictures, on which Stable Diffusion 1 was trained."""
 _PACKED_SIDE = 64
-"""Of latents whose 2x2 neighbours stand in one token (Flux): pictures of 1,024 pixels."""
+"""Latents of 1,024-pixel pictures whose 2x2 neighbours are packed into one token (Flux)."""
 _CLIP = (21, 60, 104)
 """Latents of 81 frames of 480x832 pixels, on which Wan was trained."""
 _CLIP_TOKENS = 77

@@ -31,7 +31,7 @@ class Origin:
     """Where a model comes from."""
 
     paths: tuple[str, ...]
-    """Of the target's file, and of the file of its class."""
+    """The target's file, and the file of its class."""
     names: frozenset[str]
     """What builds it there: its class, the target's callable."""
 

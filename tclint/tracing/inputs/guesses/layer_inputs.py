@@ -29,10 +29,10 @@ VOLUME_SIZE = (96, 96, 96)
 COLOURS = 3
 
 _LARGEST_WINDOW = 31
-"""Of a fixed filter, such as a blur's: what is wider is a table or a map."""
+"""The widest fixed filter, such as a blur's; anything wider is a table or a map."""
 _MOST_AUDIO_CHANNELS = 2
 VOCODER_FRAMES = 32
-"""Of a spectrogram that is grown into a waveform: 8,192 samples, a hop of 256 apart."""
+"""Frames of a spectrogram that a vocoder turns into a waveform: 8,192 samples, a hop of 256 apart."""
 
 _CONVOLUTIONS = (
     nn.Conv1d,

@@ -54,7 +54,7 @@ _KINDS: dict[object, type[bool | int | float]] = {
     kind: named for named in (bool, int, float) for kind in (named, named.__name__)
 }
 _ROUNDS = 4
-"""Of a loop: more than one, so that what repeats is seen, and few, so that the trace stays short."""
+"""Rounds of a loop: more than one, so that what repeats is seen, and few, so that the trace stays short."""
 
 
 def numbers_for(model: nn.Module) -> dict[str, bool | int | float]:

@@ -54,7 +54,7 @@ class ProjectSizes:
     """Height and width."""
     length: StatedSize | None = None
     samples: StatedSize | None = None
-    """Of a waveform."""
+    """The length of a waveform."""
 
     def applied(self, guess: CallInputs, basis: Literal["stated", "guess"]) -> CallInputs | None:
         """The guess with these sizes in place of those that nothing states; None where there are none."""

@@ -23,7 +23,7 @@ _OUT_OF_RANGE = re.compile(r"range of \[-?\d+, (-?\d+)\], but got (-?\d+)")
 _UNPACKED = re.compile(r"values to unpack \(expected (?:at least )?(\d+)(?:, got (\d+))?\)")
 _EINOPS_RANK = re.compile(r"expected (\d+) dims\. Received (\d+)-dim tensor")
 _DIM = re.compile(r"\([^)]*\)|\w+")
-"""Of einops' patterns: 'b (h p) c' has three."""
+"""One dim in an einops pattern: 'b (h p) c' has three."""
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 _MOST_NUMBERS = 6
 

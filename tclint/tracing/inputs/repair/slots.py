@@ -13,15 +13,15 @@ from tclint.tracing.inputs.given import CallInputs
 from tclint.tracing.session.trace import argument_names
 
 LARGEST = 1 << 20
-"""Of one dim of an input that is tried."""
+"""The largest size that is tried for one dim of an input."""
 _MOST_ELEMENTS = 1 << 36
-"""Of an input: more than any batch of videos has."""
+"""The most elements of an input: more than any batch of videos has."""
 _MOST_REAL = 4096
 """Elements of a copy that holds numbers, as the original does."""
 _META = torch.device("meta")
 
 Place = int | str
-"""Of an argument: its index or name."""
+"""The index or name of an argument."""
 
 Change = dict[Place, Any]
 """New values by their place."""
