@@ -1,5 +1,5 @@
-"""Precision and recall of the source rules on draws of public training scripts (benchmarks/draws/README.md), or
-of configuration files (benchmarks/recipes/README.md).
+"""Precision and recall of the source rules on draws of public training scripts (benchmarks/draws/README.md),
+or of configuration files (benchmarks/recipes/README.md).
 
     python benchmarks/source_draws.py --repositories FOLDER --draw 1
     python benchmarks/source_draws.py --repositories FOLDER --draw 1 --labels benchmarks/recipes

@@ -113,7 +113,7 @@ class HalfModelWithAutocast(SourceRule):
     def _raises(self, context: SourceContext, cast: Cast, step: Event) -> Finding:
         name = model_name(context, cast)
         return self.finding(
-            context.at(cast.event),
+            context.at(cast.event, cast.module, "dtype"),
             f"`{name}` is float16 from here on; `{context.shown(step)}` raises ValueError (Attempting to "
             "unscale FP16 gradients) on float16 parameters.",
             related=(

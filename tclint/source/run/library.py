@@ -22,6 +22,7 @@ _TABLES = (
     "lightning.toml",
     "transformers.toml",
     "frameworks.toml",
+    "recipes.toml",
 )
 
 
