@@ -57,6 +57,8 @@ class NumWorkersZero(SourceRule):
             what, option = spelled(context, loader, "num_workers")
             by = "num_workers" if given is not None else "batch_size"
             shown = f"has no {option}" if given is None or what != "DataLoader" else f"has {option}=0"
+            if context.run.is_configuration:
+                shown = f"leaves {option} at 0"
             yield self.finding(
                 context.at(loader.made, loader, by),
                 f"This {what} {shown}: `{work}` prepares every batch in the training process while the GPU "

@@ -6,16 +6,18 @@ import hashlib
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Location
 from tclint.core.rule import apply_rule
-from tclint.source.context import SourceContext
 from tclint.source.recipes.formats import MAX_BYTES, candidates, formats
-from tclint.source.run.project import ProjectFiles
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.discovery import RECIPE_SUFFIXES, Skipped
 from tclint.source.syntax.parse import NotPython
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
 
 
 @dataclass
@@ -73,8 +75,10 @@ def _lint(
     settings: Settings,
     result: RecipeResult,
 ) -> None:
+    from tclint.source.context import SourceContext
     from tclint.source.recipes.reading import NotReadable, read_recipe
     from tclint.source.recipes.running import program_of
+    from tclint.source.run.project import ProjectFiles
 
     try:
         recipe = read_recipe(path, data)
@@ -94,7 +98,13 @@ def _lint(
     if b"tclint:" in data.lower():
         result.marked[path] = data.decode("utf-8-sig", "replace")
         result.digests[path] = hashlib.sha256(data).digest()
-    context = SourceContext(program_of(recipe, ProjectFiles(lambda _, __: None)), settings)
+    try:
+        context = SourceContext(program_of(recipe, ProjectFiles(lambda _, __: None)), settings)
+    except Exception as error:
+        # One strange file must not end the run; the user sees which one it was.
+        why = f"tclint failed on it with {type(error).__name__}: {error}; please report this"
+        result.skipped.append(Skipped(path, why))
+        return
     found = list(_findings(context, rules, settings))
     if found:
         result.digests[path] = hashlib.sha256(data).digest()
