@@ -76,7 +76,7 @@ def places(report: Report) -> list[tuple[str, int, int]]:
         ),
         pytest.param(
             "axolotl.yml",
-            "base_model: a/b\nsequence_len: 2048\nmicro_batch_size: 2\nbf16: auto\nsample_packing: false\n",
+            "base_model: a/b\nsequence_len: 2048\nmicro_batch_size: 2\nbf16: auto\nsample_packing: no\n",
             [("RUN025", 5, 1)],
             id="axolotl without packing",
         ),
@@ -139,7 +139,7 @@ def test_bfloat16_on_an_older_gpu(tmp_path: Path) -> None:
 def test_comments_silence(tmp_path: Path) -> None:
     text = (
         TRAINER
-        + "bf16: true\n# tclint: ignore[PRC002] exact\ntf32: false\noptim: adamw_torch # tclint: ignore[RUN]\n"
+        + "bf16: true\n# tclint: ignore[PRC002]\ntf32: false\noptim: adamw_torch # tclint: ignore[RUN]\n"
     )
     report = linted(tmp_path, "args.yaml", text)
     assert (places(report), len(report.suppressed)) == ([], 2)
