@@ -71,7 +71,12 @@ class OptimizerNotFused(SourceRule):
             context.at(made, optimizer, "fused"),
             f"This {name} {how}; fused=True makes it one kernel.",
             related=tuple(context.also(other, THE_SAME) for other, _ in found[1:]),
-            evidence={"optimizer": name, "fused": False, "optimizers": len(found)},
+            evidence={
+                "optimizer": name,
+                "fused": False,
+                "optimizers": len(found),
+                "argument": None if option == "fused" else option,
+            },
             effect=Effect(unknown="how many parameters the optimizer has is not known from the source"),
             fix=Fix("Pass fused=True." if option == "fused" else f"Set {option}."),
             identity=f"{made.place.function.qualified_name}:{name}",

@@ -214,7 +214,8 @@ class SourceContext:
             (
                 option.place
                 for value in values
-                for option, _ in (options_of(value) if value is not None else ())
+                for item, _ in (options_of(value) if value is not None else ())
+                for option in (item, item.fields.get("[]") if isinstance(item, Thing) else None)
                 if isinstance(option, Setting) and option.place.file.path in self.run.within
             ),
             None,

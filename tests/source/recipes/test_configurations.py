@@ -63,7 +63,7 @@ def places(report: Report) -> list[tuple[str, int, int]]:
         ),
         pytest.param(
             "args.json",
-            '{"output_dir": "out", "per_device_train_batch_size": 8, "bf16": true,\n "optim": "adamw_torch",\n'
+            '{"output_dir": "out", "per_device_train_batch_size": 8,\n "optim": "adamw_torch",\n'
             ' "dataloader_num_workers": 0}',
             [("RUN006", 3, 2), ("RUN012", 2, 2)],
             id="arguments of the Trainer as JSON",
@@ -79,6 +79,13 @@ def places(report: Report) -> list[tuple[str, int, int]]:
             "base_model: a/b\nsequence_len: 2048\nmicro_batch_size: 2\nbf16: auto\nsample_packing: no\n",
             [("RUN025", 5, 1)],
             id="axolotl without packing",
+        ),
+        pytest.param(
+            "axolotl.yml",
+            "base_model: gpt2\nsequence_len: 2048\nmicro_batch_size: 1\nsample_packing: true\n"
+            "bf16: true\ntokens:\n  - <tool>\n",
+            [("DIM017", 6, 1)],
+            id="axolotl adds a token",
         ),
         pytest.param(
             "llama.yaml",
