@@ -79,6 +79,10 @@ class Format:
         return next((node for key in self.anchors if (node := chosen.at(key)) is not None), chosen)
 
 
+UNKNOWN = Format("configuration", (), (), (), Program("configuration", (), ""))
+"""That of a file which a program reads by itself."""
+
+
 @cache
 def formats() -> tuple[Format, ...]:
     """Those that tclint knows, the ones with the most telling signs first."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tclint.source.recipes.formats import Format, candidates
+from tclint.source.recipes.formats import MAX_BYTES, UNKNOWN, Format, candidates
 from tclint.source.recipes.interpolation import resolved
 from tclint.source.recipes.toml_text import parse_toml_tree
 from tclint.source.recipes.tree import Node, NotReadable
 from tclint.source.recipes.yaml_text import parse_yaml
 from tclint.source.run.files import File
 from tclint.source.run.values import NONE, Place, Setting, Thing, Value
-from tclint.source.syntax.parse import decode, parse
+from tclint.source.syntax.parse import NotPython, decode, parse
 from tclint.source.syntax.positions import Span
 
 _DEEPEST = 30
@@ -91,11 +91,25 @@ def read_recipe(path: str, data: bytes) -> Recipe | None:
     found = next(_fitting(possible, tree), None)
     if found is None:
         return None
+    return _recipe(path, data, found[0], tree, found[1])
+
+
+def settings_of(path: str, data: bytes) -> Value | None:
+    """What a configuration file holds, whatever its format; None where it cannot be read."""
+    try:
+        tree = read_tree(path, data) if len(data) <= MAX_BYTES else None
+    except (NotReadable, NotPython):
+        return None
+    if tree is None or not tree.entries:
+        return None
+    return _recipe(path, data, UNKNOWN, tree, tree).value_of(tree)
+
+
+def _recipe(path: str, data: bytes, format_: Format, tree: Node, chosen: Node) -> Recipe:
     text = decode(data)
     spans: list[Span] = []
-    parsed = parse("")
-    file = File(path, parsed.tables, lambda: tuple(spans), text.splitlines)
-    return Recipe(path, found[0], tree, found[1], file, spans)
+    file = File(path, parse("").tables, lambda: tuple(spans), text.splitlines)
+    return Recipe(path, format_, tree, chosen, file, spans)
 
 
 def _fitting(possible: list[Format], tree: Node) -> Iterator[tuple[Format, Node]]:
