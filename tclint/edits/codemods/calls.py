@@ -107,7 +107,7 @@ class PadToMultiple(_WithArgument):
     name, value = "pad_to_multiple_of", "8"
 
     def plan(self) -> None:
-        if self.finding.evidence.get("collator") != "pad_sequence":
+        if self.finding.evidence.get("collator") not in (None, "pad_sequence"):
             super().plan()
 
 

@@ -123,7 +123,7 @@ class Float32:
     @cached_property
     def trainings(self) -> list[Training]:
         """The trainings whose layers are large enough to gain by another precision, in order."""
-        if self._is_chosen:
+        if self._is_chosen or self.is_configuration:
             return []
         found = (
             self._training(backward, step.steps[0])
