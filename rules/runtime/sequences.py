@@ -50,10 +50,13 @@ class UnpackedSequences(SourceRule):
                 continue
             option = constant_of(loader.fields.get("@packing"))
             size = constant_of(loader.fields.get("batch_size"))
-            many = f"{size} at a time, " if isinstance(size, int) and size > 1 else ""
+            how = "Samples are trained on one by one, whatever their length"
+            if size != 1:
+                many = f"Batches of {size} samples" if isinstance(size, int) else "Batches of samples"
+                how = f"{many} are padded to the longest of them"
             yield self.finding(
                 context.at(loader.made, loader, "@packed"),
-                f"Samples are trained on {many}each as long as it is: {option} is off.",
+                f"{how}: {option} is off.",
                 evidence={"option": option, "batch_size": size},
                 effect=Effect(unknown="how long the samples are is not known from the source"),
                 fix=Fix(
