@@ -204,6 +204,7 @@ class SourceContext:
         values = [
             *(item.fields.get(("item", option)) for item in self.facts.things(said)),
             thing.fields.get(option) if thing is not None else None,
+            event.arguments.get(option),
         ]
         place = self._set_at(values) or self._place(event)
         return Location(place.file.path, *place.file.spans()[place.node_id])
