@@ -120,6 +120,7 @@ class HalfModelWithAutocast(SourceRule):
             related=(
                 context.also(step, "the scaler unscales here"),
                 context.also(cast.optimizer, "the optimizer of the float16 parameters"),
+                *context.set_by(step.subject, "enabled"),
             ),
             evidence={
                 "model": name,

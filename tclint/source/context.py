@@ -35,7 +35,7 @@ from tclint.source.questions.weights import Weights
 from tclint.source.run.facts import Facts
 from tclint.source.run.program import Program
 from tclint.source.run.record import Record
-from tclint.source.run.values import Event, Place, Setting, Thing, Value, options_of
+from tclint.source.run.values import NONE, Event, Place, Setting, Thing, Value, options_of
 from tclint.source.syntax.notebooks import cell_of, is_notebook
 from tclint.source.syntax.positions import Span
 
@@ -208,6 +208,16 @@ class SourceContext:
         ]
         place = self._set_at(values) or self._place(event)
         return Location(place.file.path, *place.file.spans()[place.node_id])
+
+    def set_by(self, value: Value | None, option: str) -> tuple[Related, ...]:
+        """Where configuration files that a script reads set an option of a thing."""
+        places = (
+            choice.place
+            for thing in self.facts.things(value)
+            for choice, _ in options_of(thing.fields.get(option, NONE))
+            if isinstance(choice, Setting) and choice.place.file is not self.run.file
+        )
+        return tuple(self.also(place, "set here") for place in dict.fromkeys(places))
 
     def _set_at(self, values: Iterable[Value | None]) -> Place | None:
         """Where a linted configuration file sets one of some values."""

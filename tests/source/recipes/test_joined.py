@@ -51,6 +51,13 @@ def test_arguments_from_a_file(tmp_path: Path, file: str, expected: set[tuple[st
     (tmp_path / "conf" / "args.yaml").write_text(file)
     (tmp_path / "train.py").write_text(ARGUMENTS)
     assert codes(tmp_path) == expected
+    report = check(str(tmp_path / "train.py"), Settings(cache=False, select=("AMP009",)))
+    related = {
+        (item.location.path.rpartition("/")[2], item.location.line)
+        for finding in report.findings
+        for item in finding.related
+    }
+    assert not report.findings or ("args.yaml", 2) in related
 
 
 @pytest.mark.parametrize(
