@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
@@ -11,6 +12,10 @@ from tclint.source.run.values import NONE, Constant, Event, Thing, Value, consta
 
 _MULTIPLE = 64
 _METHOD = ".resize_token_embeddings"
+_WITH_HEAD = re.compile(
+    r"For(CausalLM|ConditionalGeneration|Seq2SeqLM|MaskedLM|Vision2Seq|PreTraining)|LMHead"
+)
+"""In names of classes of transformers that have one."""
 _ADDS = (".add_tokens", ".add_special_tokens")
 
 
@@ -18,10 +23,10 @@ class VocabularyNotPadded(SourceRule):
     """A vocabulary resized to the length of a tokenizer, whatever that is.
 
     What it does
-    Finds `resize_token_embeddings(len(tokenizer))` without `pad_to_multiple_of`, TRL's `setup_chat_format`
-    without `resize_to_multiple_of`, and `tokens` in axolotl's configuration files without
-    `resize_token_embeddings_to_32x`. Of well-known tokenizers, to which the program adds tokens that can be
-    counted, it says how many words that makes.
+    Finds, in programs that train, `resize_token_embeddings(len(tokenizer))` without `pad_to_multiple_of`,
+    TRL's `setup_chat_format` without `resize_to_multiple_of`, and `tokens` in axolotl's configuration files
+    without `resize_token_embeddings_to_32x`. Of well-known tokenizers, to which the program adds tokens that
+    can be counted, it says how many words that makes.
 
     Why it costs
     Published models have vocabularies such as 128256 or 32000, multiples of 64. One more token, often for
@@ -38,9 +43,10 @@ class VocabularyNotPadded(SourceRule):
         model.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=64)
 
     When it does not apply
-    Sizes that are known to be multiples of 64; encoders whose head does not predict words; a checkpoint that
-    others must load with the tokenizer's own length. For padding, a token that the vocabulary has already
-    (its end of text) needs no resizing at all."""
+    Sizes that are known to be multiples of 64; encoders of texts, which predict no words; programs that do
+    not train, whose checkpoints others must load. For padding, a token that the vocabulary has already (its
+    end of text) needs no resizing at all.
+    """
 
     code = "DIM017"
     name = "vocabulary-not-padded"
@@ -55,8 +61,13 @@ class VocabularyNotPadded(SourceRule):
     triggers = ("resize_token_embeddings", "setup_chat_format")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
+        if not context.record.of("backward"):
+            return  # What only converts checkpoints must make them as others read them.
         for event in distinct(context.record.of("resize", "call")):
             if event.name != _METHOD or not context.concerns(event):
+                continue
+            if not _predicts_words(context, event):
+                context.skip(event, "resizes a model that is not known to predict words")
                 continue
             given = event.arguments
             if given.get("pad_to_multiple_of", NONE) != NONE or "**" in given:
@@ -85,6 +96,19 @@ class VocabularyNotPadded(SourceRule):
                 fix=Fix(advice),
                 identity=f"{event.place.function.qualified_name}:{argument}",
             )
+
+
+def _predicts_words(context: SourceContext, event: Event) -> bool:
+    """Whether a model has a head for its vocabulary: by its class, or, where that is not known, because some
+    model of the program has one, or none is known."""
+    own = [thing.name for thing in context.facts.kinds(event.subject, "module") if thing.name]
+    others = [
+        thing.name
+        for made in context.record.of("make")
+        for thing in context.facts.kinds(made.result, "module")
+    ]
+    known = [name for name in own or others if name.startswith("transformers.")]
+    return not known or any(_WITH_HEAD.search(name) for name in known)
 
 
 def _is_length(value: Value) -> bool:
