@@ -1,6 +1,8 @@
-"""Precision and recall of the source rules on draws of public training scripts (benchmarks/draws/README.md).
+"""Precision and recall of the source rules on draws of public training scripts (benchmarks/draws/README.md),
+or of configuration files (benchmarks/recipes/README.md).
 
     python benchmarks/source_draws.py --repositories FOLDER --draw 1
+    python benchmarks/source_draws.py --repositories FOLDER --draw 1 --labels benchmarks/recipes
 
 A point is found when a finding of its rule has its line, or a related line, among the point's. Findings that
 are no point are listed: whether they are true is for a reader to say, in benchmarks/draws/others.csv. Where a
@@ -30,8 +32,8 @@ MAIN_RULES = re.compile(r"AMP0(0[1-9]|1[0347])|PRC00[1245]|FMT00[1-57]|RUN00[123
 """Rules on what is wrong or slow wherever it is found."""
 
 
-def rows(name: str) -> list[dict[str, str]]:
-    path = DRAWS / name
+def rows(name: str, labels: Path = DRAWS) -> list[dict[str, str]]:
+    path = labels / name
     return list(csv.DictReader(path.open(encoding="utf-8"))) if path.exists() else []
 
 
@@ -87,15 +89,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--repositories", type=Path, required=True)
     parser.add_argument("--draw", choices=("1", "2", "3", "4"), required=True)
+    parser.add_argument(
+        "--labels", type=Path, default=DRAWS, help="the folder with scripts.csv and points.csv"
+    )
     arguments = parser.parse_args()
+    labels: Path = arguments.labels
     selected = [rule() for rule in all_rules() if issubclass(rule, SourceRule) and rule.enabled_by_default]
-    scripts = [row for row in rows("scripts.csv") if row["draw"] == arguments.draw]
-    points = [row for row in rows("points.csv") if row["draw"] == arguments.draw]
-    judged = {(row["repository"], row["path"], row["code"], row["line"]): row for row in rows("others.csv")}
+    scripts = [row for row in rows("scripts.csv", labels) if row["draw"] == arguments.draw]
+    points = [row for row in rows("points.csv", labels) if row["draw"] == arguments.draw]
+    judged = {
+        (row["repository"], row["path"], row["code"], row["line"]): row for row in rows("others.csv", labels)
+    }
     counts: Counter[str] = Counter()
     for script in scripts:
         repository, path = script["repository"], script["path"]
         root = (arguments.repositories / repository.replace("/", "+")).resolve()
+        if not (root / path).is_file():
+            print(f"skipped {repository}/{path}: it is not in {arguments.repositories}")
+            continue
         expected = [row for row in points if row["repository"] == repository and row["path"] == path]
         with_rule = [row for row in expected if row["code"] != "-"]
         paths = dict.fromkeys(

@@ -70,8 +70,9 @@ class Bf16OnPreAmpere(SourceRule):
             if not names.isdisjoint(_CAPABILITY):
                 context.skip(event, "it is chosen by what the GPU supports")
                 continue
+            made = next(context.facts.things(event.result), None)
             yield self.finding(
-                context.at(event),
+                context.at(event, made, "dtype"),
                 f"{what[0].upper()}{what[1:]} does not use the Tensor Cores of {', '.join(gpus)}: they "
                 "compute in float16 only (bfloat16 needs compute capability 8.0).",
                 related=(context.also(event, what),),

@@ -113,13 +113,15 @@ class HalfModelWithAutocast(SourceRule):
 
     def _raises(self, context: SourceContext, cast: Cast, step: Event) -> Finding:
         name = model_name(context, cast)
+        what = "the Trainer" if context.run.is_configuration else f"`{context.shown(step)}`"
         return self.finding(
-            context.at(cast.event),
-            f"`{name}` is float16 from here on; `{context.shown(step)}` raises ValueError (Attempting to "
+            context.at(cast.event, cast.module, "dtype"),
+            f"`{name}` is float16 from here on; {what} raises ValueError (Attempting to "
             "unscale FP16 gradients) on float16 parameters.",
             related=(
                 context.also(step, "the scaler unscales here"),
                 context.also(cast.optimizer, "the optimizer of the float16 parameters"),
+                *context.set_by(step.subject, "enabled"),
             ),
             evidence={
                 "model": name,

@@ -58,6 +58,19 @@ class NoMixedPrecision(SourceRule):
     triggers = (".backward(", "TrainingArguments(", "Trainer(", "Fabric(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
+        for made, scaler in context.float32.stated:
+            option = spelled(context, scaler, "autocast")[1]
+            yield self.finding(
+                context.at(made, scaler, "@precision"),
+                "This configuration trains in float32 throughout: mixed precision is off.",
+                evidence={"argument": option, "autocast": None},
+                effect=Effect(
+                    unknown="what a model gains depends on its shapes, which this file does not show"
+                ),
+                fix=Fix("Choose bf16 on GPUs of compute capability 8.0 and newer, fp16 on older ones."),
+                identity="configuration",
+            )
+            return
         for found in [item for item in context.float32.trainings if item.layers][:1]:
             if not context.concerns(found.event):
                 return

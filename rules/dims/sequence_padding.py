@@ -30,7 +30,8 @@ class SequencePad(SourceRule):
 
     What it does
     Finds Hugging Face padding collators without `pad_to_multiple_of`, and `pad_sequence`, in files that train
-    with fp16 or bf16: by the arguments of a trainer, or by the dtype that the model is loaded in.
+    with fp16 or bf16: by the arguments of a trainer, or by the dtype that the model is loaded in. Where
+    sequences are packed, or cut from one stream, the length that they all have.
 
     Why it costs
     Every batch is as long as its longest sequence, so batch times length, the M of every linear layer,
@@ -55,9 +56,10 @@ class SequencePad(SourceRule):
         "NVIDIA Train With Mixed Precision, Satisfying Tensor Core Shape Constraints: sequences in "
         "multiples of 8",
     )
-    triggers = ("DataCollator", "pad_sequence")
+    triggers = ("DataCollator", "pad_sequence", "packing")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
+        yield from self._lengths(context)
         precision = _half_training(context)
         if not precision or _fixed_length(context):
             return
@@ -83,6 +85,22 @@ class SequencePad(SourceRule):
                 evidence={"collator": last, "pad_to_multiple_of": None, "precision": precision},
                 fix=fix,
                 identity=f"{function.qualified_name}:{last}",
+            )
+
+    def _lengths(self, context: SourceContext) -> Iterator[Finding]:
+        """Lengths of sequences that are packed, or cut from one stream: all batches have them."""
+        for loader in context.batches.all:
+            length, made = constant_of(loader.fields.get("@length")), loader.made
+            if made is None or type(length) is not int or length < 8 or length % 8 == 0:
+                continue
+            if loader.fields.get("@packed", TRUE) != TRUE or not context.concerns(made):
+                continue
+            yield self.finding(
+                context.at(made, loader, "@length"),
+                f"Every sequence is {length} tokens long, not a multiple of 8.",
+                evidence={"length": length, "multiple": 8},
+                fix=Fix(f"Use {length - length % 8} or {length - length % 8 + 8}; multiples of 64 are best."),
+                identity=str(length),
             )
 
 

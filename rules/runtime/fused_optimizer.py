@@ -9,7 +9,7 @@ from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.requirements import may_run
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import FALSE, Event, Thing
-from tclint.source.wording import THE_SAME
+from tclint.source.wording import THE_SAME, spelled
 
 _FUSED_SINCE = {"torch.optim.Adam": (2, 0), "torch.optim.AdamW": (2, 0), "torch.optim.SGD": (2, 3)}
 
@@ -47,7 +47,7 @@ class OptimizerNotFused(SourceRule):
         "PyTorch torch.optim, Algorithms: for-loop, foreach and fused implementations (signatures tried "
         "on PyTorch 2.13)",
     )
-    triggers = ("Adam(", "AdamW(", "SGD(")
+    triggers = ("Adam(", "AdamW(", "SGD(", "adamw_torch")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         found = list(
@@ -66,13 +66,19 @@ class OptimizerNotFused(SourceRule):
             if "foreach" in optimizer.fields
             else "runs several kernels over all parameters per step"
         )
+        option = spelled(context, optimizer, "fused")[1]
         yield self.finding(
-            context.at(made),
+            context.at(made, optimizer, "fused"),
             f"This {name} {how}; fused=True makes it one kernel.",
             related=tuple(context.also(other, THE_SAME) for other, _ in found[1:]),
-            evidence={"optimizer": name, "fused": False, "optimizers": len(found)},
+            evidence={
+                "optimizer": name,
+                "fused": False,
+                "optimizers": len(found),
+                "argument": None if option == "fused" else option,
+            },
             effect=Effect(unknown="how many parameters the optimizer has is not known from the source"),
-            fix=Fix("Pass fused=True."),
+            fix=Fix("Pass fused=True." if option == "fused" else f"Set {option}."),
             identity=f"{made.place.function.qualified_name}:{name}",
         )
 
@@ -81,10 +87,9 @@ class OptimizerNotFused(SourceRule):
         since = _FUSED_SINCE.get(optimizer.name)
         if since is None or not may_run(made.place.file.path, since):
             return False
-        if (
-            given.keys() & {"fused", "differentiable", "**", "@steps itself"}
-            or given.get("foreach", FALSE) != FALSE
-        ):
+        if "@steps itself" in given and "@said" not in given:
+            return False
+        if given.keys() & {"fused", "differentiable", "**"} or given.get("foreach", FALSE) != FALSE:
             return False
         optimizers = context.optimizers
         updated = optimizers.updated_by(optimizer)

@@ -16,7 +16,7 @@ class NumWorkersZero(SourceRule):
     Finds `DataLoader(...)` without `num_workers`, or with 0, whose batches a program trains on with a GPU,
     where there is work to do for a batch: a torchvision dataset, a Dataset of the project that opens files,
     a `collate_fn` or transform that tokenizes or pads. Of transformers' Trainer it is
-    `dataloader_num_workers` of the arguments.
+    `dataloader_num_workers` of the arguments, and in a configuration file whatever the script loads.
 
     Why it costs
     With `num_workers=0`, the default, the training loop itself reads and decodes every batch while the
@@ -50,12 +50,17 @@ class NumWorkersZero(SourceRule):
             given = loader.fields.get("num_workers")
             is_none = given == Constant(0) if given is not None else batches.is_missing(loader, "num_workers")
             work = batches.work_of(loader) if is_none and not batches.is_on_gpu(loader) else ""
+            if is_none and context.run.is_configuration:
+                work = "collate_fn"  # what it collates, a script says
             if not work or loader.made is None or not context.concerns(loader.made):
                 continue
             what, option = spelled(context, loader, "num_workers")
+            by = "num_workers" if given is not None else "batch_size"
             shown = f"has no {option}" if given is None or what != "DataLoader" else f"has {option}=0"
+            if context.run.is_configuration:
+                shown = f"leaves {option} at 0"
             yield self.finding(
-                context.at(loader.made),
+                context.at(loader.made, loader, by),
                 f"This {what} {shown}: `{work}` prepares every batch in the training process while the GPU "
                 "waits.",
                 evidence={

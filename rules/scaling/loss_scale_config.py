@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.plugin import Finding, Fix, Related, SourceContext, SourceRule
 from tclint.source.run.facts import distinct
-from tclint.source.run.values import Event, constant_of
+from tclint.source.run.values import Event, Thing, constant_of
+from tclint.source.wording import spelled
 
 _LIMITS: tuple[tuple[str, Callable[[float], bool], str, bool], ...] = (
     ("growth_factor", lambda value: value <= 1, "raises AssertionError: it must be above 1", True),
     ("backoff_factor", lambda value: value >= 1, "raises AssertionError: it must be below 1", True),
     ("init_scale", lambda value: value < 8, "hardly scales: useful factors are 8 to 32768 and up", False),
+    (
+        "init_scale",
+        lambda value: value >= 2**24,
+        "overflows: float16 ends at 65504, and steps are skipped until it fits",
+        False,
+    ),
     ("growth_interval", lambda value: value < 10, "makes every few steps overflow", False),
 )
 """(parameter, whether a value is wrong, what it does, whether it raises)."""
@@ -22,7 +29,8 @@ class LossScaleConfig(SourceRule):
 
     What it does
     Finds a `growth_factor` of at most 1, a `backoff_factor` of at least 1, an `init_scale` below 8 (or
-    not positive), and a `growth_interval` below 10.
+    not positive) or from 2**24 on, and a `growth_interval` below 10; in DeepSpeed's configuration files
+    `loss_scale` and `initial_scale_power`.
 
     Why it costs
     GradScaler raises AssertionError for a growth factor of at most 1 or a backoff factor of at least 1. A
@@ -53,19 +61,20 @@ class LossScaleConfig(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for parameter, wrong, why, raises in _LIMITS:
-            for made, value in distinct(self._given(context, parameter)):
+            for made, value, scaler in distinct(self._given(context, parameter)):
                 if wrong(value):
+                    at, name = context.at(made, scaler, parameter), spelled(context, scaler, parameter)[1]
                     yield self.finding(
-                        context.at(made),
+                        at,
                         f"{parameter}={value:g} {why}.",
-                        related=(context.also(made, f"{parameter} is {value:g}"),),
+                        related=(Related(at, f"{parameter} is {value:g}"),),
                         evidence={"parameter": parameter, "value": value, "scaler": context.code(made)},
-                        fix=Fix(f"Leave {parameter} at its default."),
+                        fix=Fix(f"Leave {name} at its default."),
                         level="error" if raises else None,
                         identity=f"{made.place.function.qualified_name}:{parameter}",
                     )
 
-    def _given(self, context: SourceContext, parameter: str) -> Iterator[tuple[Event, float]]:
+    def _given(self, context: SourceContext, parameter: str) -> Iterator[tuple[Event, float, Thing]]:
         """Scalers that may be on, with the number that they get for a parameter."""
         for made in context.record.of("make"):
             for scaler in context.facts.kinds(made.result, "scaler"):
@@ -73,4 +82,4 @@ class LossScaleConfig(SourceRule):
                 if isinstance(value, bool) or context.facts.is_on(scaler) is False:
                     continue
                 if isinstance(value, int | float):
-                    yield made, value
+                    yield made, value, scaler

@@ -47,7 +47,7 @@ OptimizerName = Literal[
 ComparisonKind = Literal["gpu", "precision", "batch", "layout", "compiled"]
 QuantizedName = Literal["none", "int8", "fp8"]
 LayoutName = Literal["as_traced", "channels_last", "contiguous"]
-ParallelName = Literal["none", "ddp", "fsdp"]
+ParallelName = Literal["none", "ddp", "fsdp", "zero1", "zero2", "zero3"]
 LossName = Literal["traced", "cross_entropy"]
 FailOn = Literal["error", "warning", "info", "never"]
 
@@ -194,8 +194,8 @@ class Settings:
     parallel: ParallelName = setting(
         "none",
         one_of(PARALLEL),
-        "How training is distributed over --gpus: none, ddp (gradients summed) or fsdp (parameters "
-        "gathered).",
+        "How training is distributed over --gpus: none, ddp (gradients summed), fsdp or zero3 (parameters "
+        "gathered), zero1 (optimizer states split) or zero2 (gradients as well). Memory is that of one GPU.",
         places=PRICING,
     )
     calibration: str = setting(

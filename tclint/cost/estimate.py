@@ -11,6 +11,7 @@ from tclint.cost.gpu import Gpu, load_gpu
 from tclint.cost.gpu.factors import factors_note
 from tclint.cost.kernels.pricing import price_works
 from tclint.cost.math_units import why_no_formula
+from tclint.cost.memory.sharding import is_split, of_one_gpu
 from tclint.cost.memory.step_memory import step_memory
 from tclint.cost.optimizer import accumulation_kernels, optimizer_assumption, optimizer_kernels
 from tclint.cost.rows import Estimate, Memory, Price, Row, shares_of_batch
@@ -74,6 +75,12 @@ def estimate(graph: Graph, scenario: Scenario) -> Estimate:
     prices = price_works([kernel.work for kernel in step.kernels], gpu, scenario.precision)
     if scenario.accumulation > 1:
         prices = _per_batch(step.kernels, prices, scenario.accumulation)
+    if scenario.mode == "train" and is_split("optimizer", scenario.parallel):
+        prices = [
+            price if price is None or kernel.role != "optimizer" else _scaled(price, 1 / scenario.gpu_count)
+            for kernel, price in zip(step.kernels, prices, strict=True)
+        ]
+        notes.append(f"each of {scenario.gpu_count} GPUs updates its part of the parameters")
     if scenario.compiled:
         prices = _with_padding(step.kernels, prices, gpu, scenario)
     priced = [(k, p) for k, p in zip(step.kernels, prices, strict=True) if p is not None]
@@ -85,9 +92,15 @@ def estimate(graph: Graph, scenario: Scenario) -> Estimate:
         tuple(price for _, price in priced),
         step.ops,
         step.gaps + _unpriced(missing, step.ops, gpu),
-        step.memory,
+        partial(_memory_of_one, step.memory, graph, scenario),
         (*notes, *step.assumptions),
     )
+
+
+def _memory_of_one(of_all: Callable[[], Memory], graph: Graph, scenario: Scenario) -> Memory:
+    if scenario.mode != "train":
+        return of_all()
+    return of_one_gpu(of_all(), graph, scenario.parallel, scenario.gpu_count)
 
 
 def _per_batch(kernels: Sequence[Kernel], prices: Sequence[Price | None], batches: int) -> list[Price | None]:

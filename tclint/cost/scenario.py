@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tclint.config.precisions import why_impossible
-from tclint.config.settings import SETTINGS, LayoutName, Mode, OptimizerName, Precision, Settings
+from tclint.config.settings import (
+    SETTINGS,
+    LayoutName,
+    Mode,
+    OptimizerName,
+    ParallelName,
+    Precision,
+    Settings,
+)
 from tclint.core.errors import UsageError, closest
 
 Layout = LayoutName
@@ -29,6 +37,10 @@ class Scenario:
     """Whose step a training step ends with."""
     accumulation: int = 1
     """Batches whose gradients are summed before one step of the optimizer; times are per batch."""
+    parallel: ParallelName = "none"
+    """How a training step is spread over GPUs; memory is that of one of them."""
+    gpu_count: int = 8
+    """How many, where it is."""
     calibration: str = ""
     """File of factors that `tclint profile --calibrate` wrote; '' for none."""
 

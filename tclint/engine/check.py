@@ -345,6 +345,7 @@ def _check_sources(
     except (TargetError, UsageError) as error:
         errors.append(EntryError(", ".join(paths), str(error)))
         return _Sources([], (), (), 0)
+    errors += [EntryError(relative_path(path), message) for path, message in result.errors]
     skipped = tuple(replace(item, path=relative_path(item.path)) for item in result.skipped)
     return _Sources(
         result.findings,

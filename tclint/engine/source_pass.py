@@ -12,12 +12,13 @@ from typing import TypeAlias
 from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding, Location
 from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME
+from tclint.engine.recipe_pass import is_recipe, lint_recipes
 from tclint.engine.source_text import SourceText
 from tclint.source.project.scripts import Scripts
 from tclint.source.project.versions import without_newer_edits
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.cache import TablesCache
-from tclint.source.syntax.discovery import Skipped, discover
+from tclint.source.syntax.discovery import RECIPE_SUFFIXES, SUFFIXES, Skipped, discover
 from tclint.source.syntax.notebooks import Notebook, is_notebook, read_notebook
 from tclint.source.syntax.parse import NotPython, as_utf8, decode, what_is_broken
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable
@@ -44,6 +45,8 @@ class SourceResult:
     """SHA-256 of those with findings or marks, as they were read."""
     notebooks: Mapping[str, Notebook] = field(default_factory=dict)
     """Those with findings; the findings' lines are those of their programs."""
+    errors: Sequence[tuple[str, str]] = ()
+    """(path, sentence) of configuration files that were named and cannot be read."""
 
 
 def lint(
@@ -68,7 +71,12 @@ def lint(
         TargetError: a path does not exist, or is neither a folder nor a Python file.
     """
     contents = contents or {}
-    files, skipped = discover(paths, settings, contents)
+    found, skipped = discover(paths, settings, contents, (*SUFFIXES, *RECIPE_SUFFIXES))
+    files = [path for path in found if not is_recipe(path)]
+    named = {os.path.abspath(path) for path in paths}
+    # Who names all files of a commit does not mean that each sets up a training.
+    meant = frozenset[str]() if settings.force_exclude else frozenset(named)
+    recipes = lint_recipes([path for path in found if is_recipe(path)], meant, rules, settings, contents)
     # Rules are asked about the settings when a file could concern them: some have to read data for it.
     applies = cache(lambda rule: rule.applies(settings))
     open_cache = cache(lambda: _cache_of(settings))
@@ -80,7 +88,6 @@ def lint(
     texts: dict[str, SourceText] = {}
     outcomes: dict[str, list[Finding] | Skipped | NotPython] = {}
     parts: list[Skipped] = []
-    named = {os.path.abspath(path) for path in paths}
     for path in files:
         try:
             written = contents[path] if path in contents else _read(path)
@@ -130,8 +137,8 @@ def lint(
         tables_cache = open_cache()
         from tclint.engine.source_program import lint_programs
 
-        found, parts = lint_programs(texts, settings, tables_cache, contents)
-        outcomes.update(found)
+        linted, parts = lint_programs(texts, settings, tables_cache, contents)
+        outcomes.update(linted)
     notebooks = {path: text.notebook for path, text in texts.items() if text.notebook is not None}
     parsed_files = 0
     for path in files:
@@ -165,8 +172,17 @@ def lint(
         tables_cache.limit()
     unread = {*unreadable, *(item.path for item in skipped)}
     paths_read = tuple(path for path in files if path not in unread)
-    skipped += parts
-    return SourceResult(findings, skipped, len(files), parsed_files, paths_read, marked, digests, notebooks)
+    return SourceResult(
+        [*findings, *recipes.findings],
+        [*skipped, *parts, *recipes.skipped],
+        len(files) + len(recipes.paths),
+        parsed_files,
+        (*paths_read, *recipes.paths),
+        {**marked, **recipes.marked},
+        {**digests, **recipes.digests},
+        notebooks,
+        recipes.errors,
+    )
 
 
 def with_edits_of_file(finding: Finding, notebook: Notebook) -> Finding:

@@ -22,6 +22,7 @@ from tclint.source.project.noted import noting
 from tclint.source.project.scripts import Scripts
 from tclint.source.project.test_paths import is_test_path
 from tclint.source.project.versions import of_project
+from tclint.source.recipes.reading import settings_of
 from tclint.source.run.files import File
 from tclint.source.run.program import Program
 from tclint.source.run.project import ProjectFiles
@@ -89,7 +90,7 @@ class SourceProgram:
                 unreadable[path] = _failed(path, error)
             return None
 
-        files = ProjectFiles(parsed, contents, edited)
+        files = ProjectFiles(parsed, contents, edited, settings_of)
         start = files.file(root)
         if start is None:
             return cls(None, {}, unreadable, files=files)

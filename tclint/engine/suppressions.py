@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from tclint.analysis.graph_rule import GraphRule
 from tclint.core.finding import Edit, Effect, Finding, Fix, Location
 from tclint.core.rule import CODE_PATTERN, CRASH_CODE, Rule
+from tclint.source.syntax.discovery import RECIPE_SUFFIXES
 from tclint.source.syntax.parse import NotPython, decode
 
 _DIRECTIVE = re.compile(
@@ -74,16 +75,19 @@ class Suppression:
         return tuple(rule for rule in (self.rules or ("",)) if rule not in self.used)
 
 
-def parse_suppressions(text: str) -> list[Suppression]:
-    """All directives of a Python source, in order.
+def parse_suppressions(text: str, *, is_python: bool = True) -> list[Suppression]:
+    """All directives of a Python source, in order, or of another file whose comments begin with '#'.
 
     A directive at the end of a statement's first or last line, or alone above it, speaks for the whole
     statement; inside brackets it speaks for its own line, or alone on a line for the next one. A text
-    that cannot be tokenized is searched line by line, each directive speaking for its own line.
+    that cannot be tokenized is searched line by line, each directive speaking for its own line. Of what is no
+    Python, lines are statements.
     """
     if "tclint:" not in text.lower():
         return []
     text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if not is_python:
+        return list(_from_lines(text.split("\n")))
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
         return _from_tokens(tokens, text.split("\n"))
@@ -114,6 +118,20 @@ def _directive(match: re.Match[str], line: int) -> Suppression:
 
 def _listed(text: str | None) -> tuple[str, ...]:
     return tuple(rule.strip() for rule in (text or "").split(",") if rule.strip())
+
+
+def _from_lines(lines: Sequence[str]) -> Iterator[Suppression]:
+    for number, line in enumerate(lines, start=1):
+        for match in _DIRECTIVE.finditer(line):
+            suppression = _directive(match, number)
+            suppression.column, suppression.comment = match.start() + 1, line[match.start() :]
+            suppression.line_text = line
+            if not line[: match.start()].strip():
+                following = range(number + 1, len(lines) + 1)
+                texts = ((other, lines[other - 1].strip()) for other in following)
+                anchor = next((other for other, text in texts if text and not text.startswith("#")), number)
+                suppression.first_line = suppression.last_line = anchor
+            yield suppression
 
 
 def _from_tokens(tokens: Sequence[tokenize.TokenInfo], lines: Sequence[str]) -> list[Suppression]:
@@ -262,7 +280,8 @@ def apply_suppressions(
         else:
             by_path.setdefault(path, []).append(finding)
     for path, found in by_path.items():
-        suppressions = parse_suppressions(texts[path] if path in texts else _read(path))
+        text = texts[path] if path in texts else _read(path)
+        suppressions = parse_suppressions(text, is_python=not path.lower().endswith(RECIPE_SUFFIXES))
         for suppression in suppressions:
             _find_missing_brackets(suppression, why_unknown)
         for finding in found:

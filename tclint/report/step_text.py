@@ -37,8 +37,10 @@ def memory_lines(entry: Entry) -> Iterator[str]:
     for each in metrics:
         if each.memory is not None:
             needed.setdefault(each.memory, []).append(each.gpu)
+    spread = entry.settings is not None and entry.settings.parallel != "none" and entry.mode == "train"
+    each_gpu = " of each GPU" if spread else ""
     for memory, gpus in needed.items():
-        yield from _memory_lines(memory, f" on {', '.join(gpus)}" if len(needed) > 1 else "")
+        yield from _memory_lines(memory, each_gpu, f" on {', '.join(gpus)}" if len(needed) > 1 else "")
     if needed:
         yield from _batch_line(metrics)
 
@@ -55,9 +57,9 @@ def memory_parts(memory: Memory) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _memory_lines(memory: Memory, where: str) -> Iterator[str]:
+def _memory_lines(memory: Memory, whose: str, where: str) -> Iterator[str]:
     shown = ", ".join(f"{name} {bytes_text(size)}" for name, size in memory_parts(memory) if size)
-    yield f"memory {bytes_text(memory.total_bytes)}{where}: {shown}"
+    yield f"memory{whose} {bytes_text(memory.total_bytes)}{where}: {shown}"
     if memory.checkpointed_total_bytes is not None:
         yield f"with every repeated block checkpointed {bytes_text(memory.checkpointed_total_bytes)}"
     for unknown in memory.unknown:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -34,7 +35,7 @@ from tclint.source.questions.weights import Weights
 from tclint.source.run.facts import Facts
 from tclint.source.run.program import Program
 from tclint.source.run.record import Record
-from tclint.source.run.values import Event, Place
+from tclint.source.run.values import NONE, Event, Place, Setting, Thing, Value, options_of
 from tclint.source.syntax.notebooks import cell_of, is_notebook
 from tclint.source.syntax.positions import Span
 
@@ -153,7 +154,14 @@ class SourceContext:
     @cached_property
     def float32(self) -> Float32:
         """Which trainings compute in float32 because nobody chose anything else."""
-        return Float32(self.autocasts, self.devices, self.networks, self.steps, self.run.files)
+        return Float32(
+            self.autocasts,
+            self.devices,
+            self.networks,
+            self.steps,
+            self.run.files,
+            self.run.is_configuration,
+        )
 
     @cached_property
     def switches(self) -> Switches:
@@ -185,12 +193,48 @@ class SourceContext:
         """Where the CPU waits for the GPU."""
         return Waits(self.run.facts, self.devices, self.steps)
 
-    def at(self, event: Event) -> Location:
-        """Where this file says what an event does."""
-        place = self._place(event)
+    def at(self, event: Event, thing: Thing | None = None, option: str = "") -> Location:
+        """Where this file says what an event does.
+
+        Args:
+            thing: what it made, with an option that the finding is about: where a configuration file sets
+            that.
+        """
+        said = thing.fields.get("@said") if thing is not None else None
+        values = [
+            *(item.fields.get(("item", option)) for item in self.facts.things(said)),
+            thing.fields.get(option) if thing is not None else None,
+            event.arguments.get(option),
+        ]
+        place = self._set_at(values) or self._place(event)
         return Location(place.file.path, *place.file.spans()[place.node_id])
 
+    def set_by(self, value: Value | None, option: str) -> tuple[Related, ...]:
+        """Where configuration files that a script reads set an option of a thing."""
+        places = (
+            choice.place
+            for thing in self.facts.things(value)
+            for choice, _ in options_of(thing.fields.get(option, NONE))
+            if isinstance(choice, Setting) and choice.place.file is not self.run.file
+        )
+        return tuple(self.also(place, "set here") for place in dict.fromkeys(places))
+
+    def _set_at(self, values: Iterable[Value | None]) -> Place | None:
+        """Where a linted configuration file sets one of some values."""
+        return next(
+            (
+                option.place
+                for value in values
+                for item, _ in (options_of(value) if value is not None else ())
+                for option in (item, item.fields.get("[]") if isinstance(item, Thing) else None)
+                if isinstance(option, Setting) and option.place.file.path in self.run.within
+            ),
+            None,
+        )
+
     def _place(self, event: Event) -> Place:
+        if event.kind in ("set", "switch") and (place := self._set_at(event.arguments.values())):
+            return place
         place = self.run.place_of(self._settings_of(event))
         if place is None:
             place = next(place for place in reversed(event.places) if not place.file.is_library)

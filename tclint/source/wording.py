@@ -84,10 +84,13 @@ THE_SAME = "the same here"
 
 
 def spelled(context: SourceContext, thing: Thing, option: str) -> tuple[str, str]:
-    """What chooses an option of a thing, and how it is spelled there: of a framework's by its arguments."""
+    """What chooses an option of a thing, and how it is spelled there: of a framework's by its arguments, or
+    by the keys of its configuration file."""
     for spelling in context.facts.things(thing.fields.get("@spelling")):
         for settings in context.facts.things(thing.fields.get("@settings")):
             for name in context.facts.texts(spelling.fields.get(("item", option))):
+                if context.run.is_configuration:
+                    return "configuration", name.replace("=", ": ").replace('"', "").replace("True", "true")
                 return settings.cls.function.name if settings.cls is not None else settings.name, name
     return thing.name.rpartition(".")[2], option
 

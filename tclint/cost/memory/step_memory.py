@@ -114,6 +114,12 @@ def _peak_alive_bytes(graph: Graph) -> int:
     return peak
 
 
+def block_of(path: str) -> str:
+    """The repeated block that something belongs to: 'layers.3' of 'layers.3.norm.weight'; '' for none."""
+    found = _NUMBERED.match(path)
+    return found[1] if found is not None else ""
+
+
 def checkpointed_bytes(graph: Graph, saved: SavedTensors) -> int | None:
     """The most that activations take with every repeated block checkpointed.
 
@@ -124,8 +130,8 @@ def checkpointed_bytes(graph: Graph, saved: SavedTensors) -> int | None:
     """
     if any(op.checkpoint is not None for op in graph.ops):
         return None
-    named = ((op.index, _NUMBERED.match(op.module_path)) for op in graph.ops)
-    blocks = {index: found[1] for index, found in named if found}
+    named = ((op.index, block_of(op.module_path)) for op in graph.ops)
+    blocks = {index: found for index, found in named if found}
     if len(set(blocks.values())) < 2:
         return None
     kept, again = checkpointed(graph, Storages(graph), saved.by_op, blocks)

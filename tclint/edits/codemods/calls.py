@@ -23,7 +23,7 @@ from tclint.source.wording import THE_SAME
 class _WithArgument(Codemod):
     """Pass one more argument, or another value for it."""
 
-    name: ClassVar[str]
+    name: str
     value: ClassVar[str] = "True"
 
     def plan(self) -> None:
@@ -70,7 +70,8 @@ class FusedOptimizer(_WithArgument):
     name = "fused"
 
     def pass_to(self, call: cst.Call) -> None:
-        if keyword(call, "foreach") is None:
+        # A framework's arguments name the optimizer in their own way.
+        if keyword(call, "foreach") is None and self.finding.evidence.get("argument") is None:
             super().pass_to(call)
 
 
@@ -106,8 +107,19 @@ class PadToMultiple(_WithArgument):
     name, value = "pad_to_multiple_of", "8"
 
     def plan(self) -> None:
-        if self.finding.evidence.get("collator") != "pad_sequence":
+        if self.finding.evidence.get("collator") not in (None, "pad_sequence"):
             super().plan()
+
+
+@fixes("DIM017")
+class PadVocabulary(_WithArgument):
+    """Resize the vocabulary to a multiple of 64."""
+
+    value = "64"
+
+    def plan(self) -> None:
+        self.name = str(self.finding.evidence["argument"])
+        super().plan()
 
 
 @fixes("RUN008")

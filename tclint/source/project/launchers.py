@@ -20,6 +20,33 @@ def launchers_match(path: str, pattern: re.Pattern[bytes]) -> bool:
     return any(pattern.search(data) for folder in _folders(path) for data in _noted(folder))
 
 
+def passed_by(path: str, tool: str) -> list[dict[str, str]]:
+    """The options of a tool, as 'accelerate launch', in each command that starts a file with it.
+
+    Those behind the file's name are the program's own, and left out.
+    """
+    name, found = os.path.basename(path), []
+    for folder in _folders(path):
+        for data in _noted(folder):
+            text = data.decode("utf-8", "replace").replace("\\\n", " ") if tool.encode() in data else ""
+            for line in text.splitlines():
+                _, is_there, rest = line.partition(f"{tool} ")
+                words = rest.split() if is_there else []
+                at = next((index for index, word in enumerate(words) if os.path.basename(word) == name), None)
+                if at is not None:
+                    found.append(_options(words[:at]))
+    return found
+
+
+def _options(words: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word.startswith("--"):
+            option, has_value, value = word[2:].partition("=")
+            found[option] = value if has_value else following.strip("'\"")
+    return found
+
+
 def forget() -> None:
     """Read files anew."""
     launchers_in.cache_clear()

@@ -32,6 +32,15 @@ class Batches:
         self.steps = steps
 
     @cached_property
+    def all(self) -> list[Thing]:
+        """All loaders, one for each place where they are made."""
+        found: dict[Place, Thing] = {}
+        for event in self.record.of("make"):
+            for loader in self.facts.kinds(event.result, "loader"):
+                found.setdefault(event.place, loader)
+        return list(found.values())
+
+    @cached_property
     def trained_on(self) -> list[Thing]:
         """The loaders whose batches losses are computed from, one for each place where they are made."""
         found: dict[Place, Thing] = {}

@@ -20,6 +20,7 @@ from tclint.source.run.facts import Facts
 from tclint.source.run.files import File
 from tclint.source.run.values import (
     NONE,
+    Constant,
     Event,
     Region,
     Symbol,
@@ -27,6 +28,7 @@ from tclint.source.run.values import (
     Value,
     constants_of,
     modules_in,
+    options_of,
 )
 
 _SMALL_FEATURES = 256
@@ -57,6 +59,10 @@ _LAUNCHED = re.compile(
 )
 """Ways to choose the precision from outside: accelerate sets ACCELERATE_MIXED_PRECISION, Fabric's command
 LT_PRECISION."""
+
+
+_NAMES = (False, 32, "no", "32", "32-true", "32-full", "fp32", "float32")
+"""How frameworks call it."""
 
 
 class Training(NamedTuple):
@@ -103,6 +109,7 @@ class Float32:
         networks: Networks,
         steps: Steps,
         files: Sequence[File],
+        is_configuration: bool = False,
     ) -> None:
         self.facts: Facts = autocasts.facts
         self.record = self.facts.record
@@ -111,11 +118,12 @@ class Float32:
         self.networks = networks
         self.steps = steps
         self.files = files
+        self.is_configuration = is_configuration
 
     @cached_property
     def trainings(self) -> list[Training]:
         """The trainings whose layers are large enough to gain by another precision, in order."""
-        if self._is_chosen:
+        if self._is_chosen or self.is_configuration:
             return []
         found = (
             self._training(backward, step.steps[0])
@@ -124,6 +132,46 @@ class Float32:
             if step.steps
         )
         return [training for training in found if training is not None]
+
+    @cached_property
+    def stated(self) -> list[tuple[Event, Thing]]:
+        """Scalers of frameworks that a configuration file leaves off together with autocast: it names
+        float32, or the framework's default is that."""
+        if not self.is_configuration:
+            return []
+        found = [
+            (event, scaler)
+            for event in self.record.of("make")
+            for scaler in self.facts.kinds(event.result, "scaler")
+            if "@precision" in scaler.fields
+        ]
+        contexts = [
+            made
+            for event in self.record.of("make")
+            for kind in ("autocast", "scaler")
+            for made in self.facts.kinds(event.result, kind)
+        ]
+        modules = [
+            made for event in self.record.of("make") for made in self.facts.kinds(event.result, "module")
+        ]
+        if any(self.facts.is_on(made) is not False for made in contexts):
+            return []
+        return [
+            (event, scaler)
+            for event, scaler in found
+            if self._names_float32(scaler, modules) and not _is_on_cpu(scaler, self.facts)
+        ]
+
+    def _names_float32(self, scaler: Thing, modules: list[Thing]) -> bool:
+        """Whether a scaler's framework computes in float32 for sure: transformers computes in what a
+        checkpoint stores where nothing is chosen."""
+        named = scaler.fields["@precision"]
+        is_named = isinstance(named, Constant) and any(named == Constant(name) for name in _NAMES)
+        if "@stored" in scaler.fields:
+            return (is_named or named == NONE) and all(
+                module.fields.get("@dtype") == Symbol("torch.float32") for module in modules
+            )
+        return is_named or named == NONE
 
     @cached_property
     def _is_chosen(self) -> bool:
@@ -279,6 +327,16 @@ class Float32:
             for thing in self.facts.things(made.result)
             for item in (thing.cls.lineage() if thing.cls is not None else ())
         )
+
+
+def _is_on_cpu(scaler: Thing, facts: Facts) -> bool:
+    """Whether the settings of a scaler's framework may choose another device than a GPU."""
+    return any(
+        option != Constant("cuda")
+        for settings in facts.things(scaler.fields.get("@settings"))
+        for name in ("device", "root_device")
+        for option, _ in (options_of(settings.fields[name]) if name in settings.fields else ())
+    )
 
 
 def _is_launched(event: Event) -> bool:

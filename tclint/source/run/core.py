@@ -43,6 +43,15 @@ class Project(Protocol):
         """The file that a module name means where `importer` imports it; None: not one of the project."""
         ...
 
+    def settings(self, importer: File, name: str) -> Value | None:
+        """What a configuration file holds that `importer` names; None where none is found."""
+        ...
+
+    def launched(self, script: File, tool: str, option: str, file_option: str) -> Value | None:
+        """What commands that start a script pass for an option, themselves or by a file; None where none
+        does, or not all the same."""
+        ...
+
     def may_define(self, importer: File, module: str, name: str) -> bool:
         """Whether `from module import *` may bring a name, as far as can be told without running it."""
         ...

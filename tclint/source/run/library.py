@@ -22,6 +22,7 @@ _TABLES = (
     "lightning.toml",
     "transformers.toml",
     "frameworks.toml",
+    "recipes.toml",
 )
 
 
@@ -74,6 +75,8 @@ class Library:
         """Names of libraries that warn when they are used, with what to write instead."""
         self.float32_checkpoints: tuple[str, ...] = ()
         """Patterns for names of published checkpoints that are stored in float32."""
+        self.vocabularies: dict[str, int] = {}
+        """Patterns for names of published tokenizers, by how many words these have."""
         self.science: frozenset[str] = frozenset()
         """Packages for programs whose matrices are tiny, or whose accuracy is the result."""
         self.stars: dict[str, tuple[str, ...]] = {}
@@ -103,6 +106,7 @@ class Library:
         self.values.update(table.get("value", {}))
         self.deprecated.update(table.get("deprecated", {}))
         self.float32_checkpoints += tuple(table.get("checkpoints", {}).get("float32", ()))
+        self.vocabularies.update(table.get("vocabularies", {}))
         self.science |= frozenset(table.get("packages", {}).get("science", ()))
         self.networks.update(table.get("networks", {}))
         for module, names in table.get("stars", {}).items():

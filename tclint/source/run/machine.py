@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from tclint.source.run.blocks import Branch, Statement, Step
 from tclint.source.run.calls import Calls
@@ -51,6 +52,9 @@ from tclint.source.syntax.tables import (
     Subscript,
 )
 
+if TYPE_CHECKING:
+    from tclint.source.syntax.parse import Parsed
+
 _FALLS, _LEAVES_ROUND, _RETURNS, _RAISES = range(4)
 """How a run of statements ends: it falls through, ends the round of its loop, the function, or raises."""
 _MOST_ITEMS = 32
@@ -59,6 +63,14 @@ _GOES_THROUGH = frozenset({"iterator", "progress"})
 _MOST_ROUNDS = 4
 """... always so many."""
 _NUMBERED = ("+", "-", "*", "/", "//", "%", "**", "@", "&", "|", "^", "<<", ">>")
+
+
+@cache
+def _parsed(text: str) -> Parsed:
+    """The tables of a library's summary, which many programs use."""
+    from tclint.source.syntax.parse import parse
+
+    return parse(text)
 
 
 class Machine(Calls):
@@ -105,9 +117,7 @@ class Machine(Calls):
     def summary(self, program: Program) -> File:
         found = self._summaries.get(program.name)
         if found is None:
-            from tclint.source.syntax.parse import parse
-
-            parsed = parse(program.text)
+            parsed = _parsed(program.text)
             found = File(
                 f"<{program.name}>",
                 parsed.tables,

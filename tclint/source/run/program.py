@@ -27,6 +27,8 @@ class Program:
     """Paths of the files that are linted and belong to it; findings are about these."""
     ran: frozenset[tuple[str, str]] = frozenset()
     """Functions that were run: (path, name)."""
+    is_configuration: bool = False
+    """The file is no Python, but sets what a framework does."""
 
     @classmethod
     def of(

@@ -7,10 +7,13 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from tclint.source.project.effects import acting, reached
+from tclint.source.project.folders import names_in
 from tclint.source.project.imports import file_of
+from tclint.source.project.launchers import passed_by
 from tclint.source.project.noted import note
 from tclint.source.project.stars import may_define, reached_from
 from tclint.source.run.files import File
+from tclint.source.run.values import Constant, Thing, Value
 from tclint.source.syntax.parse import Parsed
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 
@@ -22,6 +25,7 @@ class ProjectFiles:
         parse: makes the tables of a file's bytes; None where it is no Python.
         given: by path, bytes that stand for what is on the disk.
         edited: those of which these are not what is on the disk.
+        settings: reads the bytes of a configuration file.
     """
 
     def __init__(
@@ -29,7 +33,9 @@ class ProjectFiles:
         parse: Callable[[str, bytes], Parsed | None],
         given: Mapping[str, bytes] | None = None,
         edited: Collection[str] = (),
+        settings: Callable[[str, bytes], Value | None] | None = None,
     ) -> None:
+        self._settings = settings
         self._edited = frozenset(edited)
         self._parse = parse
         self._given = given or {}
@@ -75,6 +81,33 @@ class ProjectFiles:
         found = self.imports[path, name] = file_of(path, name)
         return self.file(found) if found is not None else None
 
+    def settings(self, importer: File, name: str) -> Value | None:
+        """What a configuration file holds that a file names: from its folder, or from one above it."""
+        folder = os.path.dirname(os.path.abspath(importer.path))
+        while self._settings is not None and name:
+            path = os.path.normpath(os.path.join(folder, name))
+            data = self._bytes(path) if os.path.isfile(path) or path in self._given else None
+            if data is not None:
+                return self._settings(path, data)
+            parent = os.path.dirname(folder)
+            if parent == folder or ".git" in names_in(folder):
+                break
+            folder = parent
+        return None
+
+    def launched(self, script: File, tool: str, option: str, file_option: str) -> Value | None:
+        """What commands that start a script pass for an option, or by the file that another one names."""
+        found: set[Value] = set()
+        for passed in passed_by(script.path, tool):
+            file = self.settings(script, passed[file_option]) if file_option in passed else None
+            if option in passed:
+                found.add(Constant(passed[option]))
+            elif isinstance(file, Thing) and ("item", option) in file.fields:
+                found.add(file.fields["item", option])
+            else:
+                return None
+        return found.pop() if len(found) == 1 else None
+
     def may_define(self, importer: File, module: str, name: str) -> bool:
         """Whether `from module import *` may bring a name, as far as its text says; nothing is parsed."""
         path = None if importer.is_library else self._path(importer, module)
@@ -111,6 +144,10 @@ class ProjectFiles:
         return self._found[key]
 
     def _read(self, path: str) -> Parsed | None:
+        data = self._bytes(path)
+        return None if data is None else self._parse(path, data)
+
+    def _bytes(self, path: str) -> bytes | None:
         data = self._given.get(path)
         self.digests[path] = ""
         if data is None:
@@ -122,7 +159,7 @@ class ProjectFiles:
             except OSError:
                 return None
         self.digests[path] = hashlib.sha256(data).hexdigest()
-        return self._parse(path, data)
+        return data
 
 
 def _name_of(path: str) -> str:

@@ -54,6 +54,17 @@ class Device(Constant):
     __slots__ = ()
 
 
+class Setting(Constant):
+    """A constant that a configuration file gives, and equal to it; only who asks where it stands tells them
+    apart."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, value: object, place: Place) -> None:
+        super().__init__(value)
+        self.place = place
+
+
 class Symbol(Value):
     """Something that a library defines, by its full name: `torch.float16`."""
 

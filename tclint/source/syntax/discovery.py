@@ -24,6 +24,8 @@ SKIPPED_FOLDERS = frozenset((
 """Never entered from above; naming one of them, or a folder inside, on the command line does lint it."""
 
 SUFFIXES = (".py", SUFFIX)
+RECIPE_SUFFIXES = (".yaml", ".yml", ".json", ".toml")
+"""Of configuration files, most of which set up no training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,10 @@ class Skipped:
 
 
 def discover(
-    paths: Sequence[str], settings: Settings, given: Collection[str] = ()
+    paths: Sequence[str],
+    settings: Settings,
+    given: Collection[str] = (),
+    suffixes: tuple[str, ...] = SUFFIXES,
 ) -> tuple[list[str], list[Skipped]]:
     """Absolute paths of the Python files meant, each once, in the order of the arguments.
 
@@ -49,21 +54,22 @@ def discover(
 
     Args:
         given: absolute paths of files that need not exist, because the caller has their bytes.
+        suffixes: of the files that are meant, where it is not only Python's.
 
     Raises:
-        TargetError: a path does not exist, or is neither a folder nor a Python file.
+        TargetError: a path does not exist, or is neither a folder nor a file that is meant.
         UsageError: git does not know the revision.
     """
     files: dict[str, None] = {}
     skipped: list[Skipped] = []
     for path in paths:
-        problem = refusal(path, given)
+        problem = refusal(path, given, suffixes)
         if problem is not None:
             raise TargetError(problem)
         absolute = os.path.abspath(path)
         if os.path.isdir(absolute):
             changed = _changed_files(absolute, settings.changed_since) if settings.changed_since else None
-            for file in _files_of_folder(absolute, skipped):
+            for file in _files_of_folder(absolute, skipped, suffixes):
                 if _excluded(file, absolute, settings) or is_below(file, settings.left_out):
                     continue
                 if changed is None or file in changed:
@@ -83,7 +89,9 @@ def named_files(folder: str, name: str) -> list[str]:
     return list(_files_of_folder(os.path.abspath(folder), [], name))
 
 
-def refusal(path: str, given: Collection[str] = ()) -> str | None:
+def refusal(
+    path: str, given: Collection[str] = (), suffixes: tuple[str, ...] = (*SUFFIXES, *RECIPE_SUFFIXES)
+) -> str | None:
     """Why a path cannot be read as source, in a sentence for the user; None where it can.
 
     Args:
@@ -99,10 +107,10 @@ def refusal(path: str, given: Collection[str] = ()) -> str | None:
                 "or 'package.module:callable'."
             )
         return f"There is no file or folder {path!r}; give a Python file, a folder, or 'file.py:callable'."
-    if not path.endswith(SUFFIXES):
+    if not path.lower().endswith(suffixes):
         return (
-            f"{path!r} is neither a folder nor a Python file; give a .py or .ipynb file, a folder, or "
-            "a model as 'file.py:callable'."
+            f"{path!r} is neither a folder nor a Python file; give a .py or .ipynb file, a configuration of "
+            "training (.yaml, .json, .toml), a folder, or a model as 'file.py:callable'."
         )
     if not is_given and not os.path.isfile(path):
         # To read a named pipe is to wait for whoever writes into it.

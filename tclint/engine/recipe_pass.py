@@ -1,0 +1,136 @@
+"""Lint configuration files: those of a known format are run as the training that they set up."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tclint.config.settings import Settings
+from tclint.core.finding import Finding, Location
+from tclint.core.rule import apply_rule
+from tclint.source.recipes.formats import MAX_BYTES, candidates, formats
+from tclint.source.source_rule import SourceRule
+from tclint.source.syntax.discovery import RECIPE_SUFFIXES, Skipped
+from tclint.source.syntax.parse import NotPython
+
+if TYPE_CHECKING:
+    from tclint.source.context import SourceContext
+
+
+@dataclass
+class RecipeResult:
+    """What the pass over configuration files found."""
+
+    findings: list[Finding] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    errors: list[tuple[str, str]] = field(default_factory=list)
+    """(path, sentence) of files that were named and cannot be read."""
+    paths: list[str] = field(default_factory=list)
+    """Those of a known format."""
+    marked: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, bytes] = field(default_factory=dict)
+
+
+def is_recipe(path: str) -> bool:
+    """Whether a file may be a configuration file, by its name."""
+    return path.lower().endswith(RECIPE_SUFFIXES)
+
+
+def lint_recipes(
+    paths: Sequence[str],
+    named: Collection[str],
+    rules: Sequence[SourceRule],
+    settings: Settings,
+    contents: Mapping[str, bytes],
+) -> RecipeResult:
+    """Run source rules over configuration files.
+
+    Args:
+        named: those that were given for their own sake: they get a sentence where they cannot be read.
+        contents: by absolute path, bytes that stand for those on the disk.
+    """
+    result = RecipeResult()
+    for path in paths:
+        try:
+            data = contents[path] if path in contents else _read(path, path in named)
+        except OSError as error:
+            result.skipped.append(Skipped(path, f"it cannot be read ({error.strerror or error})"))
+            continue
+        if not any(candidates(path, data)):
+            if path in named:
+                result.errors.append((path, _unknown(path)))
+            continue
+        _lint(path, data, path in named, rules, settings, result)
+    return result
+
+
+def _lint(
+    path: str,
+    data: bytes,
+    is_named: bool,
+    rules: Sequence[SourceRule],
+    settings: Settings,
+    result: RecipeResult,
+) -> None:
+    from tclint.source.context import SourceContext
+    from tclint.source.recipes.reading import NotReadable, read_recipe
+    from tclint.source.recipes.running import program_of
+    from tclint.source.run.project import ProjectFiles
+
+    try:
+        recipe = read_recipe(path, data)
+    except (NotReadable, NotPython) as error:
+        kind = os.path.splitext(path)[1][1:].upper().replace("YML", "YAML")
+        if is_named:
+            place = f"{os.path.relpath(path)}:{error.line}:{error.column}"
+            result.errors.append((path, f"{place} is no {kind}: {error}."))
+        else:
+            result.skipped.append(Skipped(path, f"it is no {kind}: {error}, in line {error.line}"))
+        return
+    if recipe is None:
+        if is_named:
+            result.errors.append((path, _unknown(path)))
+        return
+    result.paths.append(path)
+    if b"tclint:" in data.lower():
+        result.marked[path] = data.decode("utf-8-sig", "replace")
+        result.digests[path] = hashlib.sha256(data).digest()
+    try:
+        context = SourceContext(program_of(recipe, ProjectFiles(lambda _, __: None)), settings)
+    except Exception as error:
+        # One strange file must not end the run; the user sees which one it was.
+        why = f"tclint failed on it with {type(error).__name__}: {error}; please report this"
+        result.skipped.append(Skipped(path, why))
+        return
+    found = list(_findings(context, rules, settings))
+    if found:
+        result.digests[path] = hashlib.sha256(data).digest()
+        result.findings += sorted(found, key=_position)
+
+
+def _findings(context: SourceContext, rules: Sequence[SourceRule], settings: Settings) -> Iterator[Finding]:
+    for rule in rules:
+        if rule.applies(settings):
+            yield from apply_rule(rule, context, Location(context.path, 1))
+
+
+def _position(finding: Finding) -> tuple[int, int, str]:
+    return finding.location.line, finding.location.column, finding.code
+
+
+def _read(path: str, is_named: bool) -> bytes:
+    if not is_named and os.stat(path).st_size > MAX_BYTES:
+        return b""  # Data, which nobody asked about.
+    with open(path, "rb") as file:
+        return file.read(MAX_BYTES + 1)
+
+
+def _unknown(path: str) -> str:
+    names = sorted({item.name.removesuffix(" configuration") for item in formats()}, key=str.lower)
+    return (
+        f"{os.path.relpath(path)!r} is no configuration of training that tclint knows: it reads those of "
+        f"{', '.join(names[:-1])} and {names[-1]}."
+    )

@@ -1,0 +1,120 @@
+"""The formats of configuration files that are known, and how a file is told to be of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from tclint.core.toml import parse_toml
+from tclint.source.recipes.tree import Node
+from tclint.source.run.library import Program
+
+_PACKAGE = "tclint.source.recipes.tables"
+MAX_BYTES = 200_000
+"""Larger files hold data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What a mapping of a format holds; tables/README.md says what the fields mean."""
+
+    at: tuple[str, ...] = ("",)
+    keys: tuple[str, ...] = ()
+    some: tuple[str, ...] = ()
+    least: int = 1
+    values: Mapping[str, str] | None = None
+    words: tuple[str, ...] = ()
+
+    @property
+    def spoken(self) -> tuple[bytes, ...]:
+        """What the bytes of a file hold that has these signs."""
+        names = (*self.keys, *(self.values or {}), *self.words)
+        return tuple(name.rpartition(".")[2].encode() for name in names)
+
+    def found_in(self, tree: Node) -> Node | None:
+        """The first mapping that has them."""
+        return next((node for place in self.at for node in tree.under(place) if self._fits(node)), None)
+
+    def _fits(self, node: Node) -> bool:
+        if not node.entries or any(node.at(key) is None for key in self.keys):
+            return False
+        if self.some and sum(key in node.entries for key in self.some) < self.least:
+            return False
+        return all(
+            fnmatchcase(str(found.value), pattern) if (found := node.at(key)) is not None else False
+            for key, pattern in (self.values or {}).items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One kind of configuration file."""
+
+    name: str
+    """As messages call it: 'DeepSpeed configuration'."""
+    suffixes: tuple[str, ...]
+    signs: tuple[Signs, ...]
+    anchors: tuple[str, ...]
+    """Keys of the mapping: where the first of them stands, findings on what a file does not set are."""
+    program: Program
+    """What training with such a file does: its function `run` gets the mapping that has the signs, and
+    all."""
+
+    def may_be(self, suffix: str, data: bytes) -> bool:
+        """Whether a file of these bytes can be one, before it is parsed."""
+        return suffix in self.suffixes and any(
+            all(word in data for word in signs.spoken) for signs in self.signs
+        )
+
+    def found_in(self, tree: Node) -> Node | None:
+        """The mapping that makes a tree one of these; None where there is none."""
+        return next((node for signs in self.signs if (node := signs.found_in(tree)) is not None), None)
+
+    def anchor(self, chosen: Node) -> Node:
+        """Where findings are that no key of a mapping is about."""
+        return next((node for key in self.anchors if (node := chosen.at(key)) is not None), chosen)
+
+
+UNKNOWN = Format("configuration", (), (), (), Program("configuration", (), ""))
+"""That of a file which a program reads by itself."""
+
+
+@cache
+def formats() -> tuple[Format, ...]:
+    """Those that tclint knows, the ones with the most telling signs first."""
+    found = [
+        (int(table.get("order", 5)), _format(table))
+        for entry in sorted(resources.files(_PACKAGE).iterdir(), key=lambda entry: entry.name)
+        if entry.name.endswith(".toml")
+        for table in [parse_toml(entry.read_text(encoding="utf-8"))]
+    ]
+    return tuple(item for _, item in sorted(found, key=lambda pair: pair[0]))
+
+
+def _format(table: Mapping[str, Any]) -> Format:
+    name = table["name"]
+    return Format(
+        name,
+        tuple(table["suffixes"]),
+        tuple(_signs(row) for row in table["signs"]),
+        tuple(table.get("anchors", ())),
+        Program(name, (name,), table["program"]["text"]),
+    )
+
+
+def _signs(row: Mapping[str, Any]) -> Signs:
+    fields: dict[str, Any] = {
+        key: tuple(item) if isinstance(item, list) else item for key, item in row.items()
+    }
+    return Signs(**fields)
+
+
+def candidates(path: str, data: bytes) -> Iterator[Format]:
+    """The formats that a file may have, by its name and its bytes; none where it is too large for one."""
+    suffix = path[path.rfind(".") :].lower()
+    if len(data) <= MAX_BYTES:
+        yield from (item for item in formats() if item.may_be(suffix, data))
