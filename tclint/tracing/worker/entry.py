@@ -128,7 +128,9 @@ def runs_of(
             own_metadata["cache"] = caches[0]
         try:
             with _timed(own_seconds, "trace"):
-                graph = trace_or_explain(model, inputs, sites, root_site, own_metadata, text, option)
+                graph = trace_or_explain(
+                    model, inputs, sites, root_site, own_metadata, text, option, with_guesses=True
+                )
         except TargetError as error:
             if len(sets) == 1:
                 raise

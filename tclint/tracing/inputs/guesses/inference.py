@@ -47,12 +47,10 @@ from tclint.tracing.inputs.guesses.named_inputs import (
 from tclint.tracing.inputs.guesses.number_inputs import numbers_for, time_series
 from tclint.tracing.inputs.guesses.variants import with_variants
 from tclint.tracing.inputs.stated_sizes import (
-    SEQUENCE_LENGTH,
     attribute,
     image_sizes,
     number,
     stated_image,
-    states_length,
 )
 from tclint.tracing.inputs.uses.consumers import uses_of
 
@@ -78,7 +76,7 @@ def infer_inputs(model: nn.Module, origin: Origin | None = None) -> CallInputs:
         text = guess.describe()
         if text not in seen:
             seen.add(text)
-            guesses.append(_with_guessed_length(guess, model))
+            guesses.append(guess)
         if len(guesses) == _MAX_GUESSES:
             break
     if not guesses:
@@ -88,20 +86,6 @@ def infer_inputs(model: nn.Module, origin: Origin | None = None) -> CallInputs:
             f"{takes if len(required) > 1 else ''}no layer of it tells the shape of its input"
         )
     return dataclasses.replace(guesses[0], alternatives=tuple(guesses[1:]))
-
-
-def _with_guessed_length(guess: CallInputs, model: nn.Module) -> CallInputs:
-    """The guess, which says so where it made up how many tokens a sequence has."""
-    tokens = (
-        value
-        for value in (*guess.args, *guess.kwargs.values())
-        if isinstance(value, torch.Tensor) and value.dtype == torch.int64 and value.dim() == 2
-    )
-    if guess.basis == "stated" or not any(SEQUENCE_LENGTH in value.shape for value in tokens):
-        return guess
-    if states_length(model):
-        return guess
-    return guess.with_note(f"nothing states a length, {SEQUENCE_LENGTH} tokens are a guess")
 
 
 def guesses_for(name: str, first: torch.Tensor, model: nn.Module) -> list[Any]:
