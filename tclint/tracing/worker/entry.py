@@ -35,12 +35,12 @@ from tclint.tracing.patches.stored_weights import random_weights
 from tclint.tracing.session.build import on_meta
 from tclint.tracing.session.exported import Exported, example_inputs, unwrapped
 from tclint.tracing.values.cache import Cache
-from tclint.tracing.values.layers import is_module
+from tclint.tracing.values.layers import is_module, remember_builder
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.attempts import trace_or_explain
 from tclint.tracing.worker.project_files import import_roots
 from tclint.tracing.worker.result_file import Run
-from tclint.tracing.worker.target_arguments import ArgumentSpec
+from tclint.tracing.worker.target_arguments import ArgumentSpec, given_to
 from tclint.tracing.worker.targets import (
     LoadedTarget,
     load_target,
@@ -165,7 +165,9 @@ def _build(loaded: LoadedTarget, sites: SiteFinder) -> tuple[nn.Module, Any, tup
     with user_errors(f"{target.attribute} in {target.container}", sites.is_user_file):
         built, assumed = on_meta(loaded.function, sites)
     where = f" ({shown_path(loaded.site.path)}:{loaded.site.line})" if loaded.site else ""
-    return *split_built(built, f"{target.attribute}{where}"), assumed
+    model, returned = split_built(built, f"{target.attribute}{where}")
+    remember_builder(model, given_to(loaded.function))
+    return model, returned, assumed
 
 
 def put_into_mode(model: nn.Module, options: TraceOptions, sites: SiteFinder) -> None:

@@ -144,6 +144,16 @@ def resolve(
     return values, tuple(assumptions)
 
 
+def given_to(function: Callable[..., Any]) -> dict[str, Any]:
+    """What a target's callable is called with, by name, defaults included."""
+    given = {
+        name: parameter.default
+        for name, parameter in _parameters(function).items()
+        if parameter.default is not parameter.empty
+    }
+    return {**given, **getattr(function, "keywords", {})}
+
+
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     try:
         signature = inspect.signature(function)

@@ -51,6 +51,7 @@ from tclint.tracing.inputs.stated_sizes import (
     image_sizes,
     number,
     stated_image,
+    states_image,
 )
 from tclint.tracing.inputs.uses.consumers import uses_of
 
@@ -72,7 +73,8 @@ def infer_inputs(model: nn.Module, origin: Origin | None = None) -> CallInputs:
     """
     guesses: list[CallInputs] = []
     seen: set[str] = set()
-    for guess in with_variants(_guesses(model), model, origin):
+    made = (_as_stated(guess, model) for guess in _guesses(model))
+    for guess in with_variants(made, model, origin):
         text = guess.describe()
         if text not in seen:
             seen.add(text)
@@ -86,6 +88,19 @@ def infer_inputs(model: nn.Module, origin: Origin | None = None) -> CallInputs:
             f"{takes if len(required) > 1 else ''}no layer of it tells the shape of its input"
         )
     return dataclasses.replace(guesses[0], alternatives=tuple(guesses[1:]))
+
+
+def _as_stated(guess: CallInputs, model: nn.Module) -> CallInputs:
+    """The guess, which is none where the model states the size of its pictures."""
+    values = (*guess.args, *guess.kwargs.values())
+    sizes = [
+        tuple(value.shape[2:]) for value in values if isinstance(value, torch.Tensor) and value.dim() == 4
+    ]
+    return (
+        dataclasses.replace(guess, basis="stated")
+        if any(states_image(model, size) for size in sizes)
+        else guess
+    )
 
 
 def guesses_for(name: str, first: torch.Tensor, model: nn.Module) -> list[Any]:
