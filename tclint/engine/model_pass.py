@@ -33,7 +33,8 @@ def check_graph(
     from tclint.analysis.graph_context import GraphContext
     from tclint.analysis.what_if.comparisons import WhatIf, batch_limits
     from tclint.analysis.what_if.fitting_batch import with_fitting_batch
-    from tclint.engine.guess_ranges import ranged
+    from tclint.engine.doubts.guess_ranges import ranged
+    from tclint.engine.doubts.trained_share import untrained
     from tclint.engine.model_facts import aligned_flops_percent, graph_hash
     from tclint.graph.lowering.step import forward_flops
 
@@ -44,6 +45,7 @@ def check_graph(
     traced = graph
     missing: tuple[Assumption, ...] = ()
     if settings.mode == "train":
+        said += tuple(untrained(graph))
         graph, missing = _with_loss(graph, settings)
     context, fitted = with_fitting_batch(GraphContext(graph, settings, result.entry))
     graph = context.graph

@@ -220,7 +220,7 @@ def trace_or_explain(
             return trace(model, batches)
     except TargetError as error:
         reason = str(error).rstrip(".")
-        told = Assumption(f"its forward was traced, without the loss, because {reason}")
+        told = Assumption(f"its forward was traced, without the loss, because {reason}", is_doubtful=True)
         try:
             return trace(model, inputs.with_assumptions((told,)))
         except TargetError:
