@@ -45,9 +45,9 @@ def untrained(graph: Graph) -> Iterator[Assumption]:
         )
     elif of_trained < _NEARLY_ALL:
         yield Assumption(
-            f"that the step trains little: {percent_text(100 * (1 - of_trained))} of {count(total)} trainable "
-            "parameters get no gradient, because the forward runs under no_grad or detaches what they make "
-            f"({_largest(sizes, trained)}); --mode infer prices a step without a backward pass",
+            f"that the step trains little: {percent_text(100 * (1 - of_trained))} of {count(total)} "
+            "trainable parameters get no gradient, because the forward runs under no_grad or detaches what "
+            f"they make ({_largest(sizes, trained)}); --mode infer prices a step without a backward pass",
             graph.root_site,
             is_doubtful=of_trained < _LITTLE,
         )

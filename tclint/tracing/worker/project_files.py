@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,8 @@ _LEVELS = 6
 def import_roots(path: str) -> list[str]:
     """Folders to look for absolute imports in, besides that of the file: nearest first.
 
-    The working directory, the folder above the file's package, the project's top folder.
+    The working directory, the folder above the file's package, the project's top folder, and the one that
+    holds its sources.
     """
     folder = Path(path).resolve().parent
     roots = [os.getcwd()]
@@ -29,11 +31,30 @@ def import_roots(path: str) -> list[str]:
     while (above / "__init__.py").exists():
         above = above.parent
     roots.append(str(above))
-    levels = [folder, *folder.parents][:_LEVELS]
-    top = next((level for level in levels if any((level / mark).exists() for mark in PROJECT_MARKS)), None)
+    top = project_folder(path)
     if top is not None:
-        roots.append(str(top))
+        roots += source_folders(top)
     return [root for root in dict.fromkeys(roots) if root != str(folder)]
+
+
+def project_folder(path: str) -> Path | None:
+    """The top folder of the project that a file belongs to; None where none is to be seen."""
+    folder = Path(path).resolve().parent
+    levels = [folder, *folder.parents][:_LEVELS]
+    return next((level for level in levels if any((level / mark).exists() for mark in PROJECT_MARKS)), None)
+
+
+_PACKAGE_FOLDER = re.compile(r"package[-_]dir\s*=\s*\{?\s*[\"']{0,2}\s*[:=]\s*[\"']?([\w./-]+)")
+"""Of setuptools: `package_dir={"": "src"}`, `package-dir = { "" = "lib" }`."""
+
+
+def source_folders(top: Path) -> list[str]:
+    """The folders of a project in which its modules and packages lie: its own, `src`, and what it states."""
+    named = ["src"]
+    for file in ("pyproject.toml", "setup.cfg", "setup.py"):
+        with contextlib.suppress(OSError):
+            named += _PACKAGE_FOLDER.findall((top / file).read_text(encoding="utf-8", errors="replace"))
+    return [str(top), *(str(top / name) for name in dict.fromkeys(named) if (top / name).is_dir())]
 
 
 def package_of(path: str) -> tuple[str, str] | None:
