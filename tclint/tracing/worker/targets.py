@@ -7,7 +7,9 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import linecache
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +35,8 @@ from tclint.tracing.worker.target_arguments import ArgumentSpec, literals, resol
 
 _T = TypeVar("_T")
 
+_MOST_DECORATORS = 30
+"""Lines of them."""
 _HOW_TO_LIST = " ('tclint models PATH' lists what there is)"
 
 
@@ -242,7 +246,8 @@ def site_of(target: Any) -> Site | None:
         target = _as_written(target)
     code = getattr(target, "__code__", None)
     if code is not None:
-        return Site(code.co_filename, code.co_firstlineno, getattr(target, "__name__", ""))
+        line = _behind_decorators(code.co_filename, code.co_firstlineno)
+        return Site(code.co_filename, line, getattr(target, "__name__", ""))
     try:
         path = inspect.getsourcefile(target)
         _, line = inspect.getsourcelines(target)
@@ -251,7 +256,18 @@ def site_of(target: Any) -> Site | None:
         codes = (getattr(value, "__code__", None) for value in getattr(target, "__dict__", {}).values())
         first = min((code for code in codes if code), key=lambda code: code.co_firstlineno, default=None)
         return Site(first.co_filename, first.co_firstlineno, target.__qualname__) if first else None
-    return Site(os.path.abspath(path), line, getattr(target, "__qualname__", "")) if path else None
+    if not path:
+        return None
+    line = _behind_decorators(path, line)
+    return Site(os.path.abspath(path), line, getattr(target, "__qualname__", ""))
+
+
+def _behind_decorators(path: str, line: int) -> int:
+    """The line that names a function or class whose definition begins on a line: with its first decorator."""
+    for number, text in enumerate(linecache.getlines(path)[line - 1 : line - 1 + _MOST_DECORATORS], line):
+        if re.match(r"\s*(async\s+def|def|class)\s", text):
+            return number
+    return line
 
 
 def _as_written(made: type) -> type:
