@@ -174,6 +174,14 @@ def test_a_file_of_weights_holds_no_callable(folder: Path) -> None:
     assert "net.pt is named like a file of weights, which holds no Python" in error_of("net.pt:Net")
 
 
+def test_a_file_that_is_found_from_another_folder_says_which(folder: Path) -> None:
+    (folder / "app17" / "src").mkdir(parents=True)
+    (folder / "app17" / "names.txt").write_text("")
+    (folder / "app17" / "src" / "m17.py").write_text("open('names.txt')\n")
+    message = error_of("app17/src/m17.py:f")
+    assert "(app17/src/m17.py:1); it lies in app17: run tclint there." in message
+
+
 def test_missing_weights_say_that_none_are_needed(folder: Path) -> None:
     (folder / "m11.py").write_text("import torch\nweights = torch.load('best/model.pth')\n")
     assert "no weights are needed, so name a callable that builds the model" in error_of("m11.py:f")
