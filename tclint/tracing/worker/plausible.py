@@ -61,7 +61,8 @@ def _of_data(graph: Graph, inputs: CallInputs, before: int, trace: Trace) -> Ite
             others.append((told, other))
             places.append(next(place for place in changed if place >= before))
     if others:
-        yield Guess(min(places), "data decide", tuple(others))
+        why = "data decide, unless an argument of the model bounds it (--arg)"
+        yield Guess(min(places), why, tuple(others))
 
 
 def _first(tried: Iterable[tuple[str, CallInputs]], trace: Trace) -> tuple[tuple[str, Graph], ...]:
