@@ -157,7 +157,11 @@ def conclusion(report: Report) -> str:
     unpriced = sum(
         finding.is_about_speed and finding.effect.best_gain_percent is None for finding in report.findings
     )
+    guessed = len(
+        {entry.target for entry in report.entries if any(one.is_doubtful for one in entry.assumptions)}
+    )
     counts = {
+        f"{'model' if guessed == 1 else 'models'} priced on a guess": guessed,
         "fixable with --fix": sum(map(is_fixable, report.findings)),
         f"more below --min-gain {report.settings.min_gain_percent:g} %": len(report.below_min_gain),
         "without a predicted effect": unpriced if report.entries else 0,

@@ -97,6 +97,7 @@ def test_a_size_that_nothing_states_opens_the_report_with_a_range() -> None:
     assert shortest < metrics.step_time_us < longest
     text = tclint.render(report, "text")
     assert text.index("every figure rests on a guess") < text.index("predicted step")
+    assert "; 1 model priced on a guess" in text
     assert "+-" not in next(line for line in text.splitlines() if "a100-sxm4-80gb  " in line)
 
 
