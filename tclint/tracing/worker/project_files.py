@@ -44,6 +44,22 @@ def project_folder(path: str) -> Path | None:
     return next((level for level in levels if any((level / mark).exists() for mark in PROJECT_MARKS)), None)
 
 
+_own_reads: set[str] = set()
+"""Files that this tool reads for itself: a trace does not rest on the settings that stand in them too."""
+
+
+def setup_text(top: Path, file: str) -> str:
+    """What a file says that sets a project up; '' where there is none."""
+    path = os.path.abspath(top / file)
+    _own_reads.add(path)
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    finally:
+        _own_reads.discard(path)
+
+
 _PACKAGE_FOLDER = re.compile(r"package[-_]dir\s*=\s*\{?\s*[\"']{0,2}\s*[:=]\s*[\"']?([\w./-]+)")
 """Of setuptools: `package_dir={"": "src"}`, `package-dir = { "" = "lib" }`."""
 
@@ -52,8 +68,7 @@ def source_folders(top: Path) -> list[str]:
     """The folders of a project in which its modules and packages lie: its own, `src`, and what it states."""
     named = ["src"]
     for file in ("pyproject.toml", "setup.cfg", "setup.py"):
-        with contextlib.suppress(OSError):
-            named += _PACKAGE_FOLDER.findall((top / file).read_text(encoding="utf-8", errors="replace"))
+        named += _PACKAGE_FOLDER.findall(setup_text(top, file))
     return [str(top), *(str(top / name) for name in dict.fromkeys(named) if (top / name).is_dir())]
 
 
@@ -107,7 +122,9 @@ def watch(folder: str) -> Callable[[], list[str]]:
             return
         # The code under test may have replaced what this rests on; that is its own problem, not an error.
         with contextlib.suppress(Exception):
-            opened.add(os.path.abspath(os.fsdecode(arguments[0])))
+            path = os.path.abspath(os.fsdecode(arguments[0]))
+            if path not in _own_reads:
+                opened.add(path)
 
     sys.addaudithook(note)
     return lambda: _files(opened, roots, finder)

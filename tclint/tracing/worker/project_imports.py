@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tclint.core.toml import parse_toml
-from tclint.tracing.worker.project_files import project_folder, source_folders
+from tclint.tracing.worker.project_files import project_folder, setup_text, source_folders
 
 _MOST_FILES = 200
 """Read for what they import."""
@@ -76,14 +76,11 @@ _NAME = re.compile(r"\bname\s*=\s*[\"']?([\w.-]+)")
 def _project_names(top: Path) -> Iterator[str]:
     """As packages are named that a distribution of that name holds."""
     document: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError):
-        document = parse_toml((top / "pyproject.toml").read_text(encoding="utf-8"))
+    with contextlib.suppress(ValueError):
+        document = parse_toml(setup_text(top, "pyproject.toml"))
     stated = [document.get("project", {}).get("name"), document.get("tool", {}).get("poetry", {}).get("name")]
     for file in ("setup.cfg", "setup.py"):
-        try:
-            stated += _NAME.findall((top / file).read_text(encoding="utf-8", errors="replace"))
-        except OSError:
-            continue
+        stated += _NAME.findall(setup_text(top, file))
     for name in stated:
         if isinstance(name, str):
             yield re.sub(r"[-.]", "_", name)
