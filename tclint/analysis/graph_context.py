@@ -147,11 +147,11 @@ class GraphContext:
         return self._at(site, op.module_path)
 
     def related(self, op: Op) -> tuple[Related, ...]:
-        """The library's own line, where the user's line only called a library."""
+        """The line that makes the layer, where the place is a line that only called a library or a helper."""
         site = op.construct_library_site if op.construct_site else op.call_library_site
         if site is None:
             return ()
-        return (Related(self._at(site, op.module_path), "the library line that constructs the layer"),)
+        return (Related(self._at(site, op.module_path), "the line that constructs the layer"),)
 
     def root_location(self) -> Location:
         """Where the model is defined, for findings about the whole model."""

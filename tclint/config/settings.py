@@ -239,7 +239,7 @@ class Settings:
         (),
         kinds.ARGUMENTS,
         "An argument of the model's callable: width=64, config=GPTConfig(n_layer=6), config.n_layer=6 or "
-        "config=@conf.yaml; may be repeated.",
+        "config=@conf.yaml, or the keys of a file's section: @conf.yaml:model; may be repeated.",
         key="arg",
         places=("models", "baseline", "trace"),
     )

@@ -33,6 +33,8 @@ def check_graph(
     from tclint.analysis.graph_context import GraphContext
     from tclint.analysis.what_if.comparisons import WhatIf, batch_limits
     from tclint.analysis.what_if.fitting_batch import with_fitting_batch
+    from tclint.engine.doubts.guess_ranges import ranged
+    from tclint.engine.doubts.trained_share import untrained
     from tclint.engine.model_facts import aligned_flops_percent, graph_hash
     from tclint.graph.lowering.step import forward_flops
 
@@ -43,6 +45,7 @@ def check_graph(
     traced = graph
     missing: tuple[Assumption, ...] = ()
     if settings.mode == "train":
+        said += tuple(untrained(graph))
         graph, missing = _with_loss(graph, settings)
     context, fitted = with_fitting_batch(GraphContext(graph, settings, result.entry))
     graph = context.graph
@@ -86,6 +89,9 @@ def check_graph(
         )
         if estimate.gaps and not estimate.kernels:
             metrics[estimate.gpu.id] = _unknown(metrics[estimate.gpu.id])
+    steps_us = {gpu: one.step_time_us for gpu, one in metrics.items()}
+    assumptions, ranges = ranged(graph, context.scenarios, steps_us)
+    metrics = {gpu: replace(one, step_time_range_us=ranges.get(gpu)) for gpu, one in metrics.items()}
     run = RunCost.of(settings)
     if run is not None:
         found = [run.with_savings(finding, metrics) for finding in found]
@@ -101,7 +107,7 @@ def check_graph(
         flops=forward_flops(graph),
         op_count=len(graph.ops),
         metrics=metrics,
-        assumptions=(*graph.assumptions, *said, *_priced_as(context)),
+        assumptions=(*assumptions, *said, *_priced_as(context)),
         not_analysed=_gaps(context),
         seconds={**result.seconds, "cost": cost_s, "rules": ruled - priced},
         inputs=tuple((spec.input_name or "", spec.dtype, spec.shape) for spec in graph.inputs),

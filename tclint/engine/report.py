@@ -35,6 +35,9 @@ class Metrics:
     """Largest possible speed-up if only the work on Tensor Cores got faster."""
     uncertainty_percent: float
     calibrated: bool
+    step_time_range_us: tuple[float, float] | None = None
+    """Of the step at all plausible values of what was guessed, where these are more than a factor of two
+    apart."""
     step_flops: int | None = None
     """Forward and backward; None: not computed."""
     aligned_flops_percent: float | None = None

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from tclint.core.finding import Finding
 from tclint.core.table import table
-from tclint.core.units import percent_text, time_text, uncertainty_text
+from tclint.core.units import percent_text
 from tclint.engine.report import Entry, Metrics, Report
+from tclint.report.words import step_and_error
 
 FEW_MODELS = 3
 """As many are told one by one; more become a table."""
@@ -40,7 +41,7 @@ class Row:
             self.target,
             metrics.gpu + ("" if metrics.calibrated else " *"),
             self.precision,
-            f"{time_text(metrics.step_time_us)} {uncertainty_text(metrics.uncertainty_percent)}",
+            step_and_error(metrics),
             percent_text(metrics.readiness_percent),
             "-" if gain is None else percent_text(gain),
             str(self.findings),

@@ -174,6 +174,8 @@ def _metrics(gpu: str, metrics: Document, no_batch: str | None) -> Metrics:
     values |= {name: math.nan for name in _UNKNOWN if values[name] is None}
     if values["amdahl_ceiling"] is None:
         values["amdahl_ceiling"] = math.nan if math.isnan(values["step_time_us"]) else math.inf
+    if metrics.get("step_time_range_us") is not None:
+        values["step_time_range_us"] = tuple(metrics["step_time_range_us"])
     if metrics.get("memory") is not None:
         values["memory"] = Memory(**_known(Memory, metrics["memory"]))
         values["batch_limits"] = BatchLimits(

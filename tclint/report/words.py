@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from tclint.core.finding import LEVEL_ORDER, Effect, Finding, GpuEffect, Location
 from tclint.core.text import listed
 from tclint.core.units import hours_text, percent_text, plural, time_text, uncertainty_text
-from tclint.engine.report import Report
-from tclint.source.syntax.discovery import Skipped
+from tclint.engine.check import relative_path
+from tclint.engine.report import Metrics, Report
+
+if TYPE_CHECKING:
+    from tclint.graph.ops import Site
+    from tclint.source.syntax.discovery import Skipped
 
 
 def place_text(location: Location) -> str:
@@ -107,10 +112,29 @@ def model_count(report: Report) -> int:
     return len({(entry.target.partition(" --")[0], entry.graph_hash) for entry in report.entries})
 
 
+def step_text(metrics: Metrics) -> str:
+    """'68.7 ms', or '5.10 to 390 ms' where what was guessed decides."""
+    if metrics.step_time_range_us is None:
+        return time_text(metrics.step_time_us)
+    return " to ".join(map(time_text, metrics.step_time_range_us))
+
+
+def step_and_error(metrics: Metrics) -> str:
+    """'68.7 ms +-12 %'; a range says more than the error of its ends."""
+    if metrics.step_time_range_us is not None:
+        return step_text(metrics)
+    return f"{step_text(metrics)} {uncertainty_text(metrics.uncertainty_percent)}"
+
+
+def at_text(site: Site | None) -> str:
+    """' (net.py:12)' behind what is said of a line; '' where none is known."""
+    return f" ({relative_path(site.path)}:{site.line})" if site else ""
+
+
 def doubts(report: Report) -> list[str]:
     """What every figure of a model rests on and nobody stated, a sentence for each model."""
     return [
-        f"{entry.target}: every figure rests on a guess: {assumption.what}."
+        f"{entry.target}: every figure rests on a guess: {assumption.what}{at_text(assumption.site)}."
         for entry in report.entries
         for assumption in entry.assumptions
         if assumption.is_doubtful
@@ -135,7 +159,11 @@ def conclusion(report: Report) -> str:
         finding.is_about_speed and finding.effect.best_gain_percent is None for finding in report.findings
     )
     whole = sum(not item.is_part for item in report.skipped)
+    guessed = len(
+        {entry.target for entry in report.entries if any(one.is_doubtful for one in entry.assumptions)}
+    )
     counts = {
+        f"{'model' if guessed == 1 else 'models'} priced on a guess": guessed,
         "fixable with --fix": sum(map(is_fixable, report.findings)),
         f"more below --min-gain {report.settings.min_gain_percent:g} %": len(report.below_min_gain),
         "without a predicted effect": unpriced if report.entries else 0,

@@ -17,6 +17,7 @@ from torch.nn import functional
 import tclint
 from tclint.core.errors import TargetError, UsageError
 from tclint.graph.lowering.step import forward_flops
+from tclint.tracing.worker.entry import split_built
 
 FLOPS = 2 * 32 * (16 * 24 + 24 * 8)
 
@@ -172,3 +173,11 @@ def test_what_is_no_model_is_told_in_one_sentence(tmp_path: Path) -> None:
         tclint.trace("net.py:build")
     with pytest.raises(TargetError, match="a model, or a callable that builds one; 3 is a int"):
         tclint.trace(3)
+
+
+def test_what_a_builder_returns_beside_the_model_is_inputs_only_where_it_holds_tensors() -> None:
+    model, other, images = nn.Linear(4, 4), nn.Linear(2, 2), torch.empty(8, 4)
+    assert split_built((model, images), "build") == (model, images)
+    assert split_built((model, {"x": images}), "build") == (model, {"x": images})
+    assert split_built((model, object()), "build") == (model, None)
+    assert split_built((object(), model, other), "build") == (model, None)

@@ -230,7 +230,7 @@ def test_a_class_that_a_decorator_derives_is_shown_where_the_user_wrote_it(tmp_p
     assert result.graph is not None, result.error
     root, [linear] = result.graph.root_site, result.graph.ops
     assert root is not None
-    assert (Path(root.path).name, root.line, root.function) == ("networks.py", 12, "Net")
+    assert (Path(root.path).name, root.line, root.function) == ("networks.py", 13, "Net")
     assert linear.construct_site is not None
     assert linear.call_site is not None
     assert {Path(site.path).name for site in (linear.construct_site, linear.call_site)} == {"networks.py"}

@@ -48,6 +48,10 @@ def from_config(specification):
     arguments = dict(specification)
     return getattr(nn, arguments.pop("type"))(**arguments)   # config
 
+def linear(*sizes, **options):
+    layer = nn.Linear(*sizes, **options)                 # handed on
+    return layer
+
 @register
 class Registered(nn.Module):
     def __init__(self, width):
@@ -155,6 +159,11 @@ class Net(nn.Module):
         self.property = Property()
         self.raw = Raw()                                 # raw
         self.block = conv_block(4, 4)
+        self.helped = linear(4, 4)                       # helped
+        self.twice = self.make(4, 4)                     # twice
+
+    def make(self, *sizes):
+        return linear(*sizes)
 
     def forward(self, x):
         x = self.ordered(self.unpacked(x))
@@ -162,7 +171,7 @@ class Net(nn.Module):
         for layer in (*self.copies, self.partial, self.by_lambda, self.registered, self.meta, self.record,
                       self.late, self.mixed, self.lazy, self.added, self.branch_a, self.table["key"],
                       self.in_context, self.encoder, self.normed, self.scripted, self.compiled, self.property,
-                      self.raw, self.block):
+                      self.raw, self.block, self.helped, self.twice):
             x = layer(x)
         return x
 """
@@ -225,6 +234,8 @@ def line_of(text: str, mark: str) -> int:
         ("compiled", "compiled"),
         ("property.<Linear>", "cached property"),
         ("raw", "raw"),
+        ("helped", "helped"),
+        ("twice", "twice"),
     ],
 )
 def test_the_line_that_a_user_would_edit(graph: Graph, path: str, mark: str) -> None:
@@ -234,6 +245,13 @@ def test_the_line_that_a_user_would_edit(graph: Graph, path: str, mark: str) -> 
         "styles_model.py",
         line_of(MODEL, mark),
     )
+
+
+def test_a_helper_that_hands_on_its_arguments_is_named_beside_its_caller(graph: Graph) -> None:
+    for path in ("helped", "twice"):
+        (op,) = [op for op in graph.ops if op.module_path == path]
+        assert op.construct_library_site is not None
+        assert op.construct_library_site.line == line_of(MODEL, "handed on")
 
 
 def test_a_helper_in_another_file_of_the_user(graph: Graph) -> None:

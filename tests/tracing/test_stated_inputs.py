@@ -58,13 +58,6 @@ def test_a_table_of_positions_states_the_length() -> None:
     assert _shapes(model.eval()) == {"idx": (8, 200)}
 
 
-@pytest.mark.parametrize(("stated", "guessed"), [({}, True), ({"block_size": 128}, False)])
-def test_a_length_that_nothing_states_is_called_a_guess(stated: dict[str, int], guessed: bool) -> None:
-    graph = tclint.trace(GPT(**stated).eval())
-    said = any("nothing states a length, 128 tokens are a guess" in one.what for one in graph.assumptions)
-    assert said is guessed
-
-
 def test_a_model_that_trains_gets_its_targets_and_says_so() -> None:
     graph = tclint.trace(GPT(block_size=256))
     assert {spec.input_name: spec.shape for spec in graph.inputs} == {"idx": (8, 256), "targets": (8, 256)}

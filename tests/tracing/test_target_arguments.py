@@ -201,6 +201,16 @@ def test_files_fill_the_class_or_are_options(folder: Path, name: str, text: str)
     assert _built("Plain", f"width=@{name}", "width.n_layer=4").width.n_layer == 4
 
 
+def test_a_section_of_a_file_is_an_argument_or_holds_them(folder: Path) -> None:
+    (folder / "c.json").write_text('{"train": {"lr": 1}, "model": {"net": {"n_layer": 5}}}')
+    assert _built("Plain", "width=@c.json:model.net").width.n_layer == 5
+    assert _built("GPT", "config=@c.json:model.net").config.n_layer == 5
+    (folder / "d.json").write_text('{"arguments": {"width": 7}}')
+    assert _built("Plain", "@d.json:arguments").width == 7
+    assert _built("Plain", "@d.json:arguments", "width=3").width == 3
+    assert "'c.json' has no section 'modl'. Did you mean 'model'?" in _error("Plain", "width=@c.json:modl")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch  # noqa: F401 - before the fixture below, or it is imported twice, which crashes
 
 from tclint.core.errors import TargetError
 from tclint.tracing.worker.target_arguments import parse_arguments
@@ -16,9 +17,9 @@ from tclint.tracing.worker.targets import Target, load_target, parse_target
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
-    path, modules = list(sys.path), set(sys.modules)
+    path, finders, modules = list(sys.path), list(sys.meta_path), set(sys.modules)
     yield tmp_path
-    sys.path[:] = path
+    sys.path[:], sys.meta_path[:] = path, finders
     for name in set(sys.modules) - modules:
         del sys.modules[name]
 
@@ -125,6 +126,45 @@ def test_the_top_folder_of_the_project_is_importable(folder: Path) -> None:
     assert load_target(parse_target("project/nets/model.py:build")).function() == 9
 
 
+def test_a_module_of_a_package_is_imported_once_under_its_name(folder: Path) -> None:
+    package = folder / "pkg13"
+    package.mkdir()
+    (package / "__init__.py").write_text("registry = []\nfrom pkg13.model import build\n")
+    (package / "model.py").write_text(
+        "from pkg13 import registry\nregistry.append(1)\ndef build(): return len(registry)\n"
+    )
+    assert load_target(parse_target("pkg13/model.py:build")).function() == 1
+
+
+def test_a_module_whose_package_cannot_be_imported_is_a_script(folder: Path) -> None:
+    package = folder / "pkg14"
+    package.mkdir()
+    (package / "__init__.py").write_text("import not_there_at_all\n")
+    (package / "part14.py").write_text("value = 14\n")
+    (package / "model.py").write_text("from part14 import value\ndef build(): return value\n")
+    assert load_target(parse_target("pkg14/model.py:build")).function() == 14
+
+
+def test_the_checkout_goes_before_an_installed_release(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place, value in (("site", "release"), ("project/lib", "checkout")):
+        (folder / place / "pkg15").mkdir(parents=True)
+        (folder / place / "pkg15" / "__init__.py").write_text(f"value = {value!r}\n")
+    monkeypatch.syspath_prepend(str(folder / "site"))
+    (folder / "project" / "setup.py").write_text('setup(name="pkg15", package_dir={"": "lib"})\n')
+    scripts = folder / "project" / "scripts"
+    scripts.mkdir()
+    (scripts / "model.py").write_text("from pkg15 import value\ndef build(): return value\n")
+    assert load_target(parse_target("project/scripts/model.py:build")).function() == "checkout"
+
+
+def test_all_missing_packages_are_named_at_once(folder: Path) -> None:
+    (folder / "m16.py").write_text(
+        "import missing16\nimport layers16\ntry:\n    import optional16\nexcept ImportError:\n    pass\n"
+    )
+    (folder / "layers16.py").write_text("import os\nfrom other16.nn import Layer\n")
+    assert "install it and other16 in the environment" in error_of("m16.py:f")
+
+
 def test_missing_module(folder: Path) -> None:
     assert "There is no module 'nowhere10'" in error_of("nowhere10.model:f")
 
@@ -132,6 +172,14 @@ def test_missing_module(folder: Path) -> None:
 def test_a_file_of_weights_holds_no_callable(folder: Path) -> None:
     (folder / "net.pt").write_bytes(b"PK")
     assert "net.pt is named like a file of weights, which holds no Python" in error_of("net.pt:Net")
+
+
+def test_a_file_that_is_found_from_another_folder_says_which(folder: Path) -> None:
+    (folder / "app17" / "src").mkdir(parents=True)
+    (folder / "app17" / "names.txt").write_text("")
+    (folder / "app17" / "src" / "m17.py").write_text("open('names.txt')\n")
+    message = error_of("app17/src/m17.py:f")
+    assert "(app17/src/m17.py:1); it lies in app17: run tclint there." in message
 
 
 def test_missing_weights_say_that_none_are_needed(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """The data of a traced model: Graph, Op and TensorSpec (JSON-serialisable); lists of torch's operators."""
 
-from tclint.graph.ops.graph import Assumption, Graph, Parameter
+from tclint.graph.ops.graph import Assumption, Graph, Guess, Parameter
 from tclint.graph.ops.op import GEMM_KINDS, OP_KINDS, Cast, Checkpoint, Op, OpKind
 from tclint.graph.ops.spec import (
     FLOATING_DTYPES,
@@ -22,6 +22,7 @@ __all__ = [
     "Cast",
     "Checkpoint",
     "Graph",
+    "Guess",
     "Op",
     "OpKind",
     "Parameter",

@@ -65,6 +65,28 @@ class Assumption:
 
 
 @dataclass(frozen=True, slots=True)
+class Guess:
+    """What a trace took one of several plausible values for, with the model at others."""
+
+    assumption: int
+    """Which of the graph's assumptions says what was taken."""
+    why: str
+    """'nothing states the height and width'."""
+    others: tuple[tuple[str, Graph], ...]
+    """By what is said of them: 'at 32x32'."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Read by `from_json`."""
+        others = [[label, graph.document()] for label, graph in self.others]
+        return {"assumption": self.assumption, "why": self.why, "others": others}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Guess:
+        others = ((label, Graph.from_document(graph)) for label, graph in data["others"])
+        return cls(data["assumption"], data["why"], tuple(others))
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
     """A traced model; `ops[i].index == i`, in the order of execution.
 
@@ -81,6 +103,8 @@ class Graph:
     """Where the user's callable or class is defined: the fallback location of a finding."""
     metadata: dict[str, Any] = field(default_factory=dict)
     """JSON values: torch version, seconds spent building and tracing, the model's class name."""
+    guesses: tuple[Guess, ...] = ()
+    """Of those assumptions on which the work may depend."""
     fx: Callable[[], torch.fx.Graph] | None = field(default=None, compare=False, repr=False)
     """Gives what the model was traced into, in the process that asked for the trace; not in JSON."""
 
@@ -109,20 +133,21 @@ class Graph:
 
     def to_json(self) -> str:
         """One JSON document; `Graph.from_json` gives an equal graph back."""
-        return json.dumps(
-            {
-                "schema": GRAPH_SCHEMA_VERSION,
-                "ops": [op.to_json() for op in self.ops],
-                "parameters": [_by_field(parameter) for parameter in self.parameters],
-                "inputs": [spec.to_json() for spec in self.inputs],
-                "outputs": [spec.to_json() for spec in self.outputs],
-                "assumptions": [_by_field(assumption) for assumption in self.assumptions],
-                "root_site": self.root_site,
-                "metadata": self.metadata,
-            },
-            separators=(",", ":"),
-            default=Site.to_json,
-        )
+        return json.dumps(self.document(), separators=(",", ":"), default=Site.to_json)
+
+    def document(self) -> dict[str, Any]:
+        """What `to_json` writes; sites are left to the writer."""
+        return {
+            "schema": GRAPH_SCHEMA_VERSION,
+            "ops": [op.to_json() for op in self.ops],
+            "parameters": [_by_field(parameter) for parameter in self.parameters],
+            "inputs": [spec.to_json() for spec in self.inputs],
+            "outputs": [spec.to_json() for spec in self.outputs],
+            "assumptions": [_by_field(assumption) for assumption in self.assumptions],
+            "root_site": self.root_site,
+            "metadata": self.metadata,
+            "guesses": [guess.to_json() for guess in self.guesses],
+        }
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Graph:
@@ -131,7 +156,15 @@ class Graph:
         Raises:
             ValueError: not a graph document, or of another schema version.
         """
-        data = json.loads(text)
+        return cls.from_document(json.loads(text))
+
+    @classmethod
+    def from_document(cls, data: Any) -> Graph:
+        """Read what `document` gave, out of JSON.
+
+        Raises:
+            ValueError: not a graph document, or of another schema version.
+        """
         if not isinstance(data, dict) or data.get("schema") != GRAPH_SCHEMA_VERSION:
             raise ValueError(f"not a tclint graph of schema version {GRAPH_SCHEMA_VERSION}")
         try:
@@ -143,6 +176,7 @@ class Graph:
                 assumptions=tuple(Assumption.from_json(item) for item in data["assumptions"]),
                 root_site=Site.from_json(data["root_site"]),
                 metadata=data["metadata"],
+                guesses=tuple(Guess.from_json(guess) for guess in data.get("guesses", ())),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a tclint graph: {error!r}") from error

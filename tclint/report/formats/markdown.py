@@ -9,10 +9,18 @@ from tclint.core.errors import UsageError
 from tclint.core.finding import Finding
 from tclint.core.markup import code, prose, row, shortened, table, text
 from tclint.core.text import printable
-from tclint.core.units import flops_text, percent_text, plural, significant, time_text
+from tclint.core.units import flops_text, percent_text, plural, significant
 from tclint.engine.report import Entry, Report
 from tclint.report.step_text import gap_text
-from tclint.report.words import counts_text, doubts, gain_text, models_text, not_listed, skipped_word
+from tclint.report.words import (
+    counts_text,
+    doubts,
+    gain_text,
+    models_text,
+    not_listed,
+    skipped_word,
+    step_text,
+)
 
 SUMMARY_BYTES = 2**20
 """What GitHub takes of one step (Workflow commands, 'Step isolation and limits'); above, it takes nothing."""
@@ -88,7 +96,7 @@ def _entry_rows(entry: Entry) -> Iterator[list[str]]:
             _name(entry.target),
             text(gpu),
             f"{text(entry.precision)}, {text(entry.mode)}",
-            text(time_text(metrics.step_time_us)),
+            text(step_text(metrics)),
             text(percent_text(metrics.readiness_percent)),
             text(percent_text(metrics.tensor_core_time_percent)),
             f"{significant(metrics.amdahl_ceiling, 2)}x" if bounded else "none",

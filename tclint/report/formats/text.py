@@ -17,7 +17,6 @@ from tclint.core.table import table
 from tclint.core.terminal import hyperlink
 from tclint.core.text import columns, printable, wrapped
 from tclint.core.units import count, flops_text, percent_text, plural, time_text, uncertainty_text
-from tclint.engine.check import relative_path
 from tclint.engine.report import Entry, Report
 from tclint.report.excerpt import SourceLines, excerpt
 from tclint.report.formats.json import statistics
@@ -25,6 +24,7 @@ from tclint.report.overview import FEW_MODELS, overview
 from tclint.report.render import Style
 from tclint.report.step_text import comparison_table, entry_lines, gap_text
 from tclint.report.words import (
+    at_text,
     best_effect,
     conclusion,
     doubts,
@@ -32,6 +32,7 @@ from tclint.report.words import (
     place_text,
     savings_text,
     skipped_word,
+    step_and_error,
 )
 
 LISTED_AT_MOST = 5
@@ -206,7 +207,7 @@ class _Renderer:
             [
                 (
                     gpu + ("" if metrics.calibrated else " *"),
-                    f"{time_text(metrics.step_time_us)} {uncertainty_text(metrics.uncertainty_percent)}",
+                    step_and_error(metrics),
                     percent_text(metrics.readiness_percent),
                     percent_text(metrics.tensor_core_time_percent),
                     _ceiling(metrics.amdahl_ceiling),
@@ -224,10 +225,8 @@ class _Renderer:
         for assumption in entry.assumptions:
             if assumption.is_doubtful:
                 continue  # the report opens with it
-            site = assumption.site
-            at = f" ({relative_path(site.path)}:{site.line})" if site else ""
             times = f", {assumption.count} times" if assumption.count > 1 else ""
-            assumed.append(f"assumed: {assumption.what}{at}{times}")
+            assumed.append(f"assumed: {assumption.what}{at_text(assumption.site)}{times}")
         yield from self._some(assumed, "assumption")
         yield from self._some(
             [f"not analysed, in no time above: {gap_text(gap)}" for gap in entry.not_analysed],

@@ -22,7 +22,7 @@ from tclint.report.html.markup import text
 from tclint.report.layers import layer_table, layers
 from tclint.report.overview import FEW_MODELS, HEADER, Row, header, rows
 from tclint.report.step_text import comparison_table, entry_lines, gap_text, memory_parts
-from tclint.report.words import counts_text, doubts, not_listed
+from tclint.report.words import counts_text, doubts, not_listed, step_text
 
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 
@@ -285,13 +285,15 @@ def _card(metrics: Metrics, entry: Entry) -> str:
     drawn += fixes(metrics, entry.plan) + memory(metrics)
     ready = metrics.readiness_percent
     error = uncertainty_text(metrics.uncertainty_percent).replace("+-", PLUS_MINUS)
+    if metrics.step_time_range_us is not None:
+        error = "depending on what was guessed"
     meter = f"<meter min='0' max='100' value='{ready:.1f}'></meter>" if math.isfinite(ready) else ""
     note = (
         "" if metrics.calibrated else "<p class='facts'>Constants of another GPU or precision stand in.</p>"
     )
     return (
         f"<article class='card'><h3>{text(metrics.gpu)}</h3>"
-        f"<div class='big'><span><b>{text(time_text(metrics.step_time_us))}</b> a step "
+        f"<div class='big'><span><b>{text(step_text(metrics))}</b> a step "
         f"<small>{text(error)}</small></span>"
         "<span title='Share of the step in operators that run efficiently on Tensor Cores'>"
         f"<b>{text(percent_text(ready))}</b> ready</span></div>{meter}<dl>{facts}</dl>{drawn}{note}"

@@ -109,3 +109,23 @@ def is_torchs(module: nn.Module) -> bool:
 def package_of(module_name: str | None) -> str:
     """The outermost package of a module; of functions made by `exec`, which have no module, ''."""
     return (module_name or "").partition(".")[0]
+
+
+_LEVELS = 2
+"""Folders above the model's that may hold the script that trains it."""
+_PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "README.md")
+"""What lies in the outermost folder of a project: what is above it belongs to others."""
+
+
+def project_folders(own: str) -> list[str]:
+    """The model's folder and those above it within its project; it alone where no project is to be seen."""
+    folders = [own]
+    for _ in range(_LEVELS):
+        if _is_project(folders[-1]):
+            return folders
+        folders.append(os.path.join(folders[-1], ".."))
+    return folders if _is_project(folders[-1]) else [own]
+
+
+def _is_project(folder: str) -> bool:
+    return any(os.path.exists(os.path.join(folder, mark)) for mark in _PROJECT_MARKS)

@@ -6,11 +6,12 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 from torch import nn
 
-from tclint.tracing.values.layers import CONFIGURATIONS, arguments_of
+from tclint.tracing.values.layers import CONFIGURATIONS, arguments_of, is_record, named_values
 
 SEQUENCE_LENGTH = 128
 """Where a model states no other."""
@@ -153,6 +154,13 @@ def image_sizes(model: nn.Module) -> list[tuple[int, int]]:
     return sizes
 
 
+def states_image(model: nn.Module, size: tuple[int, ...]) -> bool:
+    """Whether the model itself, its configuration or what it was built with states that height and width."""
+    return any(
+        _size(attribute(owner, name)) == size for owner in _owners(model, 1) for name in _IMAGE_SIZE_NAMES
+    )
+
+
 def stated_image(model: nn.Module) -> tuple[int, int, int] | None:
     """Channels, height and width, where the model or its configuration states all of them."""
     for owner in itertools.islice(_owners(model), 3):
@@ -237,11 +245,11 @@ def _size(value: Any) -> tuple[int, int] | None:
     return None
 
 
-def _owners(model: nn.Module) -> Iterator[Any]:
+def _owners(model: nn.Module, levels: int = 3) -> Iterator[Any]:
     """The objects that may state sizes: the model, what it was constructed with, its configuration, and its
     parts, two levels deep."""
     level: list[Any] = [model]
-    for _ in range(3):
+    for _ in range(levels):
         following: list[Any] = []
         for module in level:
             yield module
@@ -250,8 +258,23 @@ def _owners(model: nn.Module) -> Iterator[Any]:
             config = attribute(module, *CONFIGURATIONS) or attribute(arguments_of(module), *CONFIGURATIONS)
             if config is not None and not isinstance(config, (str, nn.Module)):
                 yield from _with_parts(config, 1)
+            if module is model:
+                yield from _records(arguments_of(model), _RECORD_LEVELS)
             following += list(module.children())
         level = following
+
+
+_RECORD_LEVELS = 3
+"""Of a configuration: config.data.train.image_size."""
+
+
+def _records(record: Any, depth: int) -> Iterator[SimpleNamespace]:
+    """The records inside of one, level by level, as attributes."""
+    inner = [value for value in named_values(record).values() if is_record(value)]
+    yield from (SimpleNamespace(**named_values(value)) for value in inner)
+    if depth > 1:
+        for value in inner:
+            yield from _records(value, depth - 1)
 
 
 def _with_parts(config: Any, depth: int) -> Iterator[Any]:

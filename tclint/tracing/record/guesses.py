@@ -13,7 +13,7 @@ import torch
 
 from tclint.graph.ops import numel
 from tclint.tracing.meta_ops.meta_kernels import to_meta
-from tclint.tracing.values.assumptions import Assumptions
+from tclint.tracing.values.assumptions import SELECTED_LEAST, Assumptions
 from tclint.tracing.values.origin import ensure_origin, origin_of
 
 Guess = Callable[[Assumptions, Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -50,7 +50,10 @@ def _expected_true(mask: torch.Tensor) -> int:
 
 def _assume_share(assumptions: Assumptions, what: str, mask: torch.Tensor) -> int:
     count = _expected_true(mask)
-    if count == mask.numel():
+    if count == mask.numel() > 1 and assumptions.policy == "least":
+        count = max(1, count // SELECTED_LEAST)
+        assumptions.add(f"{what}: {count} of {mask.numel()} elements assumed to be selected")
+    elif count == mask.numel():
         assumptions.add(f"{what}: all {count} elements assumed to be selected")
     else:
         assumptions.add(f"{what}: {count} of {mask.numel()} elements assumed, spread evenly over choices")
@@ -175,8 +178,11 @@ def _grouped_mm(
 
 @_guesses("nms", "qnms")
 def _nms(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-    assumptions.add(f"non-maximum suppression: all {args[0].shape[0]} boxes assumed to be kept")
-    return _empty((args[0].shape[0],))
+    count = args[0].shape[0]
+    if assumptions.policy == "least":
+        count = -(-count // SELECTED_LEAST)
+    assumptions.add(f"non-maximum suppression: {count} of {args[0].shape[0]} boxes assumed to be kept")
+    return _empty((count,))
 
 
 @_guesses("equal", "allclose")

@@ -23,7 +23,7 @@ from tclint.tracing.record.call_recorder import CallRecorder, inherit_parameter
 from tclint.tracing.record.fx_writer import Arguments, FxWriter
 from tclint.tracing.record.guesses import GUESSES
 from tclint.tracing.record.higher_order import run_higher_order
-from tclint.tracing.values.assumptions import Assumptions, Instruction
+from tclint.tracing.values.assumptions import Assumptions, Instruction, Policy
 from tclint.tracing.values.constants import (
     MAX_REAL_UNDEFINED,
     RANDOM_FACTORIES,
@@ -96,11 +96,12 @@ class Recorder(CallRecorder, TorchDispatchMode):
         *,
         keep_constants: bool = True,
         flipped: dict[Instruction, bool] | None = None,
+        policy: Policy = "likely",
     ) -> None:
         TorchDispatchMode.__init__(self)
         CallRecorder.__init__(self, sites, writer)
         self.keep_constants = keep_constants
-        self.assumptions = Assumptions(sites, flipped)
+        self.assumptions = Assumptions(sites, flipped, policy)
         self.weights: dict[int, str] = {}
         """Names of the running model's weights by their ids: for who looks at its tensors after it failed."""
         self._kernels = MetaKernels()

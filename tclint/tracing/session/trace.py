@@ -31,7 +31,7 @@ from tclint.tracing.record.recorder import Recorder
 from tclint.tracing.session.build import list_parameters
 from tclint.tracing.session.exported import Exported, graph_of
 from tclint.tracing.session.weights import weights_on_meta
-from tclint.tracing.values.assumptions import MAX_ATTEMPTS, Instruction
+from tclint.tracing.values.assumptions import MAX_ATTEMPTS, Instruction, Policy
 from tclint.tracing.values.cache import Cache, filled
 from tclint.tracing.values.constants import MAX_REAL_INPUT
 from tclint.tracing.values.layers import class_name
@@ -60,6 +60,7 @@ def trace_model(
     assumptions: Iterable[Assumption] = (),
     root_site: Site | None = None,
     metadata: Mapping[str, Any] | None = None,
+    policy: Policy = "likely",
 ) -> Graph:
     """Run the model once on meta tensors and return what it did.
 
@@ -68,6 +69,7 @@ def trace_model(
         kwargs: keyword inputs.
         assumptions: what was assumed before the run (inferred inputs).
         metadata: added to the graph's metadata.
+        policy: what is assumed of data.
 
     Raises:
         TargetError: an exported program has other inputs.
@@ -83,7 +85,7 @@ def trace_model(
     if graph is not None:
         _check_same_inputs(graph.inputs, (args, kwargs))
     else:
-        recording = record(model, args, kwargs, sites)
+        recording = record(model, args, kwargs, sites, policy)
         adjustments = recording.adjustments
         read = graph_from_fx(recording.fx)
         nodes = without_composites(recording.fx)
@@ -131,7 +133,11 @@ def _check_same_inputs(stated: Sequence[TensorSpec], given: Any) -> None:
 
 
 def record(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], sites: SiteFinder
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    sites: SiteFinder,
+    policy: Policy = "likely",
 ) -> Recording:
     """Run the model under the recorder; on failure try again with the last guess turned round.
 
@@ -144,7 +150,7 @@ def record(
     first: Exception | None = None
     for _ in range(MAX_ATTEMPTS):
         writer = FxWriter()
-        recorder = Recorder(sites, writer, keep_constants=keep_constants, flipped=flipped)
+        recorder = Recorder(sites, writer, keep_constants=keep_constants, flipped=flipped, policy=policy)
         try:
             return _record_once(
                 model, args, kwargs, recorder, writer, inference, tuple(adjustments), one_device=one_device

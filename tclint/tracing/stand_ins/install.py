@@ -51,6 +51,11 @@ def stand_in_for(module: str | None) -> bool:
     return True
 
 
+def has_stand_in(package: str) -> bool:
+    """Whether imports of a library can be answered without it."""
+    return package in _LIBRARIES
+
+
 def stand_ins() -> tuple[Assumption, ...]:
     """What was replaced so far, for the report."""
     return tuple(_installed.values())

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from types import FrameType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -24,6 +24,13 @@ Instruction = tuple[str, int, int]
 """File, line and bytecode offset."""
 MAX_ATTEMPTS = 12
 """At a run or a build that fails after a guess."""
+
+Policy = Literal["likely", "least", "most"]
+"""Which answer data are taken to give: the likeliest, or one with less or more work that is as plausible."""
+SELECTED_LEAST = 100
+"""One of so many elements is selected where the least are."""
+_ROUNDS_MOST = 10
+"""Of a loop that ends by a value."""
 
 _MAX_ANSWERS = 10_000
 """To one condition in a `while` of a run: the loop waits for the other one, as adaptive steps do."""
@@ -67,7 +74,13 @@ class Assumptions:
             to all attempts at the same run or build.
     """
 
-    def __init__(self, sites: SiteFinder, flipped: dict[Instruction, bool] | None = None) -> None:
+    def __init__(
+        self,
+        sites: SiteFinder,
+        flipped: dict[Instruction, bool] | None = None,
+        policy: Policy = "likely",
+    ) -> None:
+        self.policy = policy
         self.branches: list[GuessedBranch] = []
         self._sites = sites
         self._flipped = {} if flipped is None else flipped
@@ -112,7 +125,8 @@ class Assumptions:
         """The Python value of a traced one-element tensor: False, 1 or 1.0 unless more is known."""
         if tensor.dtype is not torch.bool:
             counts = likely_values(tensor)
-            value: int | float = 1 if counts is None else counts[0]
+            unknown = _ROUNDS_MOST if self.policy == "most" else 1
+            value: int | float = unknown if counts is None else counts[0]
             if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
                 value = float(value)
             self.add(f"value of a traced tensor: {value} assumed")
@@ -145,14 +159,17 @@ class Assumptions:
             return truth, ""
         if guard.body_calls or guard.else_calls:
             body, other = (calls_a_layer(frame, calls) for calls in (guard.body_calls, guard.else_calls))
-            answer = body != guard.is_negated
+            answer = (body != guard.is_negated) != (self.policy == "least")
             return (answer, ", so that layers run") if body != other and answer != truth else (truth, "")
         if guard.is_loop:
             # Not by instruction: Python tests once on the way in, and elsewhere after each round.
             loop = (frame.f_code.co_filename, guard.first_line)
             self._rounds[loop] = rounds = self._rounds.get(loop, 0) + 1
-            answer = guard.working_value if rounds % 2 else not guard.working_value
-            return answer, ", one round of the loop"
+            most = {"least": 0, "likely": 1, "most": _ROUNDS_MOST}[self.policy]
+            answer = guard.working_value if rounds % (most + 1) else not guard.working_value
+            return answer, f", {'one round' if most == 1 else f'{most} rounds'} of the loop"
+        if self.policy == "least" and guard.leaves in ("break", "continue", "return"):
+            return not guard.working_value, ""
         # "If all are valid, return" is the usual way.
         if not guard.leaves or truth == guard.working_value or (guard.leaves == "return" and truth):
             return truth, ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from types import FrameType, SimpleNamespace
@@ -51,6 +52,12 @@ def remember_arguments(module: nn.Module, frame: FrameType) -> None:
     module.__dict__[_ATTRIBUTE] = found
 
 
+def remember_builder(module: nn.Module, arguments: Mapping[str, Any]) -> None:
+    """Keep what the function got that built the module, too; its constructor's own arguments come first."""
+    kept = {name: value for name, value in arguments.items() if _is_kept(name, value)}
+    module.__dict__[_ATTRIBUTE] = {**kept, **module.__dict__.get(_ATTRIBUTE, {})}
+
+
 def arguments_of(module: nn.Module) -> SimpleNamespace:
     """What `remember_arguments` kept, as attributes."""
     kept: Mapping[str, Any] = module.__dict__.get(_ATTRIBUTE, {})
@@ -58,11 +65,39 @@ def arguments_of(module: nn.Module) -> SimpleNamespace:
 
 
 def _is_kept(name: str, value: Any) -> bool:
+    if is_record(value):
+        return True
     if name in CONFIGURATIONS:
         return hasattr(value, "__dict__") and not isinstance(value, nn.Module)
     if isinstance(value, (tuple, list)):
         return 0 < len(value) <= 3 and all(type(item) is int for item in value)
     return type(value) is int
+
+
+def is_record(value: Any) -> bool:
+    """Whether the value holds others by name, as configurations do: a dict, a namespace, a named tuple."""
+    if isinstance(value, Mapping):
+        return bool(value) and all(isinstance(key, str) for key in value)
+    if hasattr(value, "_fields"):
+        return isinstance(value, tuple)
+    return (
+        isinstance(getattr(value, "__dict__", None), dict)
+        and not isinstance(value, (nn.Module, torch.Tensor, type))
+        and not callable(value)
+        and type(value).__module__ != "builtins"
+    )
+
+
+def named_values(record: Any) -> dict[str, Any]:
+    """What `is_record` found, by name."""
+    if not isinstance(record, Mapping):
+        fields: tuple[str, ...] = getattr(record, "_fields", ())
+        return {name: getattr(record, name) for name in fields} if fields else dict(vars(record))
+    found: dict[str, Any] = {}
+    for name in record:
+        with contextlib.suppress(Exception):  # a value that nobody gave yet
+            found[name] = record[name]
+    return found
 
 
 _FORWARDS = frozenset({"forward", "__call__"})

@@ -165,7 +165,28 @@ class SiteFinder:
             else:
                 gap += 1
             frame = frame.f_back
-        return self.find(outermost)
+        return self._of_caller(outermost)
+
+    def _of_caller(self, frame: FrameType | None) -> SitePair:
+        """As `find`; a function of the user's that only hands on what it is given is not the place, but what
+        called it: `def linear(*args): return nn.Linear(*args)`, a decorator's wrapper."""
+        found = self._walk(frame, None, 0)
+        place = found
+        while (frame := self._user_frame(frame)) is not None and _hands_on(frame):
+            frame = frame.f_back
+            outer = self._walk(frame, None, 0)
+            if not outer.is_user:
+                break
+            place = outer
+        return found.pair if place is found else self._pair(place.pair.site, found.pair.site)
+
+    def _user_frame(self, frame: FrameType | None) -> FrameType | None:
+        """The innermost frame of the user's, of those that a walk has looked at."""
+        while frame is not None and (kind := self._kinds.get(id(frame.f_code))) != _USER:
+            if kind in (_BARRIER, None):
+                return None
+            frame = frame.f_back
+        return frame
 
     def _site(self, code: CodeType, line: int) -> Site:
         key = (id(code), line)
@@ -197,6 +218,17 @@ class SiteFinder:
         if not self._roots and not self._files:
             return _USER
         return _USER if os.path.realpath(absolute).startswith(self._roots) else _LIBRARY
+
+
+def _hands_on(frame: FrameType) -> bool:
+    """Whether the frame is of a function that was given starred arguments, and is no method of a module."""
+    code = frame.f_code
+    starred = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    if not starred or code.co_name == "__init__":
+        return False
+    first = code.co_argcount + code.co_kwonlyargcount
+    names = code.co_varnames[first : first + starred.bit_count()]
+    return any(frame.f_locals.get(name) for name in names)
 
 
 def _runs_on(frame: FrameType, instance: object) -> bool:

@@ -22,8 +22,10 @@ from tclint.tracing.inputs.specs import SYNTAX, InputSpec
 from tclint.tracing.inputs.training_steps import batch_inputs, training_step_as_forward, trains_in_steps
 from tclint.tracing.record.call_recorder import TooManyOps
 from tclint.tracing.session.trace import trace_model
+from tclint.tracing.values.assumptions import Policy
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.hints import in_plain_words
+from tclint.tracing.worker.plausible import guesses
 from tclint.tracing.worker.targets import describe, is_out_of_memory, traceback_of, where_in_user_code
 
 MOST_FLOPS = 1e15
@@ -189,18 +191,27 @@ def trace_or_explain(
     metadata: dict[str, Any],
     name: str,
     option: str,
+    *,
+    with_guesses: bool = False,
 ) -> Graph:
     """Trace the model; what its forward raises becomes one sentence.
 
     Args:
         name: of the model, for the message.
         option: how the user gives other inputs: '--input' or 'inputs='.
+        with_guesses: whether to trace it at other values of what was guessed, too.
 
     Raises:
         TargetError: the forward failed.
     """
     trace = functools.partial(
-        _traced, sites=sites, site=root_site, metadata=metadata, name=name, option=option
+        _traced,
+        sites=sites,
+        site=root_site,
+        metadata=metadata,
+        name=name,
+        option=option,
+        with_guesses=with_guesses,
     )
     if not trains_in_steps(model):
         return trace(model, inputs)
@@ -210,7 +221,7 @@ def trace_or_explain(
             return trace(model, batches)
     except TargetError as error:
         reason = str(error).rstrip(".")
-        told = Assumption(f"its forward was traced, without the loss, because {reason}")
+        told = Assumption(f"its forward was traced, without the loss, because {reason}", is_doubtful=True)
         try:
             return trace(model, inputs.with_assumptions((told,)))
         except TargetError:
@@ -226,34 +237,45 @@ def _traced(
     metadata: dict[str, Any],
     name: str,
     option: str,
+    with_guesses: bool,
 ) -> Graph:
+    def trace(inputs: CallInputs, policy: Policy = "likely") -> Graph:
+        return trace_model(
+            model,
+            inputs.args,
+            inputs.kwargs,
+            sites,
+            assumptions=inputs.assumptions,
+            root_site=site,
+            metadata=metadata,
+            policy=policy,
+        )
+
+    def in_full(graph: Graph, inputs: CallInputs, *, is_doubtful: bool = False) -> Graph:
+        found = tuple(guesses(graph, inputs, model, trace)) if with_guesses else ()
+        if inputs.source == "inferred":
+            graph = _with_options(graph, is_doubtful=is_doubtful)
+        return dataclasses.replace(graph, guesses=found)
+
     first: TargetError | None = None
     cause: Exception | None = None
-    doubtful: Graph | None = None
+    doubtful: tuple[Graph, CallInputs] | None = None
     absurd: tuple[Graph, str] | None = None
     missed = False  # whether a guess failed that nothing states
     search = InputSearch(model, inputs)
     for tried in search:
         try:
-            graph = trace_model(
-                model,
-                tried.args,
-                tried.kwargs,
-                sites,
-                assumptions=tried.assumptions,
-                root_site=site,
-                metadata=metadata,
-            )
+            graph = trace(tried)
+            is_doubtful = False
             if tried.source == "inferred":
                 is_doubtful = tried.basis == "repair" or (missed and tried.basis == "guess")
                 if is_doubtful and (reason := absurdity(graph)) is not None:
                     absurd = absurd or (graph, reason)
                     continue
                 if search.doubts(graph):
-                    doubtful, missed = doubtful or graph, True
+                    doubtful, missed = doubtful or (graph, tried), True
                     continue
-                graph = _with_options(graph, is_doubtful=is_doubtful)
-            return graph
+            return in_full(graph, tried, is_doubtful=is_doubtful)
         except (TargetError, KeyboardInterrupt):
             raise
         except BaseException as error:
@@ -265,7 +287,7 @@ def _traced(
             missed = missed or tried.basis != "stated"
             search.failed(error)
     if doubtful is not None:
-        return _with_options(doubtful, is_doubtful=True)
+        return in_full(*doubtful, is_doubtful=True)
     if absurd is not None:
         raise TargetError(unknown_inputs(*absurd, name, option)) from cause
     assert first is not None

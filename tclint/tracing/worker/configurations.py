@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tclint.core.errors import TargetError
+from tclint.core.errors import TargetError, closest
 from tclint.core.toml import parse_toml
 
 _CONFIG_ARGUMENT = re.compile(
@@ -42,16 +42,26 @@ class Options(dict[str, Any]):
 def from_file(name: str, kind: Any) -> Any:
     """The contents of a JSON, TOML or YAML file: given to the class, or as options by key and attribute.
 
+    Args:
+        name: of the file, with the section that is meant behind a colon: 'conf.yaml:model.encoder'.
+
     Raises:
         TargetError: it cannot be read, or the class does not take what it holds.
     """
-    path = Path(name)
+    file, colon, section = name.rpartition(":")
+    path = Path(file if colon and not Path(name).exists() else name)
+    steps = section.split(".") if str(path) != name else []
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
-        raise TargetError(f"{name!r} cannot be read: {reason}.") from None
+        raise TargetError(f"{str(path)!r} cannot be read: {reason}.") from None
     data = _parsed(text, path)
+    for step in steps:
+        if not isinstance(data, dict) or step not in data:
+            known = [str(key) for key in data] if isinstance(data, dict) else []
+            raise TargetError(f"{str(path)!r} has no section {section!r}.{closest(step, known)}")
+        data = data[step]
     if not isinstance(data, dict):
         raise TargetError(f"{name!r} holds no keys with values.")
     if inspect.isclass(kind) and not issubclass(kind, (dict, argparse.Namespace)):

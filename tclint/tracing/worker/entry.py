@@ -8,6 +8,7 @@ import inspect
 import os
 from collections.abc import Iterator, Mapping
 from time import perf_counter  # bound before user code can replace it
+from types import SimpleNamespace
 from typing import Any
 
 from torch import nn
@@ -34,13 +35,14 @@ from tclint.tracing.patches.modules import remembered_construction
 from tclint.tracing.patches.stored_weights import random_weights
 from tclint.tracing.session.build import on_meta
 from tclint.tracing.session.exported import Exported, example_inputs, unwrapped
+from tclint.tracing.session.trace import tensors_of
 from tclint.tracing.values.cache import Cache
-from tclint.tracing.values.layers import is_module
+from tclint.tracing.values.layers import is_module, remember_builder
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.attempts import trace_or_explain
 from tclint.tracing.worker.project_files import import_roots
 from tclint.tracing.worker.result_file import Run
-from tclint.tracing.worker.target_arguments import ArgumentSpec
+from tclint.tracing.worker.target_arguments import ArgumentSpec, given_to
 from tclint.tracing.worker.targets import (
     LoadedTarget,
     load_target,
@@ -128,7 +130,9 @@ def runs_of(
             own_metadata["cache"] = caches[0]
         try:
             with _timed(own_seconds, "trace"):
-                graph = trace_or_explain(model, inputs, sites, root_site, own_metadata, text, option)
+                graph = trace_or_explain(
+                    model, inputs, sites, root_site, own_metadata, text, option, with_guesses=True
+                )
         except TargetError as error:
             if len(sets) == 1:
                 raise
@@ -146,8 +150,12 @@ def split_built(built: Any, what: str) -> tuple[nn.Module, Any]:
     returned = None
     if isinstance(built, ExportedProgram):
         return Exported(built), example_inputs(built)
-    if isinstance(built, tuple) and built and isinstance(built[0], nn.Module):
-        built, returned = built[0], built[1] if len(built) == 2 else built[1:]
+    if isinstance(built, tuple) and any(isinstance(part, nn.Module) for part in built):
+        place = next(place for place, part in enumerate(built) if isinstance(part, nn.Module))
+        others = (*built[:place], *built[place + 1 :])
+        built, returned = built[place], others[0] if len(others) == 1 else others
+        if not _may_be_inputs(returned):  # a tokenizer, a second model, a schedule of diffusion
+            returned = None
     built = unwrapped(built)
     if not is_module(built):
         kind = "nothing" if built is None else f"a {type(built).__name__}"
@@ -157,13 +165,28 @@ def split_built(built: Any, what: str) -> tuple[nn.Module, Any]:
     return built, returned
 
 
+def _may_be_inputs(value: Any) -> bool:
+    """Whether a builder may mean the forward's inputs by what it returned beside the model."""
+    if isinstance(value, nn.Module):
+        return False
+    if isinstance(value, (list, tuple)):
+        return all(map(_may_be_inputs, value))
+    if isinstance(value, Mapping):
+        return all(map(_may_be_inputs, value.values()))
+    if value is None or isinstance(value, (bool, int, float, str, SimpleNamespace)):
+        return True
+    return any(True for _ in tensors_of(value))
+
+
 def _build(loaded: LoadedTarget, sites: SiteFinder) -> tuple[nn.Module, Any, tuple[Assumption, ...]]:
     """The model, the inputs that came with it, and what building it assumed."""
     target = loaded.target
     with user_errors(f"{target.attribute} in {target.container}", sites.is_user_file):
         built, assumed = on_meta(loaded.function, sites)
     where = f" ({shown_path(loaded.site.path)}:{loaded.site.line})" if loaded.site else ""
-    return *split_built(built, f"{target.attribute}{where}"), assumed
+    model, returned = split_built(built, f"{target.attribute}{where}")
+    remember_builder(model, given_to(loaded.function))
+    return model, returned, assumed
 
 
 def put_into_mode(model: nn.Module, options: TraceOptions, sites: SiteFinder) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import socket
-from pathlib import PurePath
+import traceback
+from pathlib import Path, PurePath
 
 _WORDS = (
     (
@@ -66,9 +68,27 @@ def hint_for(error: BaseException) -> str:
         named = [name, *re.findall(r"[^\s'\"]+\.\w+", message)]
         if any(map(holds_weights, named)):
             return "; no weights are needed, so name a callable that builds the model without reading them"
+        if (folder := _folder_with(name, error)) is not None:
+            return f"; it lies in {os.path.relpath(folder)}: run tclint there"
     if "no internet connection" in message:  # torch.hub.load
         return "; name a callable in a clone of that repository, or give --network"
     return _network_hint(error)
+
+
+_LEVELS = 4
+"""Folders above a file of the code, from which it may be meant to be run."""
+
+
+def _folder_with(name: str, error: BaseException) -> Path | None:
+    """The folder above the code that asked for a file from which its relative path leads to it."""
+    if not name or os.path.isabs(name):
+        return None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        path = Path(os.path.abspath(frame.f_code.co_filename))
+        for folder in [*path.parents][:_LEVELS]:
+            if (folder / name).exists():
+                return folder
+    return None
 
 
 def _network_hint(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,8 @@ _LEVELS = 6
 def import_roots(path: str) -> list[str]:
     """Folders to look for absolute imports in, besides that of the file: nearest first.
 
-    The working directory, the folder above the file's package, the project's top folder.
+    The working directory, the folder above the file's package, the project's top folder, and the one that
+    holds its sources.
     """
     folder = Path(path).resolve().parent
     roots = [os.getcwd()]
@@ -29,11 +31,45 @@ def import_roots(path: str) -> list[str]:
     while (above / "__init__.py").exists():
         above = above.parent
     roots.append(str(above))
-    levels = [folder, *folder.parents][:_LEVELS]
-    top = next((level for level in levels if any((level / mark).exists() for mark in PROJECT_MARKS)), None)
+    top = project_folder(path)
     if top is not None:
-        roots.append(str(top))
+        roots += source_folders(top)
     return [root for root in dict.fromkeys(roots) if root != str(folder)]
+
+
+def project_folder(path: str) -> Path | None:
+    """The top folder of the project that a file belongs to; None where none is to be seen."""
+    folder = Path(path).resolve().parent
+    levels = [folder, *folder.parents][:_LEVELS]
+    return next((level for level in levels if any((level / mark).exists() for mark in PROJECT_MARKS)), None)
+
+
+_own_reads: set[str] = set()
+"""Files that this tool reads for itself: a trace does not rest on the settings that stand in them too."""
+
+
+def setup_text(top: Path, file: str) -> str:
+    """What a file says that sets a project up; '' where there is none."""
+    path = os.path.abspath(top / file)
+    _own_reads.add(path)
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    finally:
+        _own_reads.discard(path)
+
+
+_PACKAGE_FOLDER = re.compile(r"package[-_]dir\s*=\s*\{?\s*[\"']{0,2}\s*[:=]\s*[\"']?([\w./-]+)")
+"""Of setuptools: `package_dir={"": "src"}`, `package-dir = { "" = "lib" }`."""
+
+
+def source_folders(top: Path) -> list[str]:
+    """The folders of a project in which its modules and packages lie: its own, `src`, and what it states."""
+    named = ["src"]
+    for file in ("pyproject.toml", "setup.cfg", "setup.py"):
+        named += _PACKAGE_FOLDER.findall(setup_text(top, file))
+    return [str(top), *(str(top / name) for name in dict.fromkeys(named) if (top / name).is_dir())]
 
 
 def package_of(path: str) -> tuple[str, str] | None:
@@ -86,7 +122,9 @@ def watch(folder: str) -> Callable[[], list[str]]:
             return
         # The code under test may have replaced what this rests on; that is its own problem, not an error.
         with contextlib.suppress(Exception):
-            opened.add(os.path.abspath(os.fsdecode(arguments[0])))
+            path = os.path.abspath(os.fsdecode(arguments[0]))
+            if path not in _own_reads:
+                opened.add(path)
 
     sys.addaudithook(note)
     return lambda: _files(opened, roots, finder)

@@ -32,10 +32,11 @@ _MAKERS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ArgumentSpec:
-    """One `--arg`: 'width=64', 'config=GPTConfig(n_layer=6)', 'config=@conf.yaml', 'config.n_layer=6'."""
+    """One `--arg`: 'width=64', 'config=GPTConfig(n_layer=6)', 'config=@conf.yaml', 'config.n_layer=6', or
+    '@conf.yaml:model', whose keys are arguments."""
 
     path: tuple[str, ...]
-    """The argument's name, then the fields of its value that lead to what is set."""
+    """The argument's name, then the fields of its value that lead to what is set; empty for a file."""
     text: str
 
     @property
@@ -52,12 +53,15 @@ def parse_arguments(texts: tuple[str, ...]) -> tuple[ArgumentSpec, ...]:
     """
     specs: list[ArgumentSpec] = []
     for text in texts:
+        if text.startswith("@"):
+            specs.append(ArgumentSpec((), text))
+            continue
         name, equals, value = text.partition("=")
         path = tuple(part.strip() for part in name.split("."))
         if not equals or not all(part.isidentifier() for part in path):
             raise UsageError(
                 f"{text!r} is not an argument: write NAME=VALUE, such as width=64, depths=[2,2], "
-                "config=GPTConfig(n_layer=6), config.n_layer=6 or config=@conf.yaml."
+                "config=GPTConfig(n_layer=6), config.n_layer=6, config=@conf.yaml or @conf.yaml:model."
             )
         if any(spec.path == path for spec in specs):
             raise UsageError(f"the argument {'.'.join(path)!r} was given twice.")
@@ -82,8 +86,9 @@ def literals(specs: Sequence[ArgumentSpec], target: str) -> dict[str, Any]:
         TargetError: a field of a value is set.
     """
     for spec in specs:
-        if len(spec.path) > 1:
-            raise TargetError(f"--arg {spec.name} sets a field, and the arguments of {target} have none.")
+        if len(spec.path) != 1:
+            what = f"{spec.name} sets a field, and" if spec.path else f"{spec.text} is a file:"
+            raise TargetError(f"--arg {what} the arguments of {target} have none.")
     return {spec.path[0]: literal(spec.text) for spec in specs}
 
 
@@ -94,7 +99,7 @@ def resolve(
 
     Values are literals, expressions in the module's names and in what can be imported
     (`GPTConfig(n_layer=6)`, `nn.GELU`, `[2 * n for n in range(4)]`, `numpy.array([3, 4])`), contents of files
-    (`@conf.yaml`), or text. A required argument that is not
+    (`@conf.yaml`, or a section of one, `@conf.yaml:model`), or text. A required argument that is not
     given, and is by its annotation or its name a configuration of the same project, is made with the
     defaults of its class.
 
@@ -105,6 +110,8 @@ def resolve(
     hints = _annotations(function, module)
     values: dict[str, Any] = {}
     for spec in specs:
+        if not spec.path:
+            values = {**from_file(spec.text[1:], None), **values}
         if len(spec.path) == 1:
             try:
                 if spec.text.startswith("@"):
@@ -142,6 +149,16 @@ def resolve(
                 )
             values[root] = _with_field(values[root], spec.path[1:], _value(spec.text, module), spec.name)
     return values, tuple(assumptions)
+
+
+def given_to(function: Callable[..., Any]) -> dict[str, Any]:
+    """What a target's callable is called with, by name, defaults included."""
+    given = {
+        name: parameter.default
+        for name, parameter in _parameters(function).items()
+        if parameter.default is not parameter.empty
+    }
+    return {**given, **getattr(function, "keywords", {})}
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -7,7 +7,9 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import linecache
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,14 +20,23 @@ from typing import Any, TypeVar
 
 from tclint.core.errors import TargetError, closest
 from tclint.core.target import LIBRARIES, is_model_file
+from tclint.core.text import listed
 from tclint.graph.ops import Assumption, Site
-from tclint.tracing.stand_ins.install import stand_in_for, stand_ins
+from tclint.tracing.stand_ins.install import has_stand_in, stand_in_for, stand_ins
 from tclint.tracing.worker.hints import hint_for, holds_weights, in_plain_words
 from tclint.tracing.worker.project_files import import_roots, package_of
+from tclint.tracing.worker.project_imports import (
+    OwnPackages,
+    missing_packages,
+    name_in_package,
+    own_packages,
+)
 from tclint.tracing.worker.target_arguments import ArgumentSpec, literals, resolve
 
 _T = TypeVar("_T")
 
+_MOST_DECORATORS = 30
+"""Lines of them."""
 _HOW_TO_LIST = " ('tclint models PATH' lists what there is)"
 
 
@@ -235,7 +246,8 @@ def site_of(target: Any) -> Site | None:
         target = _as_written(target)
     code = getattr(target, "__code__", None)
     if code is not None:
-        return Site(code.co_filename, code.co_firstlineno, getattr(target, "__name__", ""))
+        line = _behind_decorators(code.co_filename, code.co_firstlineno)
+        return Site(code.co_filename, line, getattr(target, "__name__", ""))
     try:
         path = inspect.getsourcefile(target)
         _, line = inspect.getsourcelines(target)
@@ -244,7 +256,18 @@ def site_of(target: Any) -> Site | None:
         codes = (getattr(value, "__code__", None) for value in getattr(target, "__dict__", {}).values())
         first = min((code for code in codes if code), key=lambda code: code.co_firstlineno, default=None)
         return Site(first.co_filename, first.co_firstlineno, target.__qualname__) if first else None
-    return Site(os.path.abspath(path), line, getattr(target, "__qualname__", "")) if path else None
+    if not path:
+        return None
+    line = _behind_decorators(path, line)
+    return Site(os.path.abspath(path), line, getattr(target, "__qualname__", ""))
+
+
+def _behind_decorators(path: str, line: int) -> int:
+    """The line that names a function or class whose definition begins on a line: with its first decorator."""
+    for number, text in enumerate(linecache.getlines(path)[line - 1 : line - 1 + _MOST_DECORATORS], line):
+        if re.match(r"\s*(async\s+def|def|class)\s", text):
+            return number
+    return line
 
 
 def _as_written(made: type) -> type:
@@ -255,6 +278,7 @@ def _as_written(made: type) -> type:
 
 def _import_file(target: Target) -> ModuleType:
     path = os.path.abspath(target.path or "")
+    sys.meta_path.insert(0, OwnPackages(own_packages(path)))
     package = package_of(path)
     # As Python has it: the folder of a script comes first, that of a package's module is not searched.
     sys.path.insert(0, package[0] if package is not None else os.path.dirname(path))
@@ -262,6 +286,10 @@ def _import_file(target: Target) -> ModuleType:
     sys.path.extend(root for root in import_roots(path) if root not in sys.path)
     if package is not None:
         return _import_named(target, package[1])
+    if (inside := name_in_package(path)) is not None:
+        module = _import_quietly(inside[1])
+        if module is not None:
+            return module
     name = Path(path).stem
     if name in sys.modules or not name.isidentifier() or name in sys.stdlib_module_names:
         name = f"_tclint_target_{name}"
@@ -277,6 +305,23 @@ def _import_file(target: Target) -> ModuleType:
     except BaseException as error:
         raise _import_error(target, error) from None
     return module
+
+
+def _import_quietly(name: str) -> ModuleType | None:
+    """A module of a package by its name; None, and nothing of the package is left, where that fails."""
+    package = name.partition(".")[0]
+    before = set(sys.modules)
+    if package in before:  # another package of that name
+        return None
+    try:
+        return _with_stand_ins(lambda: importlib.import_module(name))
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException:
+        for added in set(sys.modules) - before:
+            if added.partition(".")[0] == package:
+                del sys.modules[added]
+        return None
 
 
 def _import_named(target: Target, name: str) -> ModuleType:
@@ -335,11 +380,21 @@ def _import_error(target: Target, error: BaseException) -> BaseException:
         return TargetError(f"{container} called sys.exit({error.code!r}) while it was imported{line}.")
     if isinstance(error, ModuleNotFoundError):
         return TargetError(
-            f"{container} imports {error.name!r}, which is not installed here{line}; install it in the "
-            "environment that runs tclint.",
+            f"{container} imports {error.name!r}, which is not installed here{line}; install "
+            f"{_with_others(error.name, target)} in the environment that runs tclint.",
             details=details,
         )
     return TargetError(f"{container} could not be imported: {describe(error)}{line}{hint}.", details=details)
+
+
+def _with_others(name: str | None, target: Target) -> str:
+    """'it', or 'it, timm and einops' where the project's files import more that is missing."""
+    if target.path is None:
+        return "it"
+    missing = missing_packages(target.path, import_roots(target.path))
+    first = (name or "").partition(".")[0]
+    others = [other for other in missing if other != first and not has_stand_in(other)]
+    return listed(["it", *others], 12)
 
 
 def _line_outside_libraries(error: BaseException) -> str:

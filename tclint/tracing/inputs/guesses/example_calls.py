@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import os
+import re
+import textwrap
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from tclint.graph.ops import Assumption, Site
-from tclint.tracing.inputs.forward import ARITHMETIC, called, parsed_file
+from tclint.tracing.inputs.forward import ARITHMETIC, called, parsed_file, project_folders
 from tclint.tracing.inputs.given import ADVICE, CallInputs, described, with_batch
 
 _META = torch.device("meta")
@@ -42,8 +47,7 @@ def example_calls(origin: Origin, batch: int) -> Iterator[CallInputs]:
     Args:
         batch: takes the place of the leading size that all tensors share: demos mostly have one example.
     """
-    for path in origin.paths:
-        tree = parsed_file(path)
+    for path, tree, where in (*_own_files(origin), *_readme(origin)):
         functions = [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
         for body in (tree.body, *(function.body for function in functions)):
             scope = _Scope(origin.names)
@@ -51,7 +55,32 @@ def example_calls(origin: Origin, batch: int) -> Iterator[CallInputs]:
                 scope.read(statement)
             for line, args, kwargs in scope.found:
                 if not any(map(_is_toy, (*args, *kwargs.values()))):
-                    yield _as_inputs(args, kwargs, Site(path, line), batch)
+                    yield _as_inputs(args, kwargs, Site(path, line), batch, where)
+
+
+def _own_files(origin: Origin) -> Iterator[tuple[str, ast.Module, str]]:
+    for path in origin.paths:
+        yield path, parsed_file(path), "its own file"
+
+
+_CODE = re.compile(
+    r"^[ \t]*```[ \t]*(?:python|py)[^\n]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL | re.IGNORECASE
+)
+
+
+def _readme(origin: Origin) -> Iterator[tuple[str, ast.Module, str]]:
+    """Each example of the README that is nearest to the target's file, at its lines."""
+    for folder in project_folders(os.path.dirname(origin.paths[0]) or "."):
+        path = os.path.normpath(os.path.join(folder, "README.md"))
+        try:
+            text = Path(path).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        for found in _CODE.finditer(text):
+            with contextlib.suppress(SyntaxError, ValueError):
+                tree = ast.parse(textwrap.dedent(found[1]))
+                yield path, ast.increment_lineno(tree, text.count("\n", 0, found.start(1))), "the README"
+        return
 
 
 def _is_toy(tensor: torch.Tensor) -> bool:
@@ -60,14 +89,14 @@ def _is_toy(tensor: torch.Tensor) -> bool:
     return not is_single and tensor[:1].numel() < least
 
 
-def _as_inputs(args: list[Any], kwargs: dict[str, Any], site: Site, batch: int) -> CallInputs:
+def _as_inputs(args: list[Any], kwargs: dict[str, Any], site: Site, batch: int, where: str) -> CallInputs:
     made = CallInputs(tuple(args), kwargs, source="inferred")
     values = (*args, *kwargs.values())
     leading = {value.shape[0] if value.dim() else 0 for value in values}
     if len(leading) == 1 and 0 not in leading:
         made = with_batch(made, batch)
     listed = ", ".join(described(value) for value in (*made.args, *made.kwargs.values()))
-    what = f"{'input' if len(values) == 1 else 'inputs'} {listed}, as its own file calls it{ADVICE}"
+    what = f"{'input' if len(values) == 1 else 'inputs'} {listed}, as {where} calls it{ADVICE}"
     return replace(made, assumptions=(Assumption(what, site),), basis="stated")
 
 

@@ -47,12 +47,11 @@ from tclint.tracing.inputs.guesses.named_inputs import (
 from tclint.tracing.inputs.guesses.number_inputs import numbers_for, time_series
 from tclint.tracing.inputs.guesses.variants import with_variants
 from tclint.tracing.inputs.stated_sizes import (
-    SEQUENCE_LENGTH,
     attribute,
     image_sizes,
     number,
     stated_image,
-    states_length,
+    states_image,
 )
 from tclint.tracing.inputs.uses.consumers import uses_of
 
@@ -74,11 +73,12 @@ def infer_inputs(model: nn.Module, origin: Origin | None = None) -> CallInputs:
     """
     guesses: list[CallInputs] = []
     seen: set[str] = set()
-    for guess in with_variants(_guesses(model), model, origin):
+    made = (_as_stated(guess, model) for guess in _guesses(model))
+    for guess in with_variants(made, model, origin):
         text = guess.describe()
         if text not in seen:
             seen.add(text)
-            guesses.append(_with_guessed_length(guess, model))
+            guesses.append(guess)
         if len(guesses) == _MAX_GUESSES:
             break
     if not guesses:
@@ -90,18 +90,17 @@ def infer_inputs(model: nn.Module, origin: Origin | None = None) -> CallInputs:
     return dataclasses.replace(guesses[0], alternatives=tuple(guesses[1:]))
 
 
-def _with_guessed_length(guess: CallInputs, model: nn.Module) -> CallInputs:
-    """The guess, which says so where it made up how many tokens a sequence has."""
-    tokens = (
-        value
-        for value in (*guess.args, *guess.kwargs.values())
-        if isinstance(value, torch.Tensor) and value.dtype == torch.int64 and value.dim() == 2
+def _as_stated(guess: CallInputs, model: nn.Module) -> CallInputs:
+    """The guess, which is none where the model states the size of its pictures."""
+    values = (*guess.args, *guess.kwargs.values())
+    sizes = [
+        tuple(value.shape[2:]) for value in values if isinstance(value, torch.Tensor) and value.dim() == 4
+    ]
+    return (
+        dataclasses.replace(guess, basis="stated")
+        if any(states_image(model, size) for size in sizes)
+        else guess
     )
-    if guess.basis == "stated" or not any(SEQUENCE_LENGTH in value.shape for value in tokens):
-        return guess
-    if states_length(model):
-        return guess
-    return guess.with_note(f"nothing states a length, {SEQUENCE_LENGTH} tokens are a guess")
 
 
 def guesses_for(name: str, first: torch.Tensor, model: nn.Module) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Sizes that the scripts beside a model's file have for their options: `--image_size`, `--seq_len`."""
+"""Sizes that scripts beside a model state: options (`--image_size`, `--seq_len`) and crops of pictures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import itertools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,23 +14,26 @@ from typing import Any, Literal
 import torch
 
 from tclint.graph.ops import Assumption
-from tclint.tracing.inputs.forward import called, parsed_file
+from tclint.tracing.inputs.forward import called, parsed_file, project_folders
 from tclint.tracing.inputs.given import ADVICE, CallInputs, described
 from tclint.tracing.inputs.guesses.example_calls import Origin
+from tclint.tracing.inputs.guesses.layer_inputs import VIDEO_SIZE
 from tclint.tracing.inputs.guesses.named_inputs import AUDIO_SAMPLES
 from tclint.tracing.inputs.stated_sizes import IMAGE_SIZE, LENGTH_NAMES, SEQUENCE_LENGTH
 
 _META = torch.device("meta")
 _MOST_FILES = 60
 _LARGEST_FILE = 300_000
-_LEVELS = 2
-"""Folders above the model's that may hold the script that trains it."""
-_PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "README.md")
-"""What lies in the outermost folder of a project: what is above it belongs to others."""
-
 _SIDES = ("img_size", "image_size", "imgsz", "im_size", "crop_size", "input_size", "resolution")
 _HEIGHTS = ("img_height", "image_height", "imgh", "img_h", "height")
 _WIDTHS = ("img_width", "image_width", "imgw", "img_w", "width")
+_CROPS = (
+    ("RandomResizedCrop", "RandomSizedCrop", "RandomCrop"),
+    ("CenterCrop",),
+    ("Resize", "Scale"),
+)
+"""Transforms of pictures whose first argument is the size that they leave, by how telling they are: what is
+drawn at random trains, and what is resized may be cropped."""
 _OTHER_SCRIPTS = re.compile(
     r"(?<![a-z])(test|eval|demo|vis|visuali|infer|predict|sampl|generat|export|video|bench)"
 )
@@ -87,6 +90,8 @@ class ProjectSizes:
         shape = tuple(tensor.shape)
         if self.image is not None and len(shape) == 4 and shape[2:] == (IMAGE_SIZE, IMAGE_SIZE):
             return (*shape[:2], *self.image.sizes), self.image
+        if self.image is not None and len(shape) == 5 and shape[3:] == VIDEO_SIZE[1:]:
+            return (*shape[:3], *self.image.sizes), self.image
         if self.samples is not None and len(shape) in (2, 3) and shape[-1] == AUDIO_SAMPLES:
             return (*shape[:-1], *self.samples.sizes), self.samples
         if self.length is not None and SEQUENCE_LENGTH in shape[:2] and len(shape) in (2, 3):
@@ -99,8 +104,13 @@ def project_sizes(origin: Origin) -> ProjectSizes:
     """Read the scripts in the model's folder and those above it that name its file or its class."""
     options: dict[str, set[tuple[tuple[int, ...], str]]] = {}
     for path in _scripts(origin):
-        for name, value, line in _defaults(path):
-            options.setdefault(name, set()).add((value, f"{os.path.basename(path)}:{line} (--{name}) says"))
+        file, own = os.path.basename(path), dict[str, tuple[int, ...]]()
+        tree = parsed_file(path)
+        for name, value, line in _defaults(tree):
+            own[name] = value
+            options.setdefault(name, set()).add((value, f"{file}:{line} (--{name}) says"))
+        for transform, value, line in _crops(tree, own):
+            options.setdefault(transform, set()).add((value, f"{file}:{line} ({transform}) says"))
 
     def agreed(names: tuple[str, ...], count: int) -> StatedSize | None:
         for name in names:
@@ -115,7 +125,12 @@ def project_sizes(origin: Origin) -> ProjectSizes:
     image, height, width = agreed(_SIDES, 2), agreed(_HEIGHTS, 1), agreed(_WIDTHS, 1)
     if image is None and height is not None and width is not None:
         image = StatedSize((*height.sizes, *width.sizes), f"{height.why} and {width.why}")
+    for transforms in _CROPS:
+        image = image or agreed(transforms, 2)
     return ProjectSizes(image, agreed(LENGTH_NAMES, 1))
+
+
+_STATES_SIZES = re.compile(rb"add_argument|Crop\(|Resize\(|Scale\(")
 
 
 def _scripts(origin: Origin) -> Iterator[str]:
@@ -129,13 +144,13 @@ def _scripts(origin: Origin) -> Iterator[str]:
             text = Path(path).read_bytes() if os.path.getsize(path) <= _LARGEST_FILE else b""
         except OSError:
             continue
-        if b"add_argument" in text and (path == own or names_it.search(text)):
+        if _STATES_SIZES.search(text) and (path == own or names_it.search(text)):
             yield path
 
 
 def _training_scripts(folder: str) -> Iterator[str]:
     """The Python files of the model's folder, then of those above it as far as its project reaches."""
-    for above in _folders(folder):
+    for above in project_folders(folder):
         try:
             entries = sorted(os.scandir(above), key=lambda entry: entry.name)
         except OSError:
@@ -145,32 +160,40 @@ def _training_scripts(folder: str) -> Iterator[str]:
                 yield entry.path
 
 
-def _folders(own: str) -> list[str]:
-    """The model's folder and those above it within its project; it alone where no project is to be seen."""
-    folders = [own]
-    for _ in range(_LEVELS):
-        if _is_project(folders[-1]):
-            return folders
-        folders.append(os.path.join(folders[-1], ".."))
-    return folders if _is_project(folders[-1]) else [own]
+_Sizes = tuple[int, ...]
 
 
-def _is_project(folder: str) -> bool:
-    return any(os.path.exists(os.path.join(folder, mark)) for mark in _PROJECT_MARKS)
+def _crops(tree: ast.AST, options: Mapping[str, _Sizes]) -> Iterator[tuple[str, _Sizes, int]]:
+    """Name, size and line of every transform to a size that is a number, or the default of an option."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not any(called(node) in names for names in _CROPS):
+            continue
+        words = (word.value for word in node.keywords if word.arg == "size")
+        size = next(iter([*node.args[:1], *words]), None)
+        if isinstance(size, ast.Attribute) and size.attr in options:
+            yield called(node), options[size.attr], node.lineno
+        elif size is not None and (sizes := _whole_numbers(size)):
+            yield called(node), sizes, node.lineno
 
 
-def _defaults(path: str) -> Iterator[tuple[str, tuple[int, ...], int]]:
+def _whole_numbers(node: ast.expr) -> tuple[int, ...]:
+    """One or two, as they are written; none for everything else."""
+    try:
+        value = ast.literal_eval(node)
+    except ValueError:
+        return ()
+    sizes = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    return sizes if 1 <= len(sizes) <= 2 and all(type(size) is int for size in sizes) else ()
+
+
+def _defaults(tree: ast.AST) -> Iterator[tuple[str, tuple[int, ...], int]]:
     """Name, value and line of every option whose default is one or two whole numbers."""
-    for node in ast.walk(parsed_file(path)):
+    for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or called(node) != "add_argument":
             continue
         default = next((word.value for word in node.keywords if word.arg == "default"), None)
-        try:
-            value = None if default is None else ast.literal_eval(default)
-        except ValueError:
-            continue
-        sizes = tuple(value) if isinstance(value, (list, tuple)) else (value,)
-        if not 1 <= len(sizes) <= 2 or not all(type(size) is int for size in sizes):
+        sizes = () if default is None else _whole_numbers(default)
+        if not sizes:
             continue
         for option in node.args:
             if (

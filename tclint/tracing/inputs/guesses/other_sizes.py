@@ -1,0 +1,141 @@
+"""Other sizes that guessed pictures, clips, sequences and signals may have, where nothing states one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from tclint.tracing.inputs.given import CallInputs
+from tclint.tracing.inputs.guesses.named_inputs import AUDIO_SAMPLES
+from tclint.tracing.inputs.stated_sizes import (
+    SEQUENCE_LENGTH,
+    SIGNAL_LENGTH,
+    image_sizes,
+    stated_samples,
+    states_length,
+)
+
+_SIDES = ((32, 64, 128), (512, 384))
+"""Of pictures: of CIFAR's up to what detection and segmentation train on."""
+_LENGTHS = ((32, 64), (1024, 512))
+"""Of sequences, in tokens."""
+
+
+class Others(NamedTuple):
+    """Inputs that are as plausible as those that were guessed, with less work and with more."""
+
+    why: str
+    """'nothing states its height and width'."""
+    smaller: tuple[tuple[str, CallInputs], ...]
+    """By what is said of them ('at 32x32'), the farthest from the guess first."""
+    larger: tuple[tuple[str, CallInputs], ...]
+
+
+def other_sizes(inputs: CallInputs, model: nn.Module) -> Others | None:
+    """None where the model or its project states the sizes, or nobody had to guess."""
+    if inputs.source != "inferred" or inputs.basis == "stated":
+        return None
+    stated = image_sizes(model)
+    for tensor in _tensors(inputs):
+        if not tensor.is_floating_point():
+            continue
+        rank, size = tensor.dim(), tuple(tensor.shape)
+        if rank == 4 and size[2:] not in stated and min(size[2:]) > 1:
+            return _resized(inputs, size[2:], "height and width", _square)
+        if rank == 5 and size[3:] not in stated and min(size[2:]) > 1:
+            return _resized(inputs, size[2:], "size", _scaled)
+        if (
+            rank in (2, 3)
+            and size[-1] in (AUDIO_SAMPLES, SIGNAL_LENGTH)
+            and size[-1] != stated_samples(model)
+        ):
+            return _resized(inputs, size[-1:], "length", _scaled)
+    if states_length(model) or not any(_is_sequence(tensor) for tensor in _tensors(inputs)):
+        return None
+    return Others(
+        "nothing states the length of a sequence",
+        *(
+            tuple((f"at a length of {length}", _of_length(inputs, length)) for length in lengths)
+            for lengths in _LENGTHS
+        ),
+    )
+
+
+def _tensors(inputs: CallInputs) -> Iterator[torch.Tensor]:
+    for value in (*inputs.args, *inputs.kwargs.values()):
+        if isinstance(value, torch.Tensor):
+            yield value
+
+
+def _changed(inputs: CallInputs, change: Callable[[torch.Tensor], torch.Tensor]) -> CallInputs:
+    def each(value: object) -> object:
+        return change(value) if isinstance(value, torch.Tensor) else value
+
+    args = tuple(each(value) for value in inputs.args)
+    kwargs = {name: each(value) for name, value in inputs.kwargs.items()}
+    return dataclasses.replace(inputs, args=args, kwargs=kwargs, alternatives=())
+
+
+# ---------------------------------------------------------------- pictures, clips, signals
+
+_Sizes = tuple[int, ...]
+_Choices = Callable[[_Sizes], tuple[list[_Sizes], list[_Sizes]]]
+
+
+def _resized(inputs: CallInputs, size: _Sizes, what: str, choices: _Choices) -> Others:
+    """With those tensors resized whose last dims are these."""
+
+    def one(other: _Sizes) -> tuple[str, CallInputs]:
+        def change(tensor: torch.Tensor) -> torch.Tensor:
+            ends_so = tensor.dim() > len(size) and tuple(tensor.shape[-len(size) :]) == size
+            return tensor.new_empty((*tensor.shape[: -len(size)], *other)) if ends_so else tensor
+
+        return f"at {'x'.join(map(str, other))}", _changed(inputs, change)
+
+    smaller, larger = choices(size)
+    return Others(f"nothing states its {what}", tuple(map(one, smaller)), tuple(map(one, larger)))
+
+
+def _square(size: _Sizes) -> tuple[list[_Sizes], list[_Sizes]]:
+    smaller, larger = _SIDES
+    return (
+        [(side, side) for side in smaller if side < min(size)],
+        [(side, side) for side in larger if side > max(size)],
+    )
+
+
+def _scaled(size: _Sizes) -> tuple[list[_Sizes], list[_Sizes]]:
+    """Half and twice of each dim; a signal, which has but one, a quarter and four times."""
+    factor = 4 if len(size) == 1 else 2
+    return [tuple(max(1, side // factor) for side in size)], [tuple(side * factor for side in size)]
+
+
+# ---------------------------------------------------------------- sequences
+
+
+def _is_sequence(tensor: torch.Tensor) -> bool:
+    last = tensor.dim() - tensor.is_floating_point()
+    return tensor.dim() in (2, 3) and SEQUENCE_LENGTH in tensor.shape[:last]
+
+
+def _of_length(inputs: CallInputs, length: int) -> CallInputs:
+    """With that length wherever the guessed one is; the last dim of numbers is a width."""
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_meta and tensor.dim() == 1 and bool((tensor == SEQUENCE_LENGTH).all()):
+            return torch.full_like(tensor, length)  # how long each of them is
+        if not _is_sequence(tensor):
+            return tensor
+        last = tensor.dim() - tensor.is_floating_point()
+        sizes = (
+            length if size == SEQUENCE_LENGTH and axis < last else size
+            for axis, size in enumerate(tensor.shape)
+        )
+        make = torch.empty if tensor.is_meta else torch.ones  # a mask of which everything counts
+        return make(tuple(sizes), dtype=tensor.dtype, device=tensor.device)
+
+    return _changed(inputs, change)

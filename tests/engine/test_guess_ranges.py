@@ -1,0 +1,131 @@
+"""A price knows what it rests on: what nothing states, and what data decide, is a guess with a range."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import tclint
+
+
+class Pictures(nn.Module):
+    """Takes pictures of any size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 32, 3, padding=1)
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.conv(x).mean((2, 3)))
+
+
+class Flattened(nn.Module):
+    """Takes pictures of one size, which its layers state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.head = nn.Linear(8 * 224 * 224, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.conv(x).flatten(1))
+
+
+class Words(nn.Module):
+    def __init__(self, **stated: int) -> None:
+        super().__init__()
+        self.__dict__.update(stated)
+        self.embed = nn.Embedding(8000, 512)
+        self.head = nn.Linear(512, 8000)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.embed(tokens))
+
+
+class Points(nn.Module):
+    """Compares the points whose score is high, all with all, as a matcher of key points does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score = nn.Linear(64, 1)
+        self.match = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        chosen = self.match(x[torch.nonzero(self.score(x)[:, 0] > 0.5)[:, 0]])
+        return (chosen @ chosen.T).softmax(-1)
+
+
+class Converging(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(40):
+            y = self.step(x)
+            if (y - x).abs().max() < 1e-3:
+                break
+            x = y
+        return x
+
+
+def _entry(model: nn.Module, *inputs: str) -> tuple[dict[str, object], tclint.Report]:
+    report = tclint.check(model, tclint.Settings(gpus=("a100",), inputs=inputs))
+    entry: dict[str, object] = json.loads(tclint.render(report, "json"))["entries"][0]
+    return entry, report
+
+
+def _doubts(entry: dict[str, object]) -> list[str]:
+    assumptions = entry["assumptions"]
+    assert isinstance(assumptions, list)
+    return [each["what"] for each in assumptions if each["doubtful"]]
+
+
+def test_a_size_that_nothing_states_opens_the_report_with_a_range() -> None:
+    entry, report = _entry(Pictures())
+    (doubt,) = _doubts(entry)
+    assert "nothing states its height and width" in doubt
+    assert "at 32x32" in doubt
+    assert "at 512x512" in doubt
+    metrics = report.entries[0].metrics["a100-sxm4-80gb"]
+    assert metrics.step_time_range_us is not None
+    shortest, longest = metrics.step_time_range_us
+    assert shortest < metrics.step_time_us < longest
+    text = tclint.render(report, "text")
+    assert text.index("every figure rests on a guess") < text.index("predicted step")
+    assert "; 1 model priced on a guess" in text
+    assert "+-" not in next(line for line in text.splitlines() if "a100-sxm4-80gb  " in line)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [
+        (Flattened(), ()),
+        (Pictures(), ("float32[8,3,224,224]",)),
+        (Words(block_size=128), ()),
+    ],
+    ids=["the layers take no other", "given", "stated"],
+)
+def test_what_is_stated_is_no_guess(model: nn.Module, inputs: tuple[str, ...]) -> None:
+    entry, report = _entry(model, *inputs)
+    assert not _doubts(entry)
+    assert report.entries[0].metrics["a100-sxm4-80gb"].step_time_range_us is None
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "said"),
+    [
+        (Words(), (), "at a length of 1024"),
+        (Points(), ("float32[4096,64]",), "if 1 in 100 is selected"),
+        (Converging(), ("float32[64,64]",), "loops end at their first chance"),
+    ],
+)
+def test_lengths_and_data_that_decide_are_guesses(
+    model: nn.Module, inputs: tuple[str, ...], said: str
+) -> None:
+    (doubt,) = _doubts(_entry(model, *inputs)[0])
+    assert said in doubt
