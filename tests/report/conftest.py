@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sample_report import BACKWARD, BELOW, ENTRY, MODEL, STEM, TRAIN, VOCABULARY, Skipped
+from sample_report import BACKWARD, BELOW, ENTRY, MODEL, STEM, TRAIN, VOCABULARY
 
 from tclint.config.settings import Settings
 from tclint.engine.report import EntryError, Report
+from tclint.source.syntax.discovery import Skipped
 
 
 @pytest.fixture

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hypothesis import strategies as st
-from sample_report import ENTRY, STEM, VOCABULARY, Skipped
+from sample_report import ENTRY, STEM, VOCABULARY
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding, Fix, Location, Related
 from tclint.engine.report import EntryError, Report
 from tclint.graph.lowering.work import Gap
 from tclint.graph.ops import Assumption, Site
+from tclint.source.syntax.discovery import Skipped
 
 HOSTILE = (
     "::error::owned",

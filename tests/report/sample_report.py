@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tclint.core.finding import Edit, Effect, Finding, Fix, GpuEffect, Location, Related
 from tclint.engine.report import Entry, Metrics
 from tclint.graph.lowering.work import Gap
@@ -25,12 +23,6 @@ with torch.autocast("cuda"):
     loss = model(batch)
     loss.backward()
 """
-
-
-@dataclass(frozen=True)
-class Skipped:
-    path: str
-    reason: str
 
 
 def gpu_effect(gain_us: float, step_us: float, /, **changes: object) -> GpuEffect:
