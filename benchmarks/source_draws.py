@@ -67,8 +67,9 @@ def check(root: Path, path: str, rules: Sequence[SourceRule]) -> list[Found] | s
     result = lint([str(root / path)], rules, Settings(cache=False))
     if any(item.code == CRASH_CODE for item in result.findings):
         raise RuntimeError(f"a rule crashed on {root / path}")
-    if result.skipped:
-        return result.skipped[0].reason
+    unread = [item for item in result.skipped if not item.is_part]
+    if unread:
+        return unread[0].reason
 
     def place(location: Location) -> tuple[str, int]:
         notebook: Notebook | None = result.notebooks.get(location.path)

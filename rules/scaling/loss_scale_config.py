@@ -64,9 +64,11 @@ class LossScaleConfig(SourceRule):
             for made, value, scaler in distinct(self._given(context, parameter)):
                 if wrong(value):
                     at, name = context.at(made, scaler, parameter), spelled(context, scaler, parameter)[1]
+                    given = f"{parameter}={value:g}"
+                    said = given if name == parameter else f"`{name}` sets {given}, which"
                     yield self.finding(
                         at,
-                        f"{parameter}={value:g} {why}.",
+                        f"{said} {why}.",
                         related=(Related(at, f"{parameter} is {value:g}"),),
                         evidence={"parameter": parameter, "value": value, "scaler": context.code(made)},
                         fix=Fix(f"Leave {name} at its default."),

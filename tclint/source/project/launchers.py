@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 from tclint.source.project.noted import note
@@ -40,7 +41,7 @@ def passed_by(path: str, tool: str) -> list[dict[str, str]]:
 
 def _options(words: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in pairwise((*words, "")):
         if word.startswith("--"):
             option, has_value, value = word[2:].partition("=")
             found[option] = value if has_value else following.strip("'\"")

@@ -388,7 +388,7 @@ class Calls(Modules):
         is_spent = self.exhausted or self._spent[at] >= _MOST_EVENTS
         is_cut = is_spent and not value.file.is_library
         if (busy > 1 and not is_new) or len(self.stack) >= _DEEPEST or is_cut:
-            if is_cut:
+            if is_cut and self.exhausted:
                 self.cut(value)
             event = self.happen(
                 "escape", function.qualified_name, None, self.bound((), arguments, keywords), call

@@ -65,6 +65,7 @@ def test_arguments_from_a_file(tmp_path: Path, file: str, expected: set[tuple[st
     [
         ("--config_file acc.yaml", {("AMP009", "error")}),
         ("--config_file acc.yaml --mixed_precision=no", {("AMP002", "warning")}),
+        ("", {("AMP009", "error")}),
     ],
 )
 def test_accelerate_launch(tmp_path: Path, options: str, expected: set[tuple[str, str]]) -> None:
