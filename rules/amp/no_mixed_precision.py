@@ -40,9 +40,9 @@ class NoMixedPrecision(SourceRule):
     CPU programs, small models (reinforcement learning, tabular data), float64, precision flags of
     frameworks (`bf16=False` and `precision=32` included), double backward through layers that overflow in
     float16 (gradient penalties). Arguments that come from a command line or `**options`; a script or a page
-    beside the program that speaks of `accelerate launch`, DeepSpeed or mixed precision, which choose from
-    outside. TRL's SFTConfig turns bf16 on itself. A checkpoint whose dtype is not known: since
-    transformers 5, `from_pretrained` keeps the one that is stored.
+    beside the program, or in a folder of its project above it, that speaks of `accelerate launch`, DeepSpeed
+    or mixed precision, which choose from outside. TRL's SFTConfig turns bf16 on itself. A checkpoint whose
+    dtype is not known: since transformers 5, `from_pretrained` keeps the one that is stored.
     """
 
     code = "AMP016"
@@ -79,6 +79,8 @@ class NoMixedPrecision(SourceRule):
                 "scale it with torch.amp.GradScaler."
             )
             argument = spelled(context, found.scaler, "autocast")[1] if found.scaler is not None else None
+            if argument is not None and "=" not in argument:
+                argument = None  # a table does not say how its framework spells it
             if argument is not None:
                 older = argument.replace("bf16=", "fp16=").replace('"bf16', '"16')
                 fix = f"Pass {argument} on GPUs of compute capability 8.0 and newer, {older} on older ones."

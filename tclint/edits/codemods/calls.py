@@ -19,6 +19,8 @@ from tclint.edits.codemod import (
 from tclint.source.syntax.expressions import dotted_name
 from tclint.source.wording import THE_SAME
 
+_CONSTANT = m.Name("True") | m.Name("False") | m.Name("None") | m.Integer()
+
 
 class _WithArgument(Codemod):
     """Pass one more argument, or another value for it."""
@@ -44,9 +46,6 @@ class _WithArgument(Codemod):
             self.change(call, lambda call: append_argument(call, f"{self.name}={self.value}"))
         elif m.matches(given.value, _CONSTANT) and self.program.code(given.value) != self.value:
             self.rewrite(given.value, self.value)
-
-
-_CONSTANT = m.Name("True") | m.Name("False") | m.Name("None") | m.Integer()
 
 
 @fixes("RUN007")
@@ -84,12 +83,20 @@ class ChoosePrecision(Codemod):
 
 
 def pass_stated(codemod: Codemod) -> bool:
-    """Give the finding's call the argument that its evidence states; False where it states none."""
+    """Give the finding's call the argument that its evidence states, in place of another constant for it.
+
+    Returns: False where it states none.
+    """
     argument, call = codemod.finding.evidence.get("argument"), codemod.find(cst.Call)
-    if not isinstance(argument, str) or call is None or has_stars(call):
+    if not isinstance(argument, str) or "=" not in argument or call is None or has_stars(call):
         return False
     code = argument.replace('"', codemod.program.quote)
-    codemod.change(call, lambda call: append_argument(call, code))
+    name, _, value = code.partition("=")
+    given = keyword(call, name)
+    if given is None:
+        codemod.change(call, lambda call: append_argument(call, code))
+    elif m.matches(given.value, _CONSTANT | m.SimpleString()):
+        codemod.rewrite(given.value, value)
     return True
 
 

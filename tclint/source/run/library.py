@@ -6,24 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
+from importlib import resources
 from typing import Any
 
 from tclint.core.toml import packaged_toml
 
 _PACKAGE = "tclint.source.library"
-_TABLES = (
-    "python.toml",
-    "torch.toml",
-    "tensors.toml",
-    "layers.toml",
-    "data.toml",
-    "others.toml",
-    "accelerate.toml",
-    "lightning.toml",
-    "transformers.toml",
-    "frameworks.toml",
-    "recipes.toml",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,4 +167,7 @@ def _spec(row: Mapping[str, Any]) -> Spec:
 @cache
 def library() -> Library:
     """The tables that tclint brings."""
-    return Library([packaged_toml(_PACKAGE, name) for name in _TABLES])
+    names = sorted(
+        entry.name for entry in resources.files(_PACKAGE).iterdir() if entry.name.endswith(".toml")
+    )
+    return Library([packaged_toml(_PACKAGE, name) for name in names])
