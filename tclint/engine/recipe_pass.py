@@ -86,9 +86,9 @@ def _lint(
         kind = os.path.splitext(path)[1][1:].upper().replace("YML", "YAML")
         if is_named:
             place = f"{os.path.relpath(path)}:{error.line}:{error.column}"
-            result.errors.append((path, f"{place} is no {kind}: {error}."))
+            result.errors.append((path, f"{place} is not valid {kind}: {error}."))
         else:
-            result.skipped.append(Skipped(path, f"it is no {kind}: {error}, in line {error.line}"))
+            result.skipped.append(Skipped(path, f"it is not valid {kind}: {error}, in line {error.line}"))
         return
     if recipe is None:
         if is_named:
@@ -131,6 +131,6 @@ def _read(path: str, is_named: bool) -> bytes:
 def _unknown(path: str) -> str:
     names = sorted({item.name.removesuffix(" configuration") for item in formats()}, key=str.lower)
     return (
-        f"{os.path.relpath(path)!r} is no configuration of training that tclint knows: it reads those of "
+        f"{os.path.relpath(path)!r} is not a training configuration that tclint knows: it reads those of "
         f"{', '.join(names[:-1])} and {names[-1]}."
     )

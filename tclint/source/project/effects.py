@@ -1,4 +1,4 @@
-"""What importing a file does besides defining names, told from its text: it may set what all files share."""
+"""Side effects of imports, read from a file's text: an import may change settings of the whole program."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _LINE = re.compile(
     rb"(?=(?P<import>(?:rom|mport)[ \t])?(?P<acts>[\w.]*\(|\w*(?:\.\w+)+[ \t]*=(?!=))?)",
     re.MULTILINE,
 )
-"""A line that begins with a word. What stands in a function, a class or under `__main__` is not done when the
-file is imported; what stands in another block at the left margin is."""
+"""A line that begins with a word. Importing a file does not run the bodies of its functions and classes, or
+what is under `__main__`; it does run every other block at the left margin."""
 _IMPORT = re.compile(
     rb"from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;]+)|import[ \t]+([^\n#;]+)",
 )
@@ -31,7 +31,7 @@ class _Top:
     """What a file does when it is imported."""
 
     acts: bool
-    """It calls something without keeping what that gives, or writes to an attribute."""
+    """It calls something and drops the result, or assigns to an attribute."""
     imports: tuple[tuple[str, str], ...]
     """(name that is bound, full name of what it stands for); ('*', 'module:*')."""
 

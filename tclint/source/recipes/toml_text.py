@@ -19,7 +19,7 @@ def parse_toml_tree(text: str) -> Node:
     """The tree of a text.
 
     Raises:
-        NotReadable: it is no TOML.
+        NotReadable: it is not valid TOML.
     """
     try:
         table = parse_toml(text)

@@ -22,7 +22,7 @@ def parse_yaml(text: str, *, is_json: bool = False) -> Node:
         is_json: scalars are those of JSON.
 
     Raises:
-        NotReadable: it is no YAML.
+        NotReadable: it is not valid YAML.
     """
     import yaml
 

@@ -827,8 +827,8 @@ class Machine(Calls):
     # -- entry points
 
     def begin(self, parts: int = 2) -> None:
-        """What runs from here on has no order with what ran before, and takes at most one of so many parts of
-        the program's events."""
+        """Begin an entry point: it has no order with those before, and may take 1/`parts` of the program's
+        events."""
         self.run_number += 1
         self.most_events = min(len(self.record.events) + self.events // parts, self.events)
         self._spent.update(self._spending)

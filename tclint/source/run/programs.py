@@ -34,7 +34,7 @@ from tclint.source.syntax.tables import (
 )
 
 _INHERITED = 12
-"""A method that is inherited from a file of its own has one of so many parts of the events of a program."""
+"""A method inherited from a file that is not linted may take this fraction (1/12) of the program's events."""
 _MOST_ALIKE = 3
 """Modules of one class that nothing calls, and that are called to see what they do."""
 

@@ -165,9 +165,13 @@ def test_other_files_of_a_folder_are_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("ci.yaml", "on: push\n", "is no configuration of training that tclint knows"),
-        ("ds.yaml", "zero_optimization:\n  stage: [1, 2\n", "ds.yaml:3:1 is no YAML: did not find expected"),
-        ("titan.toml", "[job]\n[model]\n[training\n", "titan.toml:3:10 is no TOML: Expected"),
+        ("ci.yaml", "on: push\n", "is not a training configuration that tclint knows"),
+        (
+            "ds.yaml",
+            "zero_optimization:\n  stage: [1, 2\n",
+            "ds.yaml:3:1 is not valid YAML: did not find expected",
+        ),
+        ("titan.toml", "[job]\n[model]\n[training\n", "titan.toml:3:10 is not valid TOML: Expected"),
     ],
 )
 def test_files_that_are_named_get_a_sentence(tmp_path: Path, name: str, text: str, says: str) -> None:
