@@ -35,8 +35,8 @@ from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 
 _KEPT_FILES = 512
 """Tables that are kept for the programs that follow: those of one project read the same files."""
-_EVENTS_LEFT = 40_000
-"""Events of programs that are done with, until what they leave behind is collected: some 100 MB."""
+_EVENTS_LEFT = 60_000
+"""Events of programs that are done with, until what they leave behind is collected: some 250 MB."""
 _RECURSION_LIMIT = 6_000
 """A sum of a thousand terms nests a thousand levels, at up to five frames each."""
 
@@ -155,6 +155,8 @@ def lint_programs(
     given = {**contents, **{path: text.data for path, text in texts.items()}}
     waiting = list(programs.items())
     kept = ProgramCache.of(settings, given)
+    before = 0
+    """Events of the program before."""
     with for_deep_code() as collect:
         while waiting:
             root, paths = waiting.pop()
@@ -163,16 +165,19 @@ def lint_programs(
                 continue
             known = kept.load(root, paths, rules) if kept is not None else None
             if known is None:
-                tokens = tuple(dict.fromkeys(token for rule in rules for token in rule.triggers))
+                collect(before)
                 with noting() as asked:
-                    program = SourceProgram.of(
-                        root, frozenset(paths), settings, parse_text, given, tokens, contents
+                    known, files, before = _run(
+                        root,
+                        rules,
+                        {path: texts[path] for path in paths},
+                        settings,
+                        parse_text,
+                        given,
+                        contents,
                     )
-                    found = program.outcomes(rules, {path: texts[path] for path in paths})
-                if kept is not None and not program.has_failed and not _has_crashed(found):
-                    kept.store(root, paths, rules, program.files, asked, found, program.cut)
-                known = found, program.cut
-                collect(len(program.context.record.events) if program.context is not None else 0)
+                if kept is not None and files is not None and not _has_crashed(known[0]):
+                    kept.store(root, paths, rules, files, asked, *known)
             found, cut = known
             outcomes.update(found)
             parts += [cut] if cut is not None else ()
@@ -181,6 +186,24 @@ def lint_programs(
     if kept is not None:
         kept.limit()
     return outcomes, parts
+
+
+def _run(
+    root: str,
+    rules: Sequence[SourceRule],
+    texts: Mapping[str, SourceText],
+    settings: Settings,
+    parse_text: Callable[[str], Parsed],
+    given: Mapping[str, bytes],
+    edited: Collection[str],
+) -> tuple[tuple[dict[str, Outcome], Skipped | None], ProjectFiles | None, int]:
+    """Run one program: what is found in its files and what was left out; the files that it read (None where
+    tclint failed on it); its events, which are garbage from then on."""
+    tokens = tuple(dict.fromkeys(token for rule in rules for token in rule.triggers))
+    program = SourceProgram.of(root, frozenset(texts), settings, parse_text, given, tokens, edited)
+    found = program.outcomes(rules, texts)
+    events = len(program.context.record.events) if program.context is not None else 0
+    return (found, program.cut), None if program.has_failed else program.files, events
 
 
 def _has_crashed(outcomes: Mapping[str, Outcome]) -> bool:
@@ -247,12 +270,17 @@ def for_deep_code() -> Iterator[Callable[[int], None]]:
         if left > _EVENTS_LEFT:
             left = 0
             gc.collect()
+            # Tables of files outlive programs, and need not be walked each time.
+            gc.freeze()
 
     try:
         yield done
     finally:
         if was_enabled:
+            # Enabled, the collector would walk all that was made in the meantime; frozen, it is old to it.
+            gc.freeze()
             gc.enable()
+            gc.unfreeze()
         sys.setrecursionlimit(limit)
 
 

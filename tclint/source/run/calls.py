@@ -45,8 +45,27 @@ _MOST_EVENTS = 3_000
 """Of one function, before another entry point runs it again: a builder of a network is not run for each of
 its fifty variants."""
 _PLAIN = frozenset({"call", "escape", "random", "clock"})
+_MOST_PLAIN_RUNS_ALIKE = 2
+"""Of such a function with the same arguments; after that it returns what it did then: `is_available()`."""
 _MOST_PLAIN_RUNS = 12
 """Of a function that does nothing with tensors; what it returns after that many is unknown."""
+
+
+def _is_plain(event: Event) -> bool:
+    """Whether rules do not ask about an event: nothing in it has to do with tensors, modules or what trains."""
+    if event.kind in ("wait", "enter"):
+        return isinstance(event.subject, Thing) and event.subject.is_unknown
+    if event.kind == "make":
+        return isinstance(event.result, Thing) and not event.result.kind
+    return event.kind in _PLAIN
+
+
+def _is_settled(value: Value) -> bool:
+    """Whether nothing can change a value once it is there."""
+    return all(
+        not isinstance(option, Thing) or (option.is_unknown and not option.fields)
+        for option, _ in options_of(value)
+    )
 
 
 class Calls(Modules):
@@ -58,6 +77,11 @@ class Calls(Modules):
         super().__init__(*arguments)
         self._plain_runs: dict[tuple[str, int], int] = {}
         """Function -> runs in which it did nothing that rules ask about."""
+        self.remembering: set[tuple[str, int]] = set()
+        """Functions that run once for each arguments: under `functools.cache`."""
+        self._results: dict[object, tuple[Value, int]] = {}
+        """Function and arguments -> what it returned last, and how often it ran so; of those, and of such
+        that do nothing that rules ask about."""
         self._spent: Counter[tuple[str, int]] = Counter()
         """Function -> events of its runs from entry points that have run before."""
         self._spending: Counter[tuple[str, int]] = Counter()
@@ -394,14 +418,22 @@ class Calls(Modules):
                 "escape", function.qualified_name, None, self.bound((), arguments, keywords), call
             )
             return self.unknown(function.name, event)
+        is_remembering = at in self.remembering
+        asked = (at, value.receiver, *arguments, *keywords.items())
+        known, runs = self._results.get(asked, (None, 0))
+        if known is not None and runs >= (1 if is_remembering else _MOST_PLAIN_RUNS_ALIKE):
+            return known
         if self._plain_runs.get(at, 0) >= _MOST_PLAIN_RUNS:
             return self.unknown(function.name)
         frame = self.enter_function(value, arguments, keywords)
         start = len(self.record.events)
         result = self.run_frame(frame, value, call)
         self._spending[at] += len(self.record.events) - start
-        if not value.file.is_library and all(event.kind in _PLAIN for event in self.record.events[start:]):
+        if not value.file.is_library and all(map(_is_plain, self.record.events[start:])):
             self._plain_runs[at] = self._plain_runs.get(at, 0) + 1
+            is_remembering |= value.receiver is None and _is_settled(result)
+        if is_remembering:
+            self._results[asked] = result, runs + 1
         return result
 
     def cut(self, value: FunctionValue) -> None:

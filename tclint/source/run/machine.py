@@ -229,6 +229,8 @@ class Machine(Calls):
                 made.fields["function"] = value
                 return made
             spec = self.library.call(decorator.name)
+            if spec is not None and spec.returns == "memo":
+                return self._remembered(value)
             if spec is not None and spec.event == "wrap":
                 self.happen("wrap", decorator.name, None, {"model": value})
             if spec is not None and self.library.is_a(spec.returns, "context"):
@@ -256,6 +258,8 @@ class Machine(Calls):
                         (*value.regions, decorator),
                     )
                 return value
+            if decorator.kind == "memo":
+                return self._remembered(value)
             if decorator.kind == "wraps":
                 return value
         if isinstance(decorator, FunctionValue) and isinstance(value, FunctionValue | ClassValue):
@@ -270,6 +274,11 @@ class Machine(Calls):
                 )
             if isinstance(made_by, ClassValue):
                 return made_by
+        return value
+
+    def _remembered(self, value: Value) -> Value:
+        if isinstance(value, FunctionValue):
+            self.remembering.add((value.file.path, value.function.index))
         return value
 
     def _as_dataclass(self, value: Value) -> Value:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import libcst as cst
 
@@ -84,41 +84,6 @@ _CONSTANT_NAMES: dict[str, Literal] = {"True": Literal(True), "False": Literal(F
 class ExpressionReader(Builder):
     """Reads expressions and binds their values to targets."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._expression_handlers: dict[type, Callable[[Any], Expression]] = {
-            cst.Name: self._name,
-            cst.Attribute: self._attribute,
-            cst.Call: self._call,
-            cst.SimpleString: self._string,
-            cst.ConcatenatedString: self._concatenated,
-            cst.FormattedString: self._formatted,
-            cst.Integer: self._number,
-            cst.Float: self._number,
-            cst.Imaginary: self._number,
-            cst.BinaryOperation: self._binary,
-            cst.BooleanOperation: self._binary,
-            cst.UnaryOperation: self._unary,
-            cst.Comparison: self._comparison,
-            cst.IfExp: self._if_exp,
-            cst.Subscript: self._subscript,
-            cst.Tuple: lambda node: self._collection("tuple", node),
-            cst.List: lambda node: self._collection("list", node),
-            cst.Set: lambda node: self._collection("set", node),
-            cst.Dict: self._dict,
-            cst.Lambda: self._lambda,
-            cst.GeneratorExp: self._comprehension,
-            cst.ListComp: self._comprehension,
-            cst.SetComp: self._comprehension,
-            cst.DictComp: self._comprehension,
-            cst.NamedExpr: self._named_expr,
-            cst.Await: lambda node: Other("await", (self._read(node.expression),)),
-            cst.Yield: self._yield,
-            cst.Ellipsis: lambda _: Literal(...),
-            cst.Slice: self._slice,
-            cst.Index: lambda node: self._read(node.value),
-        }
-
     def _parameters(self, node: cst.Parameters) -> tuple[Parameter, ...]:
         found: list[Parameter] = []
 
@@ -171,7 +136,7 @@ class ExpressionReader(Builder):
     def _read(self, node: cst.CSTNode) -> Expression:
         handler = self._expression_handlers.get(type(node))
         if handler is not None:
-            return handler(node)
+            return handler(self, node)
         return Other(
             type(node).__name__.lower(),
             tuple(self._read(child) for child in node.children if isinstance(child, cst.BaseExpression)),
@@ -327,41 +292,56 @@ class ExpressionReader(Builder):
         return Closure(scope.index)
 
     def _comprehension(self, node: Any) -> Expression:
+        is_dict = isinstance(node, cst.DictComp)
         parts: list[Expression] = []
+        block = self._loops(node.for_in, (node.key, node.value) if is_dict else (node.elt,), parts)
+        return Other("comprehension", tuple(parts), block)
+
+    def _loops(
+        self, part: cst.CompFor, elements: tuple[cst.BaseExpression, ...], parts: list[Expression]
+    ) -> int:
+        """The loops of a comprehension from one on, around what it makes; the index of the block that keeps
+        that.
+
+        Args:
+            parts: gets what the loops read.
+        """
+        iterated = self._read(part.iter)
         block = -1
 
-        def loop(part: cst.CompFor) -> None:
-            iterated = self._read(part.iter)
-
-            def body() -> None:
-                self._bind(part.target, Other("iterate", (iterated,)), part.target)
-                filtered(list(part.ifs))
-
-            def filtered(tests: list[cst.CompIf]) -> None:
-                if tests:
-                    condition = self._read(tests[0].test)
-                    parts.append(condition)
-                    statement = self._new_statement()
-                    inner = lambda: filtered(tests[1:])  # noqa: E731
-                    self._in_block("if", tests[0], inner, statement, condition=condition)
-                elif part.inner_for_in is not None:
-                    loop(part.inner_for_in)
-                else:
-                    made()
-
-            parts.append(iterated)
-            self._in_block("each", part, body, self._new_statement())
-
-        def made() -> None:
+        def body() -> None:
             nonlocal block
-            pair = isinstance(node, cst.DictComp)
-            elements = (node.key, node.value) if pair else (node.elt,)
+            self._bind(part.target, Other("iterate", (iterated,)), part.target)
+            block = self._filtered(part, elements, parts, part.ifs)
+
+        parts.append(iterated)
+        self._in_block("each", part, body, self._new_statement())
+        return block
+
+    def _filtered(
+        self,
+        part: cst.CompFor,
+        elements: tuple[cst.BaseExpression, ...],
+        parts: list[Expression],
+        tests: Sequence[cst.CompIf],
+    ) -> int:
+        """What stands in a loop of a comprehension: its tests, then a loop, or what it makes."""
+        if not tests:
+            if part.inner_for_in is not None:
+                return self._loops(part.inner_for_in, elements, parts)
             read = tuple(self._read(element) for element in elements)
             parts[:0] = read
-            block = self._element_of(Other("pair", read) if pair else read[0])
+            return self._element_of(Other("pair", read) if len(read) > 1 else read[0])
+        condition = self._read(tests[0].test)
+        parts.append(condition)
+        block = -1
 
-        loop(node.for_in)
-        return Other("comprehension", tuple(parts), block)
+        def body() -> None:
+            nonlocal block
+            block = self._filtered(part, elements, parts, tests[1:])
+
+        self._in_block("if", tests[0], body, self._new_statement(), condition=condition)
+        return block
 
     def _element_of(self, element: Expression) -> int:
         """Keep what a comprehension makes with its innermost loop; the index of that block."""
@@ -385,6 +365,40 @@ class ExpressionReader(Builder):
             value = self._read(node.value)
         self.scope.events.append(Return(value, self.scope.block, self._node_id(node), is_yield=True))
         return Other("yield", (value,))
+
+    _expression_handlers: ClassVar[dict[type, Callable[[Any, Any], Expression]]] = {
+        cst.Name: _name,
+        cst.Attribute: _attribute,
+        cst.Call: _call,
+        cst.SimpleString: _string,
+        cst.ConcatenatedString: _concatenated,
+        cst.FormattedString: _formatted,
+        cst.Integer: _number,
+        cst.Float: _number,
+        cst.Imaginary: _number,
+        cst.BinaryOperation: _binary,
+        cst.BooleanOperation: _binary,
+        cst.UnaryOperation: _unary,
+        cst.Comparison: _comparison,
+        cst.IfExp: _if_exp,
+        cst.Subscript: _subscript,
+        cst.Tuple: lambda self, node: self._collection("tuple", node),
+        cst.List: lambda self, node: self._collection("list", node),
+        cst.Set: lambda self, node: self._collection("set", node),
+        cst.Dict: _dict,
+        cst.Lambda: _lambda,
+        cst.GeneratorExp: _comprehension,
+        cst.ListComp: _comprehension,
+        cst.SetComp: _comprehension,
+        cst.DictComp: _comprehension,
+        cst.NamedExpr: _named_expr,
+        cst.Await: lambda self, node: Other("await", (self._read(node.expression),)),
+        cst.Yield: _yield,
+        cst.Ellipsis: lambda *_: Literal(...),
+        cst.Slice: _slice,
+        cst.Index: lambda self, node: self._read(node.value),
+    }
+    """Functions, not bound methods: a reader in a cycle would keep the tree until it is collected."""
 
 
 def dotted_name(node: cst.CSTNode) -> str:

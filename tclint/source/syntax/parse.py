@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 from tclint.source.syntax.encoding import encoding_of
@@ -36,6 +36,8 @@ _LONG_LINE_CHARACTERS = 2_000
 _STACK_BYTES = 256 * 2**20
 """Address space only; pages are used as the depth needs them. 20,000 levels fit."""
 _TOO_DEEP = "its code is nested too deeply"
+_KEPT_TREES = 8
+"""Trees of the files that were parsed last: their positions are found without parsing again."""
 
 Result = TypeVar("Result")
 
@@ -136,6 +138,13 @@ def parse(text: str) -> Parsed:
     Raises:
         NotPython: the text is no Python 3 that libcst can read.
     """
+    return Parsed(text, _walked(text)[0], lambda: spans_of(*_walked(text)[1:]))
+
+
+@lru_cache(maxsize=_KEPT_TREES)
+def _walked(text: str) -> tuple[Tables, cst.Module, list[cst.CSTNode]]:
+    """Tables, tree and numbered nodes. A tree is many times the size of its tables, and hardly any is asked
+    for positions later on."""
     from tclint.source.syntax.walk import walk
 
     module = parse_tree(text)
@@ -143,7 +152,7 @@ def parse(text: str) -> Parsed:
         tables, nodes = walk(module)
     except RecursionError:
         raise NotPython(_TOO_DEEP) from None
-    return Parsed(text, tables, lambda: spans_of(module, nodes))
+    return tables, module, nodes
 
 
 def parse_tree(text: str) -> cst.Module:

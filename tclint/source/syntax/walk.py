@@ -7,7 +7,7 @@ node on the way, which costs more than parsing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import libcst as cst
 
@@ -43,36 +43,6 @@ def walk(module: cst.Module) -> tuple[Tables, list[cst.CSTNode]]:
 class _Walker(ExpressionReader):
     """Reads statements."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._statement_handlers: dict[type, Callable[[Any], None]] = {
-            cst.SimpleStatementLine: self._simple_line,
-            cst.SimpleStatementSuite: self._simple_line,
-            cst.If: self._if,
-            cst.For: self._for,
-            cst.While: self._while,
-            cst.With: self._with,
-            cst.Try: self._try,
-            cst.TryStar: self._try,
-            cst.FunctionDef: self._function,
-            cst.ClassDef: self._class,
-            cst.Match: self._match,
-            cst.Expr: self._expr,
-            cst.Assign: self._assign,
-            cst.AnnAssign: self._ann_assign,
-            cst.AugAssign: self._aug_assign,
-            cst.Return: self._return,
-            cst.Import: self._import,
-            cst.ImportFrom: self._import_from,
-            cst.Raise: self._raise,
-            cst.Break: lambda _: self._jump("break"),
-            cst.Continue: lambda _: self._jump("continue"),
-            cst.Global: self._global,
-            cst.Nonlocal: self._global,
-            cst.Assert: self._assert,
-            cst.Del: self._del,
-        }
-
     def module(self, node: cst.Module) -> None:
         self._enter("module", "", node)
         self._statements(node.body)
@@ -82,7 +52,7 @@ class _Walker(ExpressionReader):
         for node in body:
             handler = handlers.get(type(node))
             if handler is not None:
-                handler(node)
+                handler(self, node)
 
     def _suite(self, node: cst.BaseSuite) -> Callable[[], None]:
         return lambda: self._statements(node.body)
@@ -121,27 +91,25 @@ class _Walker(ExpressionReader):
             self._in_block("loop_else", node.orelse, self._suite(node.orelse.body), statement)
 
     def _with(self, node: cst.With) -> None:
-        # `with a, b:` means `with a: with b:`; one block per item keeps the order of entering.
-        statement = self._new_statement()
+        self._with_items(node, node.items, self._new_statement())
 
-        def nested(position: int) -> None:
-            if position == len(node.items):
-                self._statements(node.body.body)
-                return
-            item = node.items[position]
-            value = self._read(item.item)
-            target = item.asname.name if item.asname is not None else None
-            name = dotted_name(target) if target is not None else ""
-            node_id = self._node_id(item)
+    def _with_items(self, node: cst.With, items: Sequence[cst.WithItem], statement: int) -> None:
+        """`with a, b:` means `with a: with b:`; one block per item keeps the order of entering."""
+        if not items:
+            self._statements(node.body.body)
+            return
+        item = items[0]
+        value = self._read(item.item)
+        target = item.asname.name if item.asname is not None else None
+        name = dotted_name(target) if target is not None else ""
+        node_id = self._node_id(item)
 
-            def body() -> None:
-                if target is not None:
-                    self._bind(target, Other("enter", (value,)), item)
-                nested(position + 1)
+        def body() -> None:
+            if target is not None:
+                self._bind(target, Other("enter", (value,)), item)
+            self._with_items(node, items[1:], statement)
 
-            self._in_block("with", node, body, statement, items=(WithItem(value, name, node_id),))
-
-        nested(0)
+        self._in_block("with", node, body, statement, items=(WithItem(value, name, node_id),))
 
     def _try(self, node: cst.Try | cst.TryStar) -> None:
         statement = self._new_statement()
@@ -272,6 +240,35 @@ class _Walker(ExpressionReader):
     def _imported(self, name: str, qualified: str, node_id: int) -> None:
         self.identifiers.add(name)
         self.scope.imports.append(Import(name, qualified, self.scope.block, node_id))
+
+    _statement_handlers: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
+        cst.SimpleStatementLine: _simple_line,
+        cst.SimpleStatementSuite: _simple_line,
+        cst.If: _if,
+        cst.For: _for,
+        cst.While: _while,
+        cst.With: _with,
+        cst.Try: _try,
+        cst.TryStar: _try,
+        cst.FunctionDef: _function,
+        cst.ClassDef: _class,
+        cst.Match: _match,
+        cst.Expr: _expr,
+        cst.Assign: _assign,
+        cst.AnnAssign: _ann_assign,
+        cst.AugAssign: _aug_assign,
+        cst.Return: _return,
+        cst.Import: _import,
+        cst.ImportFrom: _import_from,
+        cst.Raise: _raise,
+        cst.Break: lambda self, _: self._jump("break"),
+        cst.Continue: lambda self, _: self._jump("continue"),
+        cst.Global: _global,
+        cst.Nonlocal: _global,
+        cst.Assert: _assert,
+        cst.Del: _del,
+    }
+    """Functions, not bound methods: a reader in a cycle would keep the tree until it is collected."""
 
 
 def _captured_names(pattern: cst.CSTNode) -> list[str]:
