@@ -64,18 +64,14 @@ class Store:
 
     def merge(self, branches: list[tuple[Changes, Path]]) -> None:
         """Join what several branches, one of which ran, have changed; each with the tests that led to it."""
-        seen: set[tuple[int, Any]] = set()
-        for changes, _ in branches:
-            for at, (cells, key, _) in changes.items():
-                if at in seen:
-                    continue
-                seen.add(at)
-                before = cells.get(key)
-                options: list[Option] = []
-                for other, guard in branches:
-                    changed = other.get(at)
-                    value = changed[2] if changed is not None else before
-                    if value is not None:
-                        options.append(Option(value, guard))
-                if options:
-                    self.write(cells, key, join(options))
+        written = {at: change[:2] for changes, _ in branches for at, change in changes.items()}
+        for at, (cells, key) in written.items():
+            before = cells.get(key)
+            options: list[Option] = []
+            for changes, guard in branches:
+                changed = changes.get(at)
+                value = changed[2] if changed is not None else before
+                if value is not None:
+                    options.append(Option(value, guard))
+            if options:
+                self.write(cells, key, join(options))

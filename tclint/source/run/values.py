@@ -408,8 +408,9 @@ def join(options: list[Option]) -> Value:
 
     A value that stands in several options keeps the tests that are common to them.
     """
-    if len(options) == 1:
-        return options[0].value
+    first = options[0].value
+    if len(options) == 1 or (not isinstance(first, Union) and all(value is first for value, _ in options)):
+        return first
     found: dict[Value, Path] = {}
     for value, guard in options:
         for inner, more in options_of(value):
