@@ -19,7 +19,7 @@ from tclint.engine.source_text import SourceText
 from tclint.engine.suppressions import parse_suppressions
 from tclint.source.context import SourceContext
 from tclint.source.project.noted import noting
-from tclint.source.project.scripts import Scripts
+from tclint.source.project.scripts import Scripts, is_module
 from tclint.source.project.test_paths import is_test_path
 from tclint.source.project.versions import of_project
 from tclint.source.recipes.reading import settings_of
@@ -95,7 +95,14 @@ class SourceProgram:
         if start is None:
             return cls(None, {}, unreadable, files=files)
         try:
-            program = Program.of(start, files, paths, tokens, settings.program_events)
+            program = Program.of(
+                start,
+                files,
+                paths,
+                tokens,
+                settings.program_events,
+                is_module(root, start.lines()),
+            )
         except Exception as error:
             return cls(None, {}, {root: _failed(root, error)}, files=files, has_failed=True)
         linted = {file.path: file for file in program.files if file.path in program.within}

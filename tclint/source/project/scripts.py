@@ -166,6 +166,11 @@ def _reached(starts: Iterable[str], leads: dict[str, set[str]]) -> set[str]:
     return found
 
 
+def is_module(path: str, lines: Iterable[str]) -> bool:
+    """Whether a file is there to be imported: it stands in a package, and is not run itself."""
+    return _is_in_package(path) and not any("__main__" in line for line in lines)
+
+
 def _is_run(data: bytes) -> bool:
     return b"__main__" in data
 

@@ -41,6 +41,8 @@ from tclint.source.syntax.tables import (
 
 _DEEPEST = 24
 """Calls within each other that are followed."""
+_DEEPEST_ELSEWHERE = 3
+"""Calls within each other that leave the linted files of a package: the others are linted by themselves."""
 _MOST_EVENTS = 3_000
 """Of one function, before another entry point runs it again: a builder of a network is not run for each of
 its fifty variants."""
@@ -52,7 +54,7 @@ _MOST_PLAIN_RUNS = 12
 
 
 def _is_plain(event: Event) -> bool:
-    """Whether rules do not ask about an event: nothing in it has to do with tensors, modules or what trains."""
+    """Whether rules do not ask about an event: it has nothing to do with tensors, modules or training."""
     if event.kind in ("wait", "enter"):
         return isinstance(event.subject, Thing) and event.subject.is_unknown
     if event.kind == "make":
@@ -86,6 +88,11 @@ class Calls(Modules):
         """Function -> events of its runs from entry points that have run before."""
         self._spending: Counter[tuple[str, int]] = Counter()
         """The same of the entry point that runs."""
+        self.linted: frozenset[str] | None = None
+        """Where findings can be, of a program that is a part of a package; None: calls are followed wherever
+        they lead."""
+        self._elsewhere = 0
+        """Calls between what runs and the linted files."""
 
     def _call(self, expression: Call) -> Value:
         found = self.frame.results.get(expression.node_id)
@@ -411,7 +418,8 @@ class Calls(Modules):
         # Summaries of libraries are short, and say what matters.
         is_spent = self.exhausted or self._spent[at] >= _MOST_EVENTS
         is_cut = is_spent and not value.file.is_library
-        if (busy > 1 and not is_new) or len(self.stack) >= _DEEPEST or is_cut:
+        is_far = self._elsewhere >= _DEEPEST_ELSEWHERE and not value.file.is_library
+        if (busy > 1 and not is_new) or len(self.stack) >= _DEEPEST or is_far or is_cut:
             if is_cut and self.exhausted:
                 self.cut(value)
             event = self.happen(
@@ -557,13 +565,15 @@ class Calls(Modules):
             self.node_id = value.function.node_id
             self.enter_region(context)
         depth = len(self.path)
-        path, most_events = self.path, self.most_events
+        path, most_events, elsewhere = self.path, self.most_events, self._elsewhere
+        if self.linted is not None:
+            self._elsewhere = 0 if value.file.path in self.linted else elsewhere + 1
         self.most_events = self.share()
         self.ran.add((value.file.path, value.function.index))
         try:
             ended = self.run_body(frame, on_yield)
         finally:
-            self.most_events = most_events
+            self.most_events, self._elsewhere = most_events, elsewhere
             self.frame, self.stack, self.node_id = outer, before, node_id
             self.loops, self.regions, self.path = loops, regions, path
         returns = [Option(option.value, option.guard[depth:]) for option in frame.returns]

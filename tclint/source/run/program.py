@@ -38,6 +38,7 @@ class Program:
         paths: Collection[str] = (),
         tokens: tuple[str, ...] | None = None,
         events: int = MOST_EVENTS,
+        is_module: bool = False,
     ) -> Program:
         """Run a file, and what rules look for in it and in others that it reads.
 
@@ -45,9 +46,10 @@ class Program:
             paths: the files that are linted; none: that one.
             tokens: what rules look for; None: anything.
             events: how many there may be.
+            is_module: the file is part of a package, and nothing is known that starts it.
         """
         paths = paths or (file.path,)
-        machine = run(file, project, paths, tokens, events=events)
+        machine = run(file, project, paths, tokens, events=events, is_module=is_module)
         record = machine.record
         within = frozenset(item.path for item in machine.frames if item.path in paths)
         facts = Facts(record, library())

@@ -46,6 +46,7 @@ def run(
     tokens: tuple[str, ...] | None = None,
     tables: Library | None = None,
     events: int = MOST_EVENTS,
+    is_module: bool = False,
 ) -> Machine:
     """Run a file as a program, then what of it the program does not reach.
 
@@ -53,8 +54,11 @@ def run(
         paths: files of which that is run as well, if the program reads them.
         tokens: what is looked for; functions that do not lead to any of it are left out. None: all are run.
         events: how many are noted at most; what else there is to run is noted as cut off then.
+        is_module: the file is part of a package, and nothing is known that starts it.
     """
     machine = Machine(project, tables or library(), events)
+    if is_module:
+        machine.linted = frozenset(paths)
     machine.run_file(file)
     _run_imported(machine, paths)
     entries = Entries(tokens, lambda inner, names: _is_run(machine, inner, names))

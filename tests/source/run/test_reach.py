@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+from tclint.config.settings import Settings
+from tclint.engine.source_program import SourceProgram
 from tclint.source.project import memory
 from tclint.source.project.effects import acting, reached
-from tests.support.programs import events, program_of
+from tclint.source.syntax.parse import parse, parse_tree
+from tclint.source.syntax.walk import walk
+from tests.support.programs import events, probed, program_of
 
 
 @pytest.fixture
@@ -94,3 +99,113 @@ def test_an_inherited_method_is_run_where_it_calls_what_the_file_defines(write: 
     assert len(events(own, "backward", folder=folder)) > 0
     names = {event.name for event in program_of(own, folder).record.events}
     assert "torch.cuda.synchronize" not in names
+
+
+CALLED_OFTEN = """\
+    import functools
+    import os
+
+    {decorator}
+    def is_there(name):
+        os.path.exists(name)
+        return name == "cuda"
+
+    for name in ("cuda", "hpu"):
+        for again in (1, 2, 3, 4, 5):
+            probe(is_there(name))
+"""
+
+
+@pytest.mark.parametrize(
+    ("decorator", "times"),
+    [
+        ("@functools.cache", 2),
+        ("@functools.lru_cache(maxsize=None)", 2),
+        ("@functools.wraps(print)", 4),
+    ],
+)
+def test_what_has_nothing_to_do_with_tensors_is_not_run_again_and_again(decorator: str, times: int) -> None:
+    text = CALLED_OFTEN.format(decorator=decorator)
+    program = program_of(text)
+    assert sum(event.name == "os.path.exists" for event in program.record.events) == times
+    assert probed(text) == ["True", "False"]
+
+
+def test_what_gives_a_new_object_is_run_for_each_call() -> None:
+    text = """\
+        def fresh():
+            return []
+        one, other, third = fresh(), fresh(), fresh()
+        third.append(3)
+        probe(one)
+        probe(third)
+    """
+    assert probed(text) == ["list()", "list(3)"]
+
+
+def test_a_cached_method_runs_once_for_each_object() -> None:
+    text = """\
+        import functools
+        import os
+        class Reader:
+            def __init__(self, name):
+                self.name = name
+            @functools.cache
+            def read(self):
+                return os.path.exists(self.name)
+        for name in ("a", "b"):
+            reader = Reader(name)
+            reader.read()
+            reader.read()
+    """
+    assert sum(event.name == "os.path.exists" for event in program_of(text).record.events) == 2
+
+
+CHAIN = """\
+    import torch
+
+    def first(x):
+        return second(x)
+
+    def second(x):
+        return third(x)
+
+    def third(x):
+        return fourth(x)
+
+    def fourth(x):
+        return x.relu()
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "is_package", "is_followed"),
+    [
+        ("", False, True),
+        ("", True, False),
+        ("if __name__ == '__main__':\n    step(torch.ones(8))\n", True, True),
+    ],
+)
+def test_calls_out_of_a_module_are_followed_three_files_deep(
+    own: str, is_package: bool, is_followed: bool, write: object, tmp_path: Path
+) -> None:
+    folder = write(  # type: ignore[operator]
+        chain=CHAIN,
+        start=f"import torch\nfrom chain import first\n\ndef step(x):\n    return first(x)\n{own}",
+    )
+    if is_package:
+        (folder / "__init__.py").write_text("")
+    start = str(folder / "start.py")
+    program = SourceProgram.of(start, [start], Settings(), parse, {}, ("first",))
+    assert program.context is not None
+    assert (".relu" in {event.name for event in program.context.record.events}) is is_followed
+
+
+def test_the_tree_of_a_file_does_not_outlive_its_place_among_the_last() -> None:
+    text = "with a as b, c as d:\n    e = [f(g) for g in h if g for i in g]\n    j = {k: k for k in e}\n"
+    tree = parse_tree(text)
+    tables, _ = walk(tree)
+    del _
+    # The collector would find it in the end, but would have to walk all trees for that.
+    assert sys.getrefcount(tree) == 2
+    assert tables.functions
