@@ -211,7 +211,7 @@ class Problem:
 
 
 def _with_sustained_removed(gpu: Gpu) -> Gpu:
-    return replace(gpu, sustained={})
+    return replace(gpu, sustained={}, step_slowdown={})
 
 
 def problems(groups: Iterable[Group]) -> list[Problem]:

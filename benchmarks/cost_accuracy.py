@@ -39,6 +39,7 @@ from measurements import (
     harness_of,
     oracle_errors,
     read_folder,
+    timed_alone,
 )
 
 from tclint.core.errors import UsageError
@@ -101,7 +102,7 @@ def judge(item: Group | Unhandled, *, held_out_only: bool, unmeasured: bool = Fa
     if not works:
         return Line(*head, split=split, note="no rows")
     try:
-        gpu = load_gpu(item.gpu)
+        gpu = timed_alone(load_gpu(item.gpu))
     except UsageError as error:
         return Line(*head, split=split, note=str(error))
     if unmeasured:

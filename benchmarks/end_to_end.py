@@ -22,8 +22,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "fixtures")]
 
 import bert_large  # noqa: E402
+import mpt  # noqa: E402
 import resnet50  # noqa: E402
 from accuracy_page import with_summary  # noqa: E402
+from measurements import timed_alone  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from traces import LEAST_US, precision_of, priced_rows  # noqa: E402
 
@@ -100,6 +102,7 @@ def _lines(folder: Path) -> Iterator[Line]:
         "whole steps", len(rows), _mean(errors), _mean(plain), f"NVIDIA's DeepLearningExamples; {stated}"
     )
     yield _in_nchw(folder / "whole_steps.csv")
+    yield from _language_models(folder / "whole_steps.csv")
     yield from _amp(rows, steps)
     yield from _tensor_cores(folder / "kernels_from_traces.csv")
     yield _walked(folder / "kernels_from_traces.csv")
@@ -154,6 +157,27 @@ def _in_nchw(path: Path) -> Line:
             plain.append(_error(_roofline_us(step), measured))
     note = f"Lambda's benchmarks; {_within(steps, errors)}"
     return Line("ResNet-50 trained in NCHW", len(errors), _mean(errors), _mean(plain), note)
+
+
+def _language_models(path: Path) -> Iterator[Line]:
+    """MPT's throughput tables: one of 8 GPUs, whose communication is in the measured time alone."""
+    found: dict[str, tuple[list[Estimate], list[float], list[float]]] = {}
+    for row in _read(path):
+        if row["model"] in mpt.SIZES:
+            scenario = Scenario(row["gpu"], "bf16", parallel="fsdp", gpu_count=8)
+            sizes = (row["model"], int(row["batch"]), int(row["length"]), row["checkpointed"] == "True")
+            step = estimate(mpt.graph_of(*sizes), scenario)
+            measured = 1e3 * float(row["step_ms"])
+            error = _error(step.step_time_us, measured)
+            print(f"{sizes!s:35} {row['gpu']:15} {row['step_ms']:>9} ms, {error:+6.1f} %", file=sys.stderr)
+            steps, errors, plain = found.setdefault(step.gpu.name.partition(" ")[0], ([], [], []))
+            steps.append(step)
+            errors.append(error)
+            plain.append(_error(_roofline_us(step), measured))
+    for gpu, (steps, errors, plain) in sorted(found.items()):
+        fitted = "; slowdown in steps fitted" if steps[0].gpu.step_slowdown else ""
+        note = f"MosaicML's tables, 8 GPUs with FSDP{fitted}; {_within(steps, errors)}"
+        yield Line(f"MPT, 125 M to 30 B, {gpu}", len(errors), _mean(errors), _mean(plain), note)
 
 
 def _within(steps: Sequence[Estimate], errors: Sequence[float]) -> str:
@@ -281,7 +305,7 @@ def _attention(path: Path) -> Line:
             is_backward=row["direction"] == "backward",
             kernel=kernel,
         )
-        gpu, measured = load_gpu(row["gpu"]), float(row["time_us"])
+        gpu, measured = timed_alone(load_gpu(row["gpu"])), float(row["time_us"])
         price = price_works([work], gpu, "bf16")[0]
         assert price is not None
         errors.append(_error(price.time_us, measured))

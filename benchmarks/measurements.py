@@ -357,6 +357,11 @@ def harness_of(group: Group) -> Harness:
     return Harness()
 
 
+def timed_alone(gpu: Gpu) -> Gpu:
+    """A GPU as campaigns on kernels see it: one kernel over and over, not a step."""
+    return replace(gpu, id=f"{gpu.id} timed alone", step_slowdown={})
+
+
 def as_unmeasured(gpu: Gpu) -> Gpu:
     """A GPU as if nothing had been measured on it: its datasheet row, and the constants of GPUs like it."""
     document = tomllib.loads(

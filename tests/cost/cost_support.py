@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tclint.cost.gpu import load_gpu
@@ -12,8 +13,12 @@ from tclint.graph.ops import Graph, Op, Parameter, TensorSpec
 from tclint.graph.ops.spec import contiguous_strides
 
 
-def price(work: Work, gpu: str = "a100", precision: Any = "fp16") -> Price:
-    found = price_works([work], load_gpu(gpu), precision)[0]
+def price(work: Work, gpu: str = "a100", precision: Any = "fp16", *, alone: bool = False) -> Price:
+    """The price of some work, within a step or as it is where one kernel runs over and over."""
+    known = load_gpu(gpu)
+    found = price_works(
+        [work], replace(known, id=f"{known.id} timed alone", step_slowdown={}) if alone else known, precision
+    )[0]
     assert found is not None
     return found
 

@@ -111,9 +111,9 @@ def test_misaligned_products_fall_back_to_older_kernels_on_hopper(
 
 def test_an_odd_vocabulary_on_hopper_and_odd_sizes_on_ada() -> None:
     """6.57 ms for 0.91 of the padded head on an H100; 150 us for 109 of 2,040 each way on an RTX 4090."""
-    head = price(linear(8192, 50257, 768), "h100")
+    head = price(linear(8192, 50257, 768), "h100", alone=True)
     assert head.time_us == pytest.approx(6570, rel=0.25)
-    assert price(linear(8192, 50264, 768), "h100").time_us == pytest.approx(910, rel=0.1)
+    assert price(linear(8192, 50264, 768), "h100", alone=True).time_us == pytest.approx(910, rel=0.1)
     odd = Gemm(2055, 2055, 2055, "bfloat16")
     assert price(odd, "rtx-4090").time_us == pytest.approx(150, rel=0.35)
     assert head.uncertainty_percent >= THIN_ERROR_PERCENT
@@ -144,3 +144,20 @@ def test_an_input_times_zero_is_not_read(beta: int, copies: int) -> None:
     out = builder.op("baddbmm", "matmul", operands, 8, 64, 64, attributes={"beta": beta})
     kernels, _ = lower(builder.graph(out), "infer")
     assert sum(isinstance(kernel.work, Traffic) for kernel in kernels) == copies
+
+
+@pytest.mark.parametrize(
+    ("work", "precision", "slower"),
+    [
+        (linear(8192, 8192, 8192, "bfloat16"), "bf16", 1.35),
+        (linear(8192, 8192, 8192, "float32"), "tf32", 1.14),
+        (Attention(8, 16, 16, 4096, 4096, 128, 128, "bfloat16", is_causal=True), "bf16", 1.35),
+        (linear(8192, 8192, 8192, "float32"), "fp32", 1.0),
+        (Traffic("elementwise", "add", 1 << 28, 1 << 28), "bf16", 1.0),
+    ],
+)
+def test_tensor_cores_are_slower_within_a_step_on_hopper(work: Work, precision: str, slower: float) -> None:
+    """Steps of MPT and of GPT-2 on an H100 take that much longer than their kernels alone."""
+    within, alone = price(work, "h100", precision), price(work, "h100", precision, alone=True)
+    assert within.time_us == pytest.approx(slower * alone.time_us, rel=0.02)
+    assert price(work, "a100", precision) == price(work, "a100", precision, alone=True)

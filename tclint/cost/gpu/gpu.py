@@ -51,6 +51,9 @@ class Gpu:
     sustained: Mapping[str, float] = field(default_factory=dict)
     """Share of the datasheet rate that large GEMMs sustain, by calibration class ('half', 'fp32'); where
     missing, the share that the calibration found on the GPU it was fitted on."""
+    step_slowdown: Mapping[str, float] = field(default_factory=dict)
+    """What Tensor Core kernels take within a step relative to being timed alone, by calibration class: power
+    limit and clock belong to the step. 1 where missing."""
     calibrations: Mapping[tuple[str, str], Calibration] = field(default_factory=dict)
     """By (kind, precision class), inherited ones included."""
     factors: tuple[Factor, ...] = ()

@@ -92,7 +92,8 @@ def attention_times(
     flop_per_us_per_sm = 1e6 * gpu.peak_tflops[unit.name] * efficiency / gpu.sm_count / unit.work_factor
     per_block_us = 2 * block_queries * seen_keys * dims / flop_per_us_per_sm
     latency_us = np.ceil(seen_keys / KEY_BLOCK) * c.key_block_us * np.where(backward, 2.5, 1.0)
-    math_us = rounds * (c.block_us + np.maximum(per_block_us, latency_us))
+    in_step = gpu.step_slowdown.get(unit.calibration, 1.0) if unit.tensor_cores else 1.0
+    math_us = in_step * rounds * (c.block_us + np.maximum(per_block_us, latency_us))
 
     q_bytes = batch * heads * queries * head_dim * size
     kv_bytes = batch * kv_heads * keys * (head_dim + value_dim) * size
@@ -105,7 +106,7 @@ def attention_times(
     time_us = c.launch_us + (math_us**p + memory_us**p) ** (1 / p)
     rates = rates_of(works, gpu, unit, c.backward_ratio)
     own = rates > 0
-    own_us = np.maximum(waves, 1.0) * (
+    own_us = (in_step * np.maximum(waves, 1.0)) * (
         np.where(backward, BACKWARD_BLOCK_US, BLOCK_US)
         + 2 * block_queries * seen_keys * dims / np.where(own, rates, 1.0)
     )

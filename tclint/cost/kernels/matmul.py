@@ -228,6 +228,8 @@ def _chunk_times(
     busy_us = np.maximum(loop_us, resident_rounds * k_slice * (c.k_step_ns / 1e3))
     # Only long kernels at full rate heat the chip up to its power limit.
     throttled = 1 + c.power_slowdown * busy_us / (busy_us + POWER_SCALE_US)
+    in_step = gpu.step_slowdown.get(unit.calibration, 1.0) if unit.tensor_cores else 1.0
+    throttled = throttled * in_step
     filled = np.minimum(k_slice / PIPELINE_K, 1.0)
     filling_us = resident_rounds * (c.prologue_us * filled + c.epilogue_us * tile_m * tile_n / LARGEST_TILE)
     # Narrow loads and stores slow down everything but DRAM.
@@ -236,7 +238,7 @@ def _chunk_times(
     latency_us = (busy_us * throttled + filling_us) * slowdown - math_us
 
     operand_bytes = count * (tile_m + tile_n) * k_slice * unit.element_bytes
-    l2_us = slowdown * operand_bytes / (l2_bytes_per_us * c.l2_operand_ratio)
+    l2_us = in_step * slowdown * operand_bytes / (l2_bytes_per_us * c.l2_operand_ratio)
 
     size = float(unit.element_bytes)
     a_bytes = m * k * batch * size if shapes.a_bytes is None else shapes.a_bytes[:, None, None]
