@@ -282,6 +282,12 @@ class Settings:
         kinds.SWITCH,
         "Use cached results of earlier runs: parsed files, findings in programs, traced models.",
     )
+    price_recipes: bool = setting(
+        True,
+        kinds.SWITCH,
+        "Build the model that a named configuration file trains, and price its step.",
+        key="price-recipes",
+    )
     program_events: int = setting(
         60_000,
         kinds.COUNT,

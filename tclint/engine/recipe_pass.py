@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Location
 from tclint.core.rule import apply_rule
+from tclint.core.target import RECIPE_SUFFIXES
 from tclint.source.recipes.formats import MAX_BYTES, candidates, formats
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.discovery import RECIPE_SUFFIXES, Skipped
+from tclint.source.syntax.discovery import Skipped
 from tclint.source.syntax.parse import NotPython
 
 if TYPE_CHECKING:

@@ -12,13 +12,14 @@ from typing import TypeAlias
 from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding, Location
 from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME
+from tclint.core.target import RECIPE_SUFFIXES
 from tclint.engine.recipe_pass import is_recipe, lint_recipes
 from tclint.engine.source_text import SourceText
 from tclint.source.project.scripts import Scripts
 from tclint.source.project.versions import without_newer_edits
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.cache import TablesCache
-from tclint.source.syntax.discovery import RECIPE_SUFFIXES, SUFFIXES, Skipped, discover
+from tclint.source.syntax.discovery import SUFFIXES, Skipped, discover
 from tclint.source.syntax.notebooks import Notebook, is_notebook, read_notebook
 from tclint.source.syntax.parse import NotPython, as_utf8, decode, what_is_broken
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable

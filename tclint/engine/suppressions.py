@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tclint.analysis.graph_rule import GraphRule
 from tclint.core.finding import Edit, Effect, Finding, Fix, Location
 from tclint.core.rule import CODE_PATTERN, CRASH_CODE, Rule
-from tclint.source.syntax.discovery import RECIPE_SUFFIXES
+from tclint.core.target import RECIPE_SUFFIXES
 from tclint.source.syntax.parse import NotPython, decode
 
 _DIRECTIVE = re.compile(

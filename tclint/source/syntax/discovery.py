@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tclint.config.settings import Settings, matches
 from tclint.core.errors import TargetError, UsageError
 from tclint.core.git import run_git
+from tclint.core.target import RECIPE_SUFFIXES
 from tclint.source.syntax.notebooks import SUFFIX
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ SKIPPED_FOLDERS = frozenset((
 """Never entered from above; naming one of them, or a folder inside, on the command line does lint it."""
 
 SUFFIXES = (".py", SUFFIX)
-RECIPE_SUFFIXES = (".yaml", ".yml", ".json", ".toml")
-"""Of configuration files, most of which set up no training."""
 
 
 @dataclass(frozen=True, slots=True)
