@@ -107,6 +107,20 @@ def test_weights_in_few_bits(bits: int, bytes_of_weight: float) -> None:
     assert forward_flops(graph) == pytest.approx(forward_flops(traced(lambda _: None)), rel=0.01)
 
 
+def test_expanded_weights_are_not_kept() -> None:
+    def memory(bits: int | None) -> int:
+        def change(model: Model) -> None:
+            model.to(torch.bfloat16)
+            if bits is not None:
+                quantize(model, bits, torch.bfloat16, double_quantized=True)
+            adapt(model, 8, "all", 0.0, torch.bfloat16)
+
+        found = tclint.estimate(traced(change), gpu="a100", precision="pure-bf16", mode="train").memory
+        return found.activations_bytes
+
+    assert memory(4) == memory(None)
+
+
 def test_place_in_a_file(tmp_path: Path) -> None:
     file = str(tmp_path / "recipe.yaml")
 
