@@ -14,7 +14,7 @@ import tclint
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph
 from tclint.tracing.patches.modules import construct_site_of, remembered_construction
-from tclint.tracing.recipes.adapters import adapt, quantize
+from tclint.tracing.recipes.adapters import adapt, quantize, train_whole
 from tclint.tracing.recipes.places import at_line
 from tclint.tracing.recipes.sizes import known_model
 from tclint.tracing.values.sites import SiteFinder
@@ -91,6 +91,14 @@ def test_frozen_layers_have_no_gradient_of_weights() -> None:
 )
 def test_targets_of_adapters(targets: str | list[str], expected: list[str]) -> None:
     assert adapt(Model(), 4, targets, 0.0, torch.float32) == expected
+
+
+def test_layers_that_are_trained_whole() -> None:
+    model = Model()
+    adapt(model, 8, ["up_proj"], 0.0, torch.float32)
+    assert train_whole(model, ["lm_head", "none_such"]) == ["lm_head"]
+    head = {name: item.requires_grad for name, item in model.named_parameters() if "lm_head" in name}
+    assert head == {"lm_head.weight": True, "lm_head.original_weight": False}
 
 
 @pytest.mark.parametrize(("bits", "bytes_of_weight"), [(4, 0.5), (8, 1.0)])

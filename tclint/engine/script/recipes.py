@@ -44,6 +44,7 @@ _BUILT = (
     "rank",
     "targets",
     "also_targets",
+    "also_trained",
     "dropout",
     "adapters",
     "bits",
@@ -66,7 +67,7 @@ class RecipeSteps:
     @staticmethod
     def not_traced(result: TraceResult) -> Skipped:
         """What to say of a file whose model could not be built or traced."""
-        return Skipped(result.target, f"its step is not priced: {str(result.error).rstrip('.')}")
+        return not_priced(result.target, str(result.error).rstrip("."))
 
 
 def recipe_steps(paths: Sequence[str], settings: Settings) -> RecipeSteps:
@@ -85,8 +86,13 @@ def recipe_steps(paths: Sequence[str], settings: Settings) -> RecipeSteps:
         if reason is None:
             found.joined[path] = _joined(step, launchers, settings)
         else:
-            found.skipped.append(Skipped(path, f"its step is not priced: {reason}"))
+            found.skipped.append(not_priced(path, reason))
     return found
+
+
+def not_priced(path: str, reason: str) -> Skipped:
+    """A file that is linted, and whose step has no price."""
+    return Skipped(path, f"its step is not priced: {reason}", is_part=True)
 
 
 def _step(path: str) -> Step | None:

@@ -64,10 +64,10 @@ class QuantizedLinear(nn.Module):
         self.bias = base.bias
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(..., in_features) -> (..., out_features), in the dtype that the weight is expanded to."""
+        """(..., in_features) -> (..., out_features), in the dtype of x (bitsandbytes/nn/modules.py)."""
         expanded = torch.mul(self.weight.unsqueeze(-1), self.code).view(self.out_features, self.in_features)
         bias = None if self.bias is None else self.bias.to(self.dtype)
-        return nn.functional.linear(x.to(self.dtype), expanded, bias)
+        return nn.functional.linear(x.to(self.dtype), expanded, bias).to(x.dtype)
 
 
 def quantize(model: nn.Module, bits: int, dtype: torch.dtype, *, double_quantized: bool) -> int:
@@ -104,6 +104,26 @@ def adapt(
         setattr(owner, name, LoraLinear(layer, inputs, outputs, rank, dropout, dtype))
         adapted.add(name)
     return sorted(adapted)
+
+
+def train_whole(model: nn.Module, names: list[str]) -> list[str]:
+    """Train layers whole beside adapters, as peft does: a copy is trained, and the original stays.
+
+    Args:
+        names: the last of the layers' paths, or patterns.
+
+    Returns:
+        those last names that are there, sorted.
+    """
+    fits, found = _matcher(names), set()
+    for path, module in list(model.named_modules()):
+        if path and fits(path):
+            found.add(path.rpartition(".")[2])
+            for name, parameter in list(module.named_parameters(recurse=False)):
+                parameter.requires_grad_(True)
+                original = nn.Parameter(torch.empty_like(parameter), requires_grad=False)
+                module.register_parameter(f"original_{name}", original)
+    return sorted(found)
 
 
 def _layers(model: nn.Module, targets: str | list[str]) -> Iterator[tuple[nn.Module, str, nn.Module]]:

@@ -127,7 +127,7 @@ def _adapted(
     """Quantize the base, and put adapters on it; what to say about it."""
     import torch
 
-    from tclint.tracing.recipes.adapters import adapt, quantize
+    from tclint.tracing.recipes.adapters import adapt, quantize, train_whole
 
     rank, bits = said.get("rank"), said.get("bits")
     if not rank:
@@ -143,10 +143,7 @@ def _adapted(
             "each product; parameters count their bytes, and the expansion has no price in the backward pass",
             Site(path, lines["bits"]),
         )
-    targets = said.get("targets", [])
-    targets = [targets] if isinstance(targets, str) else list(targets)
-    more = said.get("also_targets", [])
-    targets += [more] if isinstance(more, str) else list(more)
+    targets = [*_names(said.get("targets")), *_names(said.get("also_targets"))]
     own = said.get("adapters", "float32")
     chosen = targets or list(_DEFAULT_TARGETS)
     dropout = float(said.get("dropout") or 0)
@@ -157,9 +154,16 @@ def _adapted(
         names = ", ".join(map(str, chosen))
         raise TargetError(f"{said['model']} has none of the layers that get adapters: {names}.")
     by = "" if targets else ", peft's choice where a file names none"
-    yield Assumption(
-        f"LoRA of rank {rank} on {', '.join(adapted)}{by}; its weights are {own}", Site(path, lines["rank"])
-    )
+    what = f"LoRA of rank {rank} on {', '.join(adapted)}{by}; its weights are {own}"
+    whole = train_whole(model, _names(said.get("also_trained")))
+    if whole:
+        what += f"; {', '.join(whole)} trained whole, beside the originals"
+    yield Assumption(what, Site(path, lines["rank"]))
+
+
+def _names(given: Any) -> list[str]:
+    """Names of layers, however a file lists them."""
+    return [given] if isinstance(given, str) else [str(name) for name in given or ()]
 
 
 def _inputs(length: int) -> dict[str, Any]:
