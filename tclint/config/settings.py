@@ -35,6 +35,8 @@ OptimizerName = Literal[
     "adamw",
     "adamw-fused",
     "adamw-8bit",
+    "adamw-32bit",
+    "adamw-master",
     "adam",
     "adam-fused",
     "sgd",

@@ -142,13 +142,22 @@ def _joined(step: Step, launchers: Sequence[Step], settings: Settings) -> Joined
     return replace(settings, arguments=(argument,)), said, frozenset()
 
 
+_HALF = {"bf16": ("pure-bf16", "bfloat16"), "fp16": ("pure-fp16", "float16")}
+
+
 def _with_master_weights(stated: dict[str, Stated]) -> dict[str, Stated]:
-    """16-bit weights under DeepSpeed: its optimizer has float32 copies of those that are trained, which
-    without adapters are all of them."""
-    weights = stated.get("weights")
-    if weights is None or not stated.get("has_master_weights") or "rank" in stated:
+    """The step under DeepSpeed, which converts the model where others use autocast, and whose optimizer has
+    float32 copies of the weights (deepspeed/runtime/bf16_optimizer.py, fp16/fused_optimizer.py)."""
+    said = stated.get("precision")
+    half = _HALF.get(str(said.value)) if said is not None and stated.get("has_master_weights") else None
+    if half is None or said is None:
         return stated
-    return {**stated, "weights": replace(weights, value="float32")}
+    said = replace(said, words=f"{said.words} under DeepSpeed")
+    dtype = replace(said, value=half[1])
+    changed = {**stated, "precision": replace(said, value=half[0]), "weights": dtype, "adapters": dtype}
+    if stated.get("optimizer") is None or stated["optimizer"].value in ("adamw", "adamw-fused"):
+        changed["optimizer"] = replace(stated.get("optimizer", said), value="adamw-master")
+    return changed
 
 
 def _file_of(step: Step) -> Step | None:

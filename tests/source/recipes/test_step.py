@@ -107,7 +107,7 @@ def step(text: str, name: str = "recipe.yaml") -> Step:
                 "accumulation": 4,
                 "precision": "bf16",
                 "weights": "bfloat16",
-                "optimizer": "adamw-fused",
+                "optimizer": "adamw-32bit",
                 "checkpointing": True,
                 "rank": 32,
                 "targets": "all",
