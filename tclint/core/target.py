@@ -20,6 +20,9 @@ _LIBRARY_TARGET = re.compile(rf"({'|'.join(LIBRARIES)}):[\w./\\~-]+")
 RECIPE_SUFFIXES = (".yaml", ".yml", ".json", ".toml")
 """Endings of files that may be configurations of a training."""
 
+SCRIPT_SUFFIXES = (".sh", ".bash", ".slurm")
+"""Endings of files that may start one."""
+
 _MODEL_FILES = frozenset({".onnx", ".pt", ".pt2", ".pth", ".torchscript", ".ts"})
 """Endings of files that hold a model without its code, or only its weights."""
 
@@ -47,9 +50,14 @@ def is_model_file(text: str) -> bool:
     return os.path.splitext(text)[1].lower() in _MODEL_FILES and os.path.isfile(text)
 
 
+def is_recipe(path: str) -> bool:
+    """Whether a file may set up a training without being Python, by its name."""
+    return path.lower().endswith((*RECIPE_SUFFIXES, *SCRIPT_SUFFIXES))
+
+
 def is_recipe_file(text: str) -> bool:
-    """Whether the text is the name of a file that may be the configuration of a training."""
-    return text.lower().endswith(RECIPE_SUFFIXES) and os.path.isfile(text)
+    """Whether the text is the name of a file that may set up a training without being Python."""
+    return is_recipe(text) and os.path.isfile(text)
 
 
 def is_path(given: Any) -> bool:

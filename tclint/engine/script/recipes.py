@@ -138,7 +138,7 @@ def _joined(step: Step, launchers: Sequence[Step], settings: Settings) -> Joined
     built = {name: stated[name].value for name in _BUILT if name in stated}
     lines = {name: stated[name].line for name in built}
     argument = f"recipe={ {'settings': built, 'lines': lines}!r}"
-    said = (*notes, *_remarks(step, others, stated))
+    said = (*notes, *_remarks(step, others, stated, settings))
     return replace(settings, arguments=(argument,)), said, frozenset()
 
 
@@ -193,8 +193,14 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _remarks(step: Step, others: Sequence[Step], stated: Mapping[str, Stated]) -> Iterator[Assumption]:
+def _remarks(
+    step: Step, others: Sequence[Step], stated: Mapping[str, Stated], settings: Settings
+) -> Iterator[Assumption]:
     """What the price leaves out, or takes for granted."""
+    for name in ("precision", "batch"):
+        if name not in stated and name not in settings.explicit:
+            value = getattr(settings, name) or 1
+            yield Assumption(f"nothing in the file says the {name}: it is {value} here; --{name} sets it")
     for one in (step, *others):
         for said in one.not_priced:
             yield Assumption(f"not priced: {said.value} ({said.words})", Site(said.path, said.line))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -16,6 +16,7 @@ class Row:
     values: Mapping[str, object] | None = None
     when: Mapping[str, str] = field(default_factory=dict)
     default: object = None
+    sums: bool = False
 
 
 def rows_of(tables: Mapping[str, Mapping[str, Any]], name: str) -> tuple[Row, ...]:
@@ -26,9 +27,10 @@ def rows_of(tables: Mapping[str, Mapping[str, Any]], name: str) -> tuple[Row, ..
         name: of the format's file.
     """
     table = tables[name]
-    own = tuple(_row(row) for row in table.get("step", ()))
+    rows = tuple(_row(row) for row in table.get("step", ()))
     after = table.get("step_as_in")
-    return own if after is None else (*own, *rows_of(tables, after))
+    rows = rows if after is None else (*rows, *rows_of(tables, after))
+    return rows if table.get("step_defaults", True) else tuple(replace(row, default=None) for row in rows)
 
 
 def _row(row: Mapping[str, Any]) -> Row:
@@ -39,4 +41,5 @@ def _row(row: Mapping[str, Any]) -> Row:
         row.get("values"),
         row.get("when", {}),
         row.get("default"),
+        row.get("sums", False),
     )

@@ -97,6 +97,8 @@ def _given(row: Row, recipe: Recipe) -> Iterator[Stated]:
             continue
         words = ", ".join(f"{key}: {_shown(value)}" for (key, _), value in zip(nodes, values, strict=False))
         whole = values[0] if len(keys) == 1 else " ".join(_text(value) for value in values)
+        if row.sums:
+            whole = sum(value for value in values if isinstance(value, int))
         yield Stated(whole, words, recipe.path, nodes[0][1].span.line)
 
 
