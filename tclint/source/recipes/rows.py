@@ -27,10 +27,12 @@ def rows_of(tables: Mapping[str, Mapping[str, Any]], name: str) -> tuple[Row, ..
         name: of the format's file.
     """
     table = tables[name]
-    rows = tuple(_row(row) for row in table.get("step", ()))
+    own = tuple(_row(row) for row in table.get("step", ()))
     after = table.get("step_as_in")
-    rows = rows if after is None else (*rows, *rows_of(tables, after))
-    return rows if table.get("step_defaults", True) else tuple(replace(row, default=None) for row in rows)
+    more = rows_of(tables, after) if after is not None else ()
+    if not table.get("step_defaults", True):
+        more = tuple(replace(row, default=None) for row in more)
+    return (*own, *more)
 
 
 def _row(row: Mapping[str, Any]) -> Row:
