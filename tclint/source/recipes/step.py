@@ -13,6 +13,8 @@ from tclint.source.recipes.tree import Node
 
 _NOTHING = (False, None, "", "none", "no", "false")
 """Values that switch something off."""
+_SPECIAL = ("objective", "not_priced", "bits")
+"""What rows set for particular values alone: all others are the usual case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def step_of(recipe: Recipe) -> Step:
                 row.default, f"{name}'s default", recipe.path, condition.span.line, is_default=True
             )
         else:
-            if given is not None and given.value not in _NOTHING:
+            if given is not None and given.value not in _NOTHING and row.sets not in _SPECIAL:
                 unread.setdefault(row.sets, given)
             continue
         if row.sets == "not_priced":

@@ -94,7 +94,8 @@ def _base(
 ) -> Any:
     """The model with the vocabulary that it is trained with, in the dtype that it is loaded in."""
     config.use_cache = False
-    config._attn_implementation = said.get("attention", "sdpa")
+    if said.get("attention") == "eager":  # else transformers' choice, which is SDPA where a model can have it
+        config._attn_implementation = "eager"
     with _default_dtype(weights):
         model = at_line(path, lines["model"], lambda: model_class(config))
         added = said.get("tokens")

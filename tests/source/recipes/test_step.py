@@ -191,6 +191,7 @@ def test_values_that_no_row_knows() -> None:
     assert found.unread["optimizer"].words == "optimizer: lion_8bit"
     assert "checkpointing" in step(TORCHTITAN, "t.toml").unread  # selective is neither full nor none
     assert not step(TRL.replace("load_in_4bit: true", "load_in_4bit: false")).unread
+    assert not step(LLAMA_FACTORY).unread
 
 
 def test_what_has_no_price() -> None:
