@@ -17,7 +17,7 @@ from tclint.config.settings import Settings
 from tclint.core.errors import TargetError, UsageError
 from tclint.core.finding import LEVEL_ORDER, Finding, Location
 from tclint.core.rule import Rule
-from tclint.core.target import is_model_target, targets_of
+from tclint.core.target import is_model_target, is_recipe, targets_of
 from tclint.engine.baseline import Baseline
 from tclint.engine.report import Entry, EntryError, Interrupted, Metrics, Report
 from tclint.engine.rule_registry import Selection
@@ -100,7 +100,8 @@ def check(
     paths, unreadable = _readable([target for target in unique if not is_model_target(target)], contents)
 
     named = _named(objects)
-    joined_to = _joined(models, named, paths, settings)
+    scripts_given = [path for path in paths if not is_recipe(path)]
+    joined_to = _joined(models, named, scripts_given, settings)
     own = {target: stated[0] for target, stated in joined_to.items()}
     if own and len(set(own.values())) == 1:
         (settings,) = set(own.values())

@@ -186,6 +186,27 @@ def test_adapters_on_few_bits(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("library")
+def test_beside_a_model(folder: Path) -> None:
+    (folder / "sft.yaml").write_text(FULL)
+    (folder / "model.py").write_text("from torch import nn\n\n\ndef build():\n    return nn.Linear(64, 64)\n")
+    report = priced("model.py:build", "sft.yaml")
+    assert [entry.target for entry in report.entries] == ["model.py:build", "sft.yaml"]
+    assert report.entries[0].precision == "fp16"
+
+
+@pytest.mark.usefixtures("library")
+def test_command_line_on_several_gpus(folder: Path) -> None:
+    (folder / "run.sh").write_text(
+        "torchrun --nproc_per_node=4 train.py --model_name_or_path TinyLlama/TinyLlama-1.1B \\\n"
+        "  --max_seq_length 256 --per_device_train_batch_size 2 --output_dir out\n"
+    )
+    (entry,) = priced("run.sh").entries
+    assert entry.settings is not None
+    assert (entry.settings.parallel, entry.settings.gpu_count) == ("ddp", 4)
+    assert any("nothing in the file says the precision" in item.what for item in entry.assumptions)
+
+
+@pytest.mark.usefixtures("library")
 def test_read_only(folder: Path) -> None:
     (folder / "sft.yaml").write_text(FULL)
     assert not priced(".").entries
@@ -202,6 +223,7 @@ def test_read_only(folder: Path) -> None:
             "the sizes of someone/else are not known",
         ),
         (FULL.replace("max_seq_length: 512\n", ""), "it says no length of sequences"),
+        (FULL + "load_in_4bit: true\n", "load_in_4bit: true goes with adapters"),
         (FULL + "num_generations: 8\n", "num_generations: 8 trains on GRPO"),
     ],
 )

@@ -114,6 +114,8 @@ def _why_not(step: Step) -> str | None:
     if "objective" in step.stated:
         said = step.stated["objective"]
         return f"{said.words} trains on {said.value}, whose step tclint does not build"
+    if step.get("bits") and "rank" not in step.stated:
+        return f"{step.stated['bits'].words} goes with adapters, which it does not set up"
     if "length" not in step.stated:
         return "it says no length of sequences"
     if not isinstance(step.get("length"), int):
@@ -132,6 +134,9 @@ def _joined(step: Step, launchers: Sequence[Step], settings: Settings) -> Joined
             # A default of the recipe gives way to what a launcher says.
             if found is not None and (name not in stated or stated[name].is_default):
                 stated[name] = found
+    gpus = stated.get("gpu_count")
+    if gpus is not None and gpus.value not in (0, 1) and not {"parallel", "deepspeed"} & set(stated):
+        stated["parallel"] = replace(gpus, value="ddp")
     stated = _with_master_weights(stated)
     evidence = list(_evidence(stated))
     settings, notes = settle(evidence, settings)

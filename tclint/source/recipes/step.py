@@ -109,7 +109,9 @@ def _plain(recipe: Recipe, node: Node) -> object:
     if isinstance(node.value, list):
         return [value for item in node.value if (value := _plain(recipe, item)) is not None]
     found = resolved(recipe.root, node)
-    return None if found is None or isinstance(found.value, dict | list) else found.value
+    if found is None or found.value is None or isinstance(found.value, dict | list):
+        return None
+    return found.value if isinstance(found.value, bool | int | float) else str(found.value)
 
 
 def _read(row: Row, value: object) -> object:
