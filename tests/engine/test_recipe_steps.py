@@ -26,7 +26,7 @@ class Config:
 
 class AutoConfig:
     @staticmethod
-    def from_pretrained(name, local_files_only):
+    def from_pretrained(name, local_files_only, trust_remote_code):
         raise OSError(name)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tclint.core.errors import TargetError
@@ -17,6 +18,32 @@ _Found: TypeAlias = "tuple[Callable[[], Any], Sequence[Assumption]]"
 
 _DEFAULT_TARGETS = ("q_proj", "v_proj", "query_key_value", "c_attn", "qkv_proj")
 """Layers of which peft adapts those that a model has, where a file names none (peft/utils/constants.py)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A configuration file: what it says, as `find_recipe_model` takes it, and where."""
+
+    path: str
+    settings: Mapping[str, Any]
+    lines: Mapping[str, int]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.settings.get(name, default)
+
+    def names(self, *settings: str) -> list[str]:
+        """Names of layers, however the file lists them."""
+        found: list[str] = []
+        for given in map(self.get, settings):
+            found += [given] if isinstance(given, str) else [str(name) for name in given or ()]
+        return found
+
+    def at(self, name: str, call: Callable[[], Any]) -> Any:
+        """What `call()` returns, called from the line that says something."""
+        return at_line(self.path, self.lines[name], call)
+
+    def note(self, name: str, what: str) -> Assumption:
+        return Assumption(what, Site(self.path, self.lines[name]))
 
 
 def find_recipe_model(path: str, settings: Mapping[str, Any], lines: Mapping[str, int]) -> _Found:
@@ -33,7 +60,6 @@ def find_recipe_model(path: str, settings: Mapping[str, Any], lines: Mapping[str
     Raises:
         TargetError: transformers is not installed, or the model's sizes are not known.
     """
-    said = settings
     try:
         transformers: Any = importlib.import_module("transformers")
     except ModuleNotFoundError as error:
@@ -42,31 +68,36 @@ def find_recipe_model(path: str, settings: Mapping[str, Any], lines: Mapping[str
         raise TargetError(
             "its step takes the package transformers, which is not installed where tclint runs."
         ) from None
-    config, dtype, what = _configuration(transformers, str(said["model"]), path)
-    model_class = _class_of(transformers, config, str(said["model"]))
-    weights = str(said.get("weights", "float32"))
-    weights = dtype if weights == "auto" else weights
-    notes = [Assumption(f"the model is {model_class.__name__} {what}", Site(path, lines["model"]))]
+    file = _File(path, settings, lines)
+    config, published, what = _configuration(transformers, file)
+    model_class = _class_of(transformers, config, file)
+    weights = str(file.get("weights", "float32"))
+    weights = published if weights == "auto" else weights
+    notes = [file.note("model", f"the model is {model_class.__name__} {what}")]
 
     def build() -> Any:
-        model = _base(model_class, config, said, lines, path, weights)
-        notes[1:] = _adapted(model, said, lines, path, weights)
-        if said.get("checkpointing"):
+        with _default_dtype(weights):
+            model = _base(model_class, config, file)
+        notes[1:] = _adapted(model, file, weights) if file.get("rank") else ()
+        if file.get("checkpointing"):
             # transformers 5 has a new name for it.
             enable = getattr(model, "activation_checkpointing_enable", None)
             (enable or model.gradient_checkpointing_enable)()
         model.train()
-        return model, _inputs(int(said["length"]))
+        return model, _inputs(int(file.get("length")))
 
     return build, notes
 
 
-def _configuration(transformers: Any, name: str, path: str) -> tuple[Any, str, str]:
+def _configuration(transformers: Any, file: _File) -> tuple[Any, str, str]:
     """The configuration, the dtype of the published weights, and where both are from."""
-    local = os.path.join(os.path.dirname(path), name)
-    stored = next((folder for folder in (name, local) if os.path.isdir(folder)), name)
+    name = str(file.get("model"))
+    beside = os.path.join(os.path.dirname(file.path), name)
+    stored = next((folder for folder in (name, beside) if os.path.isdir(folder)), name)
     with contextlib.suppress(Exception):  # what cannot be loaded from here is looked up instead
-        config = transformers.AutoConfig.from_pretrained(stored, local_files_only=True)
+        config = transformers.AutoConfig.from_pretrained(
+            stored, local_files_only=True, trust_remote_code=False
+        )
         dtype = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None) or "float32"
         return config, str(dtype).removeprefix("torch."), f"with the stored configuration of {name}"
     known = known_model(name)
@@ -79,34 +110,30 @@ def _configuration(transformers: Any, name: str, path: str) -> tuple[Any, str, s
     return config, known.dtype, f"with the sizes of {name} in {known.source}"
 
 
-def _class_of(transformers: Any, config: Any, name: str) -> Any:
+def _class_of(transformers: Any, config: Any, file: _File) -> Any:
     auto = importlib.import_module(f"{transformers.__name__}.models.auto.modeling_auto")
     found = getattr(transformers, auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type, ""), None)
     if found is None:
         raise TargetError(
-            f"{name} is no causal language model of transformers, the only kind that is built here."
+            f"{file.get('model')} is no causal language model of transformers, the only kind that is built "
+            "here."
         )
     return found
 
 
-def _base(
-    model_class: Any, config: Any, said: Mapping[str, Any], lines: Mapping[str, int], path: str, weights: str
-) -> Any:
-    """The model with the vocabulary that it is trained with, in the dtype that it is loaded in."""
+def _base(model_class: Any, config: Any, file: _File) -> Any:
+    """The model with the vocabulary that it is trained with."""
     config.use_cache = False
-    if said.get("attention") == "eager":  # else transformers' choice, which is SDPA where a model can have it
+    if file.get("attention") == "eager":  # else transformers' choice, which is SDPA where a model can have it
         config._attn_implementation = "eager"
-    with _default_dtype(weights):
-        model = at_line(path, lines["model"], lambda: model_class(config))
-        added = said.get("tokens")
-        if isinstance(added, list) and added:
-            multiple = said.get("vocabulary_multiple")
-            size = config.vocab_size + len(added)
-            at_line(
-                path,
-                lines["tokens"],
-                lambda: model.resize_token_embeddings(size, pad_to_multiple_of=multiple, mean_resizing=False),
-            )
+    model = file.at("model", lambda: model_class(config))
+    added = file.get("tokens")
+    if isinstance(added, list) and added:
+        size, multiple = config.vocab_size + len(added), file.get("vocabulary_multiple")
+        file.at(
+            "tokens",
+            lambda: model.resize_token_embeddings(size, pad_to_multiple_of=multiple, mean_resizing=False),
+        )
     return model
 
 
@@ -122,49 +149,36 @@ def _default_dtype(name: str) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def _adapted(
-    model: Any, said: Mapping[str, Any], lines: Mapping[str, int], path: str, weights: str
-) -> Iterator[Assumption]:
+def _adapted(model: Any, file: _File, weights: str) -> Iterator[Assumption]:
     """Quantize the base, and put adapters on it; what to say about it."""
     import torch
 
     from tclint.tracing.recipes.adapters import adapt, quantize, train_whole
 
-    rank, bits = said.get("rank"), said.get("bits")
-    if not rank:
-        return
+    rank, bits = int(file.get("rank")), file.get("bits")
     if bits:
         compute = getattr(torch, weights if weights != "float32" else "bfloat16")
-        double = bool(said.get("double_quantized"))
-        count = at_line(
-            path, lines["model"], lambda: quantize(model, int(bits), compute, double_quantized=double)
-        )
-        yield Assumption(
+        double = bool(file.get("double_quantized"))
+        count = file.at("model", lambda: quantize(model, int(bits), compute, double_quantized=double))
+        yield file.note(
+            "bits",
             f"{count / 1e9:.2f} G weights are stored in {bits} bits and expanded to {str(compute)[6:]} for "
             "each product; parameters count their bytes, and the expansion has no price in the backward pass",
-            Site(path, lines["bits"]),
         )
-    targets = [*_names(said.get("targets")), *_names(said.get("also_targets"))]
-    own = said.get("adapters", "float32")
-    chosen = targets or list(_DEFAULT_TARGETS)
-    dropout = float(said.get("dropout") or 0)
-    adapted = at_line(
-        path, lines["rank"], lambda: adapt(model, int(rank), chosen, dropout, getattr(torch, own))
-    )
+    named = file.names("targets", "also_targets")
+    chosen = named or list(_DEFAULT_TARGETS)
+    dropout, dtype = float(file.get("dropout") or 0), file.get("adapters", "float32")
+    adapted = file.at("rank", lambda: adapt(model, rank, chosen, dropout, getattr(torch, dtype)))
     if not adapted:
-        names = ", ".join(map(str, chosen))
-        raise TargetError(f"{said['model']} has none of the layers that get adapters: {names}.")
-    by = "" if targets else ", peft's choice where a file names none"
-    what = f"LoRA of rank {rank} on {', '.join(adapted)}{by}; its weights are {own}"
-    whole = train_whole(model, _names(said.get("also_trained")))
+        raise TargetError(
+            f"{file.get('model')} has none of the layers that get adapters: {', '.join(chosen)}."
+        )
+    by = "" if named else ", peft's choice where a file names none"
+    what = f"LoRA of rank {rank} on {', '.join(adapted)}{by}; its weights are {dtype}"
+    whole = train_whole(model, file.names("also_trained"))
     if whole:
         what += f"; {', '.join(whole)} trained whole, beside the originals"
-    yield Assumption(what, Site(path, lines["rank"]))
-
-
-def _names(given: Any) -> list[str]:
-    """Names of layers, however a file lists them."""
-    return [given] if isinstance(given, str) else [str(name) for name in given or ()]
+    yield file.note("rank", what)
 
 
 def _inputs(length: int) -> dict[str, Any]:
