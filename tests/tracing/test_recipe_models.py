@@ -15,6 +15,7 @@ from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph
 from tclint.tracing.patches.modules import construct_site_of, remembered_construction
 from tclint.tracing.recipes.adapters import adapt, quantize, train_whole
+from tclint.tracing.recipes.fused_loss import fuse_loss
 from tclint.tracing.recipes.places import at_line
 from tclint.tracing.recipes.sizes import known_model
 from tclint.tracing.values.sites import SiteFinder
@@ -113,6 +114,56 @@ def test_weights_in_few_bits(bits: int, bytes_of_weight: float) -> None:
     assert sum(item.bytes for item in stored) == weights * bytes_of_weight
     # The products are those of the whole weights, and the head stays as it is.
     assert forward_flops(graph) == pytest.approx(forward_flops(traced(lambda _: None)), rel=0.01)
+
+
+class Causal(Model):
+    """Ends in a loss over all logits, of 8192 words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.lm_head = nn.Embedding(8192, WIDTH), nn.Linear(WIDTH, 8192, bias=False)
+
+    @property
+    def base_model(self) -> nn.Module:
+        return Decoder(self)
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        logits = self.lm_head(self.base_model(input_ids)[0]).float()
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+class Decoder(nn.Module):
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.embed, self.layers = model.embed, model.layers
+
+    def forward(self, input_ids: Tensor) -> tuple[Tensor]:
+        x = self.embed(input_ids)
+        for layer in self.layers:
+            x = layer(x)
+        return (x,)
+
+
+@pytest.mark.parametrize("tokens", [64, 1000, 1024])
+def test_loss_without_all_logits(tokens: int) -> None:
+    ids = torch.zeros(4, tokens, dtype=torch.int64)
+
+    def priced(*, fused: bool) -> tclint.Estimate:
+        def build() -> Causal:
+            model = Causal()
+            if fused:
+                fuse_loss(model)
+            return model
+
+        graph = tclint.trace(build, kwargs={"input_ids": ids, "labels": ids})
+        return tclint.estimate(graph, gpu="a100", precision="bf16", mode="train")
+
+    plain, fused = priced(fused=False), priced(fused=True)
+    logits = 4 * tokens * 8192 * 4
+    assert plain.memory.activations_bytes > logits
+    assert fused.memory.activations_bytes < logits // 2
+    # The head's product runs once more, and nothing is left out.
+    assert plain.flops < fused.flops < 1.34 * plain.flops
 
 
 def test_expanded_weights_are_not_kept() -> None:

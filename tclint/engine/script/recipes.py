@@ -50,6 +50,7 @@ _BUILT = (
     "bits",
     "double_quantized",
     "attention",
+    "fused_loss",
     "tokens",
     "vocabulary_multiple",
 )

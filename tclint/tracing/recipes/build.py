@@ -79,6 +79,10 @@ def find_recipe_model(path: str, settings: Mapping[str, Any], lines: Mapping[str
         with _default_dtype(weights):
             model = _base(model_class, config, file)
         notes[1:] = _adapted(model, file, weights) if file.get("rank") else ()
+        if file.get("fused_loss"):
+            from tclint.tracing.recipes.fused_loss import fuse_loss
+
+            fuse_loss(model)
         if file.get("checkpointing"):
             # transformers 5 has a new name for it.
             enable = getattr(model, "activation_checkpointing_enable", None)
