@@ -144,7 +144,7 @@ class Decoder(nn.Module):
         return (x,)
 
 
-@pytest.mark.parametrize("tokens", [64, 1000, 1024])
+@pytest.mark.parametrize("tokens", [1000, 2048])
 def test_loss_without_all_logits(tokens: int) -> None:
     ids = torch.zeros(4, tokens, dtype=torch.int64)
 

@@ -7,6 +7,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+_LEAST = 1024
+
 
 def fuse_loss(model: Any) -> None:
     """Make the forward of a causal language model of transformers end in the loss, chunk by chunk of tokens.
@@ -33,6 +35,7 @@ def _loss(head: nn.Module, hidden: Tensor, labels: Tensor) -> Tensor:
 
 def _chunk_size(tokens: int, words: int, width: int) -> int:
     """Tokens whose logits take as much as the hidden states of all, rounded up to a power of two
-    (liger_kernel/ops/fused_linear_cross_entropy.py)."""
+    (liger_kernel/ops/fused_linear_cross_entropy.py), or _LEAST: autograd adds up the gradients of the head's
+    weight chunk by chunk, which the kernels do in place."""
     chunks = -(-words // width)
-    return 1 << max(-(-tokens // chunks) - 1, 0).bit_length()
+    return max(_LEAST, 1 << max(-(-tokens // chunks) - 1, 0).bit_length())
