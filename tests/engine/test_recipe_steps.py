@@ -220,7 +220,7 @@ def test_read_only(folder: Path) -> None:
     [
         (
             FULL.replace("TinyLlama/TinyLlama-1.1B", "someone/else"),
-            "the sizes of someone/else are not known",
+            "the sizes of someone/else, which line 1 names, are not known",
         ),
         (FULL.replace("max_seq_length: 512\n", ""), "it says no length of sequences"),
         (FULL + "load_in_4bit: true\n", "load_in_4bit: true goes with adapters"),

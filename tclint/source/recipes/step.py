@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 
 from tclint.source.recipes.interpolation import resolved
@@ -75,7 +76,32 @@ def step_of(recipe: Recipe) -> Step:
         else:
             stated[row.sets] = found
     unread = {sets: found for sets, found in unread.items() if sets not in stated}
+    unread |= _misspelt(recipe, stated)
     return Step(recipe.path, name, stated, unread, tuple(not_priced))
+
+
+def _misspelt(recipe: Recipe, stated: Mapping[str, Stated]) -> dict[str, Stated]:
+    """By what is left at a default: a key that no row knows, and that is nearly one of those which set it."""
+    rows = [(row.sets, key) for row in recipe.format.step for keys in row.keys for key in keys]
+    known = {key for _, key in rows}
+    found: dict[str, Stated] = {}
+    for name, node in recipe.chosen.entries.items():
+        if name in known or (value := _plain(recipe, node)) is None:
+            continue
+        near = [
+            sets for sets, key in rows if sets in stated and stated[sets].is_default and _is_near(name, key)
+        ]
+        if near:
+            found[near[0]] = Stated(value, f"{name}: {_shown(value)}", recipe.path, node.span.line)
+    return found
+
+
+_NEAR = 0.92
+"""Share of letters that a slip leaves: 'micro_batch_sise' has 0.94, eval_ for train_ less."""
+
+
+def _is_near(name: str, key: str) -> bool:
+    return SequenceMatcher(None, name, key).ratio() >= _NEAR
 
 
 def _condition(row: Row, recipe: Recipe) -> Node | None:

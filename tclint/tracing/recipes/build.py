@@ -107,8 +107,8 @@ def _configuration(transformers: Any, file: _File) -> tuple[Any, str, str]:
     known = known_model(name)
     if known is None:
         raise TargetError(
-            f"the sizes of {name} are not known here: there is no folder or cached configuration of that "
-            "name, and tclint's table does not have it."
+            f"the sizes of {name}, which line {file.lines['model']} names, are not known here: there is no "
+            "folder or cached configuration of that name, and tclint's table does not have it."
         )
     config = transformers.CONFIG_MAPPING[known.model_type](**known.config)
     return config, known.dtype, f"with the sizes of {name} in {known.source}"

@@ -194,6 +194,13 @@ def test_values_that_no_row_knows() -> None:
     assert not step(LLAMA_FACTORY).unread
 
 
+def test_keys_that_are_nearly_right() -> None:
+    found = step(AXOLOTL.replace("micro_batch_size", "micro_batch_sise"), "a.yml")
+    assert found.stated["batch"].is_default
+    assert found.unread["batch"].words == "micro_batch_sise: 2"
+    assert not step(AXOLOTL + "eval_batch_size: 4\n", "a.yml").unread
+
+
 def test_what_has_no_price() -> None:
     assert [said.value for said in step(ACCELERATE).not_priced] == ["offloading to the CPU"]
     assert not step(ACCELERATE.replace("device: cpu", "device: none")).not_priced
