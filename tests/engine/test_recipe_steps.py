@@ -9,6 +9,7 @@ import pytest
 from tclint.config.settings import Settings
 from tclint.engine.check import check
 from tclint.engine.report import Report
+from tclint.engine.trace_cache import TraceCache
 
 # What is asked of transformers, for a network of two layers.
 STAND_IN = {
@@ -204,6 +205,23 @@ def test_command_line_on_several_gpus(folder: Path) -> None:
     assert entry.settings is not None
     assert (entry.settings.parallel, entry.settings.gpu_count) == ("ddp", 4)
     assert any("nothing in the file says the precision" in item.what for item in entry.assumptions)
+
+
+@pytest.mark.usefixtures("library")
+def test_traces_are_kept_until_the_file_says_something_else(folder: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    cache = TraceCache("", said.append, folder=tmp_path / "kept")
+    settings = Settings(gpus=("a100",), cache=False)
+    for text in (QLORA, "# A comment.\n" + QLORA, QLORA, QLORA.replace("lora_r: 8", "lora_r: 16")):
+        (folder / "qlora.yml").write_text(text)
+        assert check("qlora.yml", settings, cache=cache).entries
+    # Other lines are other places of findings.
+    assert [line.partition(" is ")[2].partition(":")[0] for line in said] == [
+        "traced",
+        "traced",
+        "unchanged",
+        "traced",
+    ]
 
 
 @pytest.mark.usefixtures("library")
