@@ -225,6 +225,16 @@ def test_traces_are_kept_until_the_file_says_something_else(folder: Path, tmp_pa
 
 
 @pytest.mark.usefixtures("library")
+def test_nothing_of_the_folder_runs(folder: Path) -> None:
+    for name in ("transformers", "torch"):
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("open('ran', 'w')\n")
+    (folder / "sft.yaml").write_text(FULL)
+    assert priced("sft.yaml").entries
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.usefixtures("library")
 def test_read_only(folder: Path) -> None:
     (folder / "sft.yaml").write_text(FULL)
     assert not priced(".").entries
