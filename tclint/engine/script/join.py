@@ -153,6 +153,7 @@ def _missing(scripts: Sequence[Program], found: set[str], settings: Settings) ->
 _LABELS = {
     "compiled": "compiled:",
     "layout": "memory format",
+    "gpu_count": "GPUs:",
 }
 """What a sentence calls a setting, where that is not the field's name."""
 
