@@ -202,7 +202,8 @@ def fix_command(
         raise UsageError("--plan writes the plan of a model's fixes; name one, 'model.py:build_model'.")
     elif keep_architecture:
         raise UsageError("--keep-architecture is for a model's fixes; name one, 'model.py:build_model'.")
-    report = _run(scripts, settings, quiet, contents or {file.path: file.after for file in planned})
+    unpriced = replace(settings, price_recipes=False)  # no edit of a recipe rests on its step's price
+    report = _run(scripts, unpriced, quiet, contents or {file.path: file.after for file in planned})
     outcome = fix(
         scripts,
         report,

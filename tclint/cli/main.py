@@ -65,6 +65,7 @@ def cli() -> None:
     \b
     tclint model.py:build_model   build and trace a model without a GPU, predict what waste costs
     tclint train.py src/          read training code without running it
+    tclint sft.yaml               read a recipe, and price the model that it trains
     """
 
 
@@ -136,7 +137,8 @@ def check(
     A TARGET such as model.py:build_model or package.module:Class is imported, built and traced, without
     a GPU and without allocating its weights; so are models of timm (timm:resnet50) and transformers
     (hf:gpt2) by name. A file or folder is read without running it; 'tclint models PATH' lists the
-    models in it. '-' reads the source from standard input; --fix then writes it to standard output, and the
+    models in it. A configuration of training that is named has its model built by transformers and priced.
+    '-' reads the source from standard input; --fix then writes it to standard output, and the
     report to standard error.
 
     Exit codes: 0 clean, 1 findings at or above --fail-on, 2 usage error or a target that failed. With

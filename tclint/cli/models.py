@@ -15,7 +15,7 @@ import click
 from tclint.cli.command_group import say
 from tclint.cli.options import debug_option, list_format_option
 from tclint.config.settings import Settings
-from tclint.core.target import is_model_target
+from tclint.core.target import is_model_target, is_recipe
 from tclint.core.terminal import write_stdout
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def check_declared(
 
 def user_cache(targets: Sequence[str], settings: Settings, *, verbose: bool) -> TraceCache | None:
     """Where the graphs of models are kept that are named on the command line."""
-    if not settings.cache or not any(is_model_target(target) for target in targets):
+    if not settings.cache or not any(is_model_target(target) or is_recipe(target) for target in targets):
         return None
     from tclint.engine.trace_cache import TraceCache
 

@@ -35,6 +35,8 @@ OptimizerName = Literal[
     "adamw",
     "adamw-fused",
     "adamw-8bit",
+    "adamw-32bit",
+    "adamw-master",
     "adam",
     "adam-fused",
     "sgd",
@@ -281,6 +283,12 @@ class Settings:
         True,
         kinds.SWITCH,
         "Use cached results of earlier runs: parsed files, findings in programs, traced models.",
+    )
+    price_recipes: bool = setting(
+        True,
+        kinds.SWITCH,
+        "Build the model that a named configuration file trains, and price its step.",
+        key="price-recipes",
     )
     program_events: int = setting(
         60_000,

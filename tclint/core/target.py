@@ -17,6 +17,12 @@ LIBRARIES = ("timm", "hf")
 """Prefixes of models that are named, as in 'timm:resnet50' (tclint/tracing/worker/libraries.py)."""
 _LIBRARY_TARGET = re.compile(rf"({'|'.join(LIBRARIES)}):[\w./\\~-]+")
 
+RECIPE_SUFFIXES = (".yaml", ".yml", ".json", ".toml")
+"""Endings of files that may be configurations of a training."""
+
+SCRIPT_SUFFIXES = (".sh", ".bash", ".slurm")
+"""Endings of files that may start one."""
+
 _MODEL_FILES = frozenset({".onnx", ".pt", ".pt2", ".pth", ".torchscript", ".ts"})
 """Endings of files that hold a model without its code, or only its weights."""
 
@@ -42,6 +48,16 @@ def is_model_target(text: str) -> bool:
 def is_model_file(text: str) -> bool:
     """Whether the text is the name of a file that holds a model, or weights, and no Python."""
     return os.path.splitext(text)[1].lower() in _MODEL_FILES and os.path.isfile(text)
+
+
+def is_recipe(path: str) -> bool:
+    """Whether a file may set up a training without being Python, by its name."""
+    return path.lower().endswith((*RECIPE_SUFFIXES, *SCRIPT_SUFFIXES))
+
+
+def is_recipe_file(text: str) -> bool:
+    """Whether the text is the name of a file that may set up a training without being Python."""
+    return is_recipe(text) and os.path.isfile(text)
 
 
 def is_path(given: Any) -> bool:

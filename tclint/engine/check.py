@@ -17,7 +17,7 @@ from tclint.config.settings import Settings
 from tclint.core.errors import TargetError, UsageError
 from tclint.core.finding import LEVEL_ORDER, Finding, Location
 from tclint.core.rule import Rule
-from tclint.core.target import is_model_target, targets_of
+from tclint.core.target import is_model_target, is_recipe, targets_of
 from tclint.engine.baseline import Baseline
 from tclint.engine.report import Entry, EntryError, Interrupted, Metrics, Report
 from tclint.engine.rule_registry import Selection
@@ -32,6 +32,7 @@ from tclint.source.source_rule import SourceRule
 if TYPE_CHECKING:
     from tclint.analysis.graph_context import GraphContext
     from tclint.engine.script.join import Joined
+    from tclint.engine.script.recipes import RecipeSteps
     from tclint.source.syntax.discovery import Skipped
     from tclint.source.syntax.notebooks import Notebook
     from tclint.tracing import TraceResult
@@ -99,10 +100,15 @@ def check(
     paths, unreadable = _readable([target for target in unique if not is_model_target(target)], contents)
 
     named = _named(objects)
-    joined_to = _joined(models, named, paths, settings)
+    scripts_given = [path for path in paths if not is_recipe(path)]
+    joined_to = _joined(models, named, scripts_given, settings)
     own = {target: stated[0] for target, stated in joined_to.items()}
     if own and len(set(own.values())) == 1:
         (settings,) = set(own.values())
+    recipes = _recipes(paths, settings, contents)
+    models += recipes.joined
+    joined_to |= recipes.joined
+    own |= {target: stated[0] for target, stated in recipes.joined.items()}
     findings: list[Finding] = []
     entries: list[Entry] = []
     contexts: list[GraphContext] = []
@@ -113,6 +119,9 @@ def check(
     interrupt: KeyboardInterrupt | None = None
     try:
         for result in _trace(models, named, settings, own, on_progress, cache):
+            if result.graph is None and result.target in recipes.joined:
+                recipes.skipped.append(recipes.not_traced(result))
+                continue
             if result.graph is None:
                 errors.append(_entry_error(result))
                 continue
@@ -180,7 +189,7 @@ def check(
             for finding in rank(joined(worst_of_sets(below, entries, besides=listed)))
         ),
         suppressed=tuple(shown(finding) for finding in suppressed),
-        skipped=source.skipped,
+        skipped=(*source.skipped, *recipes.skipped),
         errors=tuple(errors),
         source_files=source.files,
         baselined=tuple(shown(finding) for finding in known),
@@ -299,6 +308,16 @@ def _joined(
     written = {model: model for model in models} | {name: _written_at(one) for name, one in named.items()}
     found = join(paths, list(dict.fromkeys(written.values())), settings)
     return {name: found[target] for name, target in written.items()}
+
+
+def _recipes(paths: Sequence[str], settings: Settings, contents: Mapping[str, bytes] | None) -> RecipeSteps:
+    """The configuration files whose step is priced: those that were named, but by editors and by hooks, which
+    name whatever changed."""
+    from tclint.engine.script.recipes import RecipeSteps, recipe_steps
+
+    if contents or settings.force_exclude or not settings.price_recipes:
+        return RecipeSteps()
+    return recipe_steps(paths, settings)
 
 
 def _written_at(one: Any) -> str:

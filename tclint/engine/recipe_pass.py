@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Location
 from tclint.core.rule import apply_rule
+from tclint.core.target import SCRIPT_SUFFIXES
 from tclint.source.recipes.formats import MAX_BYTES, candidates, formats
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.discovery import RECIPE_SUFFIXES, Skipped
+from tclint.source.syntax.discovery import Skipped
 from tclint.source.syntax.parse import NotPython
 
 if TYPE_CHECKING:
@@ -32,11 +33,6 @@ class RecipeResult:
     """Those of a known format."""
     marked: dict[str, str] = field(default_factory=dict)
     digests: dict[str, bytes] = field(default_factory=dict)
-
-
-def is_recipe(path: str) -> bool:
-    """Whether a file may be a configuration file, by its name."""
-    return path.lower().endswith(RECIPE_SUFFIXES)
 
 
 def lint_recipes(
@@ -129,7 +125,13 @@ def _read(path: str, is_named: bool) -> bytes:
 
 
 def _unknown(path: str) -> str:
-    names = sorted({item.name.removesuffix(" configuration") for item in formats()}, key=str.lower)
+    if path.lower().endswith(SCRIPT_SUFFIXES):
+        return (
+            f"{os.path.relpath(path)!r} starts no training whose options tclint knows: --model_name_or_path, "
+            "--per_device_train_batch_size and the like."
+        )
+    known = (item.name for item in formats() if item.suffixes != SCRIPT_SUFFIXES)
+    names = sorted({name.removesuffix(" configuration") for name in known}, key=str.lower)
     return (
         f"{os.path.relpath(path)!r} is not a training configuration that tclint knows: it reads those of "
         f"{', '.join(names[:-1])} and {names[-1]}."

@@ -12,13 +12,14 @@ from typing import TypeAlias
 from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding, Location
 from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME
-from tclint.engine.recipe_pass import is_recipe, lint_recipes
+from tclint.core.target import RECIPE_SUFFIXES, SCRIPT_SUFFIXES, is_recipe
+from tclint.engine.recipe_pass import lint_recipes
 from tclint.engine.source_text import SourceText
 from tclint.source.project.scripts import Scripts
 from tclint.source.project.versions import without_newer_edits
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.cache import TablesCache
-from tclint.source.syntax.discovery import RECIPE_SUFFIXES, SUFFIXES, Skipped, discover
+from tclint.source.syntax.discovery import SUFFIXES, Skipped, discover
 from tclint.source.syntax.notebooks import Notebook, is_notebook, read_notebook
 from tclint.source.syntax.parse import NotPython, as_utf8, decode, what_is_broken
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable
@@ -71,7 +72,7 @@ def lint(
         TargetError: a path does not exist, or is neither a folder nor a Python file.
     """
     contents = contents or {}
-    found, skipped = discover(paths, settings, contents, (*SUFFIXES, *RECIPE_SUFFIXES))
+    found, skipped = discover(paths, settings, contents, (*SUFFIXES, *RECIPE_SUFFIXES), SCRIPT_SUFFIXES)
     files = [path for path in found if not is_recipe(path)]
     named = {os.path.abspath(path) for path in paths}
     # Who names all files of a commit does not mean that each sets up a training.

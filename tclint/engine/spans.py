@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass, field, replace
 
 from tclint.core.finding import Finding, Location
+from tclint.core.target import is_recipe
 from tclint.source.syntax.parse import NotPython, decode
 
 MAX_FILE_BYTES = 8 * 2**20
@@ -55,6 +56,8 @@ def _read(path: str) -> tuple[list[str], dict[int, ast.expr | ast.stmt]]:
             return [], {}
         # ast counts the bytes of UTF-8, and lines as Python does; a form feed ends none.
         text = decode(data).replace("\r\n", "\n").replace("\r", "\n")
+        if is_recipe(path):
+            return text.split("\n"), {}
         tree = ast.parse(text)
     except (OSError, NotPython, ValueError, SyntaxError, RecursionError, MemoryError):
         return [], {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tclint.analysis.graph_rule import GraphRule
 from tclint.core.finding import Edit, Effect, Finding, Fix, Location
 from tclint.core.rule import CODE_PATTERN, CRASH_CODE, Rule
-from tclint.source.syntax.discovery import RECIPE_SUFFIXES
+from tclint.core.target import is_recipe
 from tclint.source.syntax.parse import NotPython, decode
 
 _DIRECTIVE = re.compile(
@@ -281,7 +281,7 @@ def apply_suppressions(
             by_path.setdefault(path, []).append(finding)
     for path, found in by_path.items():
         text = texts[path] if path in texts else _read(path)
-        suppressions = parse_suppressions(text, is_python=not path.lower().endswith(RECIPE_SUFFIXES))
+        suppressions = parse_suppressions(text, is_python=not is_recipe(path))
         for suppression in suppressions:
             _find_missing_brackets(suppression, why_unknown)
         for finding in found:

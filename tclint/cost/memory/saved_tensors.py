@@ -144,15 +144,32 @@ class _Saving:
 
     def run(self) -> SavedTensors:
         skipped = composites(self.graph)
+        expanded = self._expanded_weights()
         by_op = {}
         for op in self.graph.ops:
             needs = self.needs[op.index]
             if True not in needs or op.index in skipped:
                 continue
-            kept = {s.key: s for s in self._kept(op, needs) if _is_counted(s)}
+            kept = {s.key: s for s in self._kept(op, needs) if _is_counted(s) and s.key not in expanded}
             if kept:
                 by_op[op.index] = tuple(kept.values())
         return self._checkpointed(by_op)
+
+    def _expanded_weights(self) -> set[StorageKey]:
+        """What is made of weights stored as integers: libraries that store them so keep these alone, and make
+        it again in the backward pass (bitsandbytes/autograd/_functions.py, MatMul4Bit)."""
+        stored = {
+            (PARAMETER, item.name)
+            for item in self.graph.parameters
+            if not item.is_buffer and item.dtype in ("uint8", "int8")
+        }
+        made = set()
+        for op in self.graph.ops if stored else ():
+            if op.kind == "elementwise":
+                read = {self.storages.of_input(op, position).key for position in range(len(op.inputs))}
+                if read & stored and all(key[0] == PARAMETER for key in read):
+                    made.add(self.storages.of_result(op, 0).key)
+        return made
 
     def _checkpointed(self, by_op: dict[int, tuple[Storage, ...]]) -> SavedTensors:
         regions = {op.index: op.checkpoint.region for op in self.graph.ops if op.checkpoint is not None}

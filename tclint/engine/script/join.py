@@ -57,7 +57,7 @@ def join(paths: Sequence[str], targets: Sequence[str], settings: Settings) -> di
     joined = {}
     for target in targets:
         found = [one for script in own[target] for one in said[script.file.path]]
-        settled, notes = _settled(found, settings)
+        settled, notes = settle(found, settings)
         missing = _missing(own[target], {one.setting for one in found}, settings)
         said_of_all = (*notes, *([missing] if missing else []), *unclear[target])
         joined[target] = settled, said_of_all, frozenset(script.file.path for script in own[target])
@@ -102,7 +102,7 @@ def _scripts_of(
     return own, notes
 
 
-def _settled(said: Sequence[Evidence], settings: Settings) -> tuple[Settings, tuple[Assumption, ...]]:
+def settle(said: Sequence[Evidence], settings: Settings) -> tuple[Settings, tuple[Assumption, ...]]:
     by_setting: dict[str, list[Evidence]] = {}
     for stated in said:
         by_setting.setdefault(stated.setting, []).append(stated)
@@ -153,6 +153,7 @@ def _missing(scripts: Sequence[Program], found: set[str], settings: Settings) ->
 _LABELS = {
     "compiled": "compiled:",
     "layout": "memory format",
+    "gpu_count": "GPUs:",
 }
 """What a sentence calls a setting, where that is not the field's name."""
 

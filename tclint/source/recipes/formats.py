@@ -10,6 +10,7 @@ from importlib import resources
 from typing import Any
 
 from tclint.core.toml import parse_toml
+from tclint.source.recipes.rows import Row, rows_of
 from tclint.source.recipes.tree import Node
 from tclint.source.run.library import Program
 
@@ -63,6 +64,8 @@ class Format:
     program: Program
     """What training with such a file does: its function `run` gets the mapping that has the signs, and
     all."""
+    step: tuple[Row, ...] = ()
+    """Which of its keys describe the step that is trained."""
 
     def may_be(self, suffix: str, data: bytes) -> bool:
         """Whether a file of these bytes can be one, before it is parsed."""
@@ -86,16 +89,18 @@ UNKNOWN = Format("configuration", (), (), (), Program("configuration", (), ""))
 @cache
 def formats() -> tuple[Format, ...]:
     """Those that tclint knows, the ones with the most telling signs first."""
-    found = [
-        (int(table.get("order", 5)), _format(table))
+    tables = {
+        entry.name.removesuffix(".toml"): parse_toml(entry.read_text(encoding="utf-8"))
         for entry in sorted(resources.files(_PACKAGE).iterdir(), key=lambda entry: entry.name)
         if entry.name.endswith(".toml")
-        for table in [parse_toml(entry.read_text(encoding="utf-8"))]
+    }
+    found = [
+        (int(table.get("order", 5)), _format(table, rows_of(tables, name))) for name, table in tables.items()
     ]
     return tuple(item for _, item in sorted(found, key=lambda pair: pair[0]))
 
 
-def _format(table: Mapping[str, Any]) -> Format:
+def _format(table: Mapping[str, Any], step: tuple[Row, ...]) -> Format:
     name = table["name"]
     return Format(
         name,
@@ -103,6 +108,7 @@ def _format(table: Mapping[str, Any]) -> Format:
         tuple(_signs(row) for row in table["signs"]),
         tuple(table.get("anchors", ())),
         Program(name, (name,), table["program"]["text"]),
+        step,
     )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tclint.core.target import SCRIPT_SUFFIXES
 from tclint.source.recipes.formats import MAX_BYTES, UNKNOWN, Format, candidates
 from tclint.source.recipes.interpolation import resolved
+from tclint.source.recipes.shell_text import parse_shell
 from tclint.source.recipes.toml_text import parse_toml_tree
 from tclint.source.recipes.tree import Node, NotReadable
 from tclint.source.recipes.yaml_text import parse_yaml
@@ -75,6 +77,8 @@ def read_tree(path: str, data: bytes) -> Node:
     text = decode(data)
     if path.lower().endswith(".toml"):
         return parse_toml_tree(text)
+    if path.lower().endswith(SCRIPT_SUFFIXES):
+        return parse_shell(text)
     return parse_yaml(text, is_json=path.lower().endswith(".json"))
 
 

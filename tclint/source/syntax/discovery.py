@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tclint.config.settings import Settings, matches
 from tclint.core.errors import TargetError, UsageError
 from tclint.core.git import run_git
+from tclint.core.target import RECIPE_SUFFIXES, SCRIPT_SUFFIXES
 from tclint.source.syntax.notebooks import SUFFIX
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ SKIPPED_FOLDERS = frozenset((
 """Never entered from above; naming one of them, or a folder inside, on the command line does lint it."""
 
 SUFFIXES = (".py", SUFFIX)
-RECIPE_SUFFIXES = (".yaml", ".yml", ".json", ".toml")
-"""Of configuration files, most of which set up no training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,7 @@ def discover(
     settings: Settings,
     given: Collection[str] = (),
     suffixes: tuple[str, ...] = SUFFIXES,
+    named: tuple[str, ...] = (),
 ) -> tuple[list[str], list[Skipped]]:
     """Absolute paths of the Python files meant, each once, in the order of the arguments.
 
@@ -55,6 +55,7 @@ def discover(
     Args:
         given: absolute paths of files that need not exist, because the caller has their bytes.
         suffixes: of the files that are meant, where it is not only Python's.
+        named: further suffixes of files that are meant where they are named themselves.
 
     Raises:
         TargetError: a path does not exist, or is neither a folder nor a file that is meant.
@@ -63,7 +64,7 @@ def discover(
     files: dict[str, None] = {}
     skipped: list[Skipped] = []
     for path in paths:
-        problem = refusal(path, given, suffixes)
+        problem = refusal(path, given, (*suffixes, *named))
         if problem is not None:
             raise TargetError(problem)
         absolute = os.path.abspath(path)
@@ -90,7 +91,9 @@ def named_files(folder: str, name: str) -> list[str]:
 
 
 def refusal(
-    path: str, given: Collection[str] = (), suffixes: tuple[str, ...] = (*SUFFIXES, *RECIPE_SUFFIXES)
+    path: str,
+    given: Collection[str] = (),
+    suffixes: tuple[str, ...] = (*SUFFIXES, *RECIPE_SUFFIXES, *SCRIPT_SUFFIXES),
 ) -> str | None:
     """Why a path cannot be read as source, in a sentence for the user; None where it can.
 
@@ -110,7 +113,7 @@ def refusal(
     if not path.lower().endswith(suffixes):
         return (
             f"{path!r} is neither a folder nor a Python file; give a .py or .ipynb file, a configuration of "
-            "training (.yaml, .json, .toml), a folder, or a model as 'file.py:callable'."
+            "training (.yaml, .json, .toml, .sh), a folder, or a model as 'file.py:callable'."
         )
     if not is_given and not os.path.isfile(path):
         # To read a named pipe is to wait for whoever writes into it.

@@ -60,7 +60,10 @@ def trace_targets(
 ) -> Iterator[TraceResult]:
     """See `tclint.tracing.trace_targets`."""
     check_inputs(settings)
-    runs = [(target, replace(settings, batch=own.get(target, settings).batch)) for target in targets]
+    runs = []
+    for target in targets:
+        stated = own.get(target, settings)
+        runs.append((target, replace(settings, batch=stated.batch, arguments=stated.arguments)))
     return _in_order(trace_runs(runs, settings.jobs, on_progress))
 
 

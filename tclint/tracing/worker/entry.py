@@ -83,7 +83,8 @@ def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) ->
     target = parse_target(text)
     folder = os.path.dirname(os.path.abspath(target.path)) if target.path else os.getcwd()
     roots = import_roots(target.path) if target.path else []
-    sites = SiteFinder(roots=(folder, os.getcwd(), *roots))
+    files = [os.path.abspath(target.attribute)] if target.library == "recipe" else []
+    sites = SiteFinder(roots=(folder, os.getcwd(), *roots), files=files)
 
     @contextlib.contextmanager
     def while_loading() -> Iterator[None]:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tclint.core.errors import TargetError, closest
 from tclint.graph.ops import Assumption
+from tclint.tracing.recipes.build import find_recipe_model
 
 _Builder = Callable[[], Any]
-_Found = tuple[_Builder, tuple[Assumption, ...]]
+_Found = tuple[_Builder, Sequence[Assumption]]
 
 # What a model type is mostly trained as, in order: a head decides about a share of the step.
 _HEADS = (
@@ -40,12 +41,15 @@ def find_library_model(library: str, name: str, arguments: Mapping[str, Any]) ->
     """A function that builds the model, and what had to be assumed about it.
 
     Args:
-        library: 'timm' or 'hf'.
-        arguments: of `timm.create_model`, or of the configuration's class.
+        library: 'timm', 'hf' or 'recipe'.
+        name: of the model; of a recipe, its file.
+        arguments: of `timm.create_model`, or of the configuration's class; `recipe`, what such a file says.
 
     Raises:
         TargetError: the library is not installed, or has no such model.
     """
+    if library == "recipe":
+        return find_recipe_model(os.path.abspath(name), **arguments["recipe"])
     package, find = _FINDERS[library]
     try:
         module = importlib.import_module(package)

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from tclint.core.errors import TargetError, closest
-from tclint.core.target import LIBRARIES, is_model_file
+from tclint.core.target import LIBRARIES, is_model_file, is_recipe_file
 from tclint.core.text import listed
 from tclint.graph.ops import Assumption, Site
 from tclint.tracing.stand_ins.install import has_stand_in, stand_in_for, stand_ins
@@ -50,7 +50,7 @@ class Target:
     path: str | None = None
     module: str | None = None
     library: str | None = None
-    """'timm' or 'hf'; the attribute is the name of one of its models."""
+    """'timm' or 'hf': the attribute names one of its models; 'recipe': it is a configuration file."""
 
     @property
     def container(self) -> str:
@@ -67,7 +67,8 @@ class LoadedTarget:
     module: ModuleType
     site: Site | None
     """Where the callable is defined."""
-    assumptions: tuple[Assumption, ...] = ()
+    assumptions: Sequence[Assumption] = ()
+    """Complete once the callable has run."""
 
 
 def parse_target(text: str) -> Target:
@@ -78,6 +79,8 @@ def parse_target(text: str) -> Target:
     """
     if is_model_file(text):
         return Target(text, "", path=text)
+    if is_recipe_file(text):
+        return Target(text, text, library="recipe")
     library, _, name = text.partition(":")
     if library in LIBRARIES and name:
         return Target(text, name, library=library)
@@ -169,7 +172,9 @@ def _load_from_library(target: Target, library: str, arguments: Mapping[str, Any
         raise
     except BaseException as error:
         raise _import_error(target, error) from None
-    return LoadedTarget(target, function, ModuleType(library), None, assumptions)
+    # A recipe's first assumption is the model that it names, with the line.
+    site = assumptions[0].site if assumptions else None
+    return LoadedTarget(target, function, ModuleType(library), site, assumptions)
 
 
 @contextlib.contextmanager

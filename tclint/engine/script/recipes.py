@@ -1,0 +1,225 @@
+"""Gives the model of a configuration file the settings of that file, so that its step can be priced.
+
+`tclint sft.yaml` prices the step that sft.yaml sets up, where it names a model. Launchers' files beside it
+(Accelerate's, DeepSpeed's) say how the step is distributed. Flags and configuration win over all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from tclint.config.settings import OPTIMIZERS, PARALLEL, PRECISIONS, Settings
+from tclint.core.target import is_recipe_file
+from tclint.core.text import listed
+from tclint.engine.script.join import Joined, settle
+from tclint.engine.script.settings import Evidence
+from tclint.graph.ops import Assumption, Site
+from tclint.source.recipes.reading import NotReadable, read_recipe
+from tclint.source.recipes.step import Stated, Step, step_of
+from tclint.source.syntax.discovery import Skipped
+from tclint.source.syntax.parse import NotPython
+
+if TYPE_CHECKING:
+    from tclint.tracing import TraceResult
+
+_SETTINGS: Mapping[str, tuple[object, ...] | None] = {
+    "precision": PRECISIONS,
+    "batch": None,
+    "accumulation": None,
+    "optimizer": OPTIMIZERS,
+    "compiled": (True, False),
+    "parallel": PARALLEL,
+    "gpu_count": None,
+}
+"""What a file says that is a field of Settings, and its values; None: a count."""
+_BUILT = (
+    "model",
+    "length",
+    "weights",
+    "checkpointing",
+    "rank",
+    "targets",
+    "also_targets",
+    "also_trained",
+    "dropout",
+    "adapters",
+    "bits",
+    "double_quantized",
+    "attention",
+    "fused_loss",
+    "tokens",
+    "vocabulary_multiple",
+)
+"""What the model is built by (tclint.tracing.recipes.build)."""
+_OF_LAUNCHERS = ("precision", "parallel", "gpu_count", "has_master_weights")
+
+
+@dataclass
+class RecipeSteps:
+    """The files that name a model which can be priced, and what to say of the others."""
+
+    joined: dict[str, Joined] = field(default_factory=dict)
+    skipped: list[Skipped] = field(default_factory=list)
+
+    @staticmethod
+    def not_traced(result: TraceResult) -> Skipped:
+        """What to say of a file whose model could not be built or traced."""
+        return not_priced(result.target, str(result.error).rstrip("."))
+
+
+def recipe_steps(paths: Sequence[str], settings: Settings) -> RecipeSteps:
+    """By target, which is the file as it was named: its settings, and what they rest on.
+
+    Args:
+        paths: as named; folders, and files of other kinds, are passed over.
+    """
+    found = RecipeSteps()
+    steps = {path: step for path in paths if (step := _step(path)) is not None}
+    launchers = [step for step in steps.values() if "model" not in step.stated]
+    for path, step in steps.items():
+        if "model" not in step.stated:
+            continue
+        reason = _why_not(step)
+        if reason is None:
+            found.joined[path] = _joined(step, launchers, settings)
+        else:
+            found.skipped.append(not_priced(path, reason))
+    return found
+
+
+def not_priced(path: str, reason: str) -> Skipped:
+    """A file that is linted, and whose step has no price."""
+    return Skipped(path, f"its step is not priced: {reason}", is_part=True)
+
+
+def _step(path: str) -> Step | None:
+    """What a file says; None where it is none of a known format, or cannot be read, which the lint tells."""
+    if not is_recipe_file(path):
+        return None
+    try:
+        with open(path, "rb") as file:
+            recipe = read_recipe(os.path.abspath(path), file.read())
+    except (OSError, NotReadable, NotPython):
+        return None
+    return None if recipe is None else step_of(recipe)
+
+
+def _why_not(step: Step) -> str | None:
+    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
+    if missing:
+        return f"that takes {listed(missing, 2)}, which tclint does not find here"
+    if "objective" in step.stated:
+        said = step.stated["objective"]
+        return f"{said.words} trains on {said.value}, whose step tclint does not build"
+    if step.get("bits") and "rank" not in step.stated:
+        return f"{step.stated['bits'].words} goes with adapters, which it does not set up"
+    if "length" not in step.stated:
+        return "it says no length of sequences"
+    if not isinstance(step.get("length"), int):
+        return f"{step.stated['length'].words} is no number"
+    return None
+
+
+def _joined(step: Step, launchers: Sequence[Step], settings: Settings) -> Joined:
+    """The settings of one file, with those of the launchers beside it and of the file that it names."""
+    own = _file_of(step)
+    others = [*([own] if own is not None else []), *launchers]
+    stated = dict(step.stated)
+    for other in others:
+        for name in _OF_LAUNCHERS:
+            found = other.stated.get(name)
+            # A default of the recipe gives way to what a launcher says.
+            if found is not None and (name not in stated or stated[name].is_default):
+                stated[name] = found
+    gpus = stated.get("gpu_count")
+    if gpus is not None and gpus.value not in (0, 1) and not {"parallel", "deepspeed"} & set(stated):
+        stated["parallel"] = replace(gpus, value="ddp")
+    stated = _with_master_weights(stated)
+    evidence = list(_evidence(stated))
+    settings, notes = settle(evidence, settings)
+    built = {name: stated[name].value for name in _BUILT if name in stated}
+    lines = {name: stated[name].line for name in built}
+    argument = f"recipe={ {'settings': built, 'lines': lines}!r}"
+    said = (*notes, *_remarks(step, others, stated, settings))
+    return replace(settings, arguments=(argument,)), said, frozenset()
+
+
+_HALF = {"bf16": ("pure-bf16", "bfloat16"), "fp16": ("pure-fp16", "float16")}
+
+
+def _with_master_weights(stated: dict[str, Stated]) -> dict[str, Stated]:
+    """The step under DeepSpeed, which converts the model where others use autocast, and whose optimizer has
+    float32 copies of the weights (deepspeed/runtime/bf16_optimizer.py, fp16/fused_optimizer.py)."""
+    said = stated.get("precision")
+    half = _HALF.get(str(said.value)) if said is not None and stated.get("has_master_weights") else None
+    if half is None or said is None:
+        return stated
+    said = replace(said, words=f"{said.words} under DeepSpeed")
+    dtype = replace(said, value=half[1])
+    changed = {**stated, "precision": replace(said, value=half[0]), "weights": dtype, "adapters": dtype}
+    if stated.get("optimizer") is None or stated["optimizer"].value in ("adamw", "adamw-fused"):
+        changed["optimizer"] = replace(stated.get("optimizer", said), value="adamw-master")
+    return changed
+
+
+def _file_of(step: Step) -> Step | None:
+    """The file of DeepSpeed's settings that one names, from its folder or one above."""
+    said = step.stated.get("deepspeed")
+    if said is None or not isinstance(said.value, str):
+        return None
+    folder = os.path.dirname(step.path)
+    for start in (os.getcwd(), folder, *_above(folder)):
+        found = _step(os.path.join(start, said.value))
+        if found is not None:
+            return found
+    return None
+
+
+def _above(folder: str) -> Iterator[str]:
+    while (parent := os.path.dirname(folder)) != folder:
+        yield parent
+        folder = parent
+
+
+def _evidence(stated: Mapping[str, Stated]) -> Iterator[Evidence]:
+    for name, values in _SETTINGS.items():
+        said = stated.get(name)
+        if said is None:
+            continue
+        is_known = said.value in values if values is not None else _is_count(said.value)
+        if is_known:
+            yield Evidence(name, said.value, said.path, said.line, said.words)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _remarks(
+    step: Step, others: Sequence[Step], stated: Mapping[str, Stated], settings: Settings
+) -> Iterator[Assumption]:
+    """What the price leaves out, or takes for granted."""
+    for name in ("precision", "batch"):
+        if name not in stated and name not in settings.explicit:
+            value = getattr(settings, name) or 1
+            yield Assumption(f"nothing in the file says the {name}: it is {value} here; --{name} sets it")
+    for one in (step, *others):
+        for said in one.not_priced:
+            yield Assumption(f"not priced: {said.value} ({said.words})", Site(said.path, said.line))
+        for said in one.unread.values():
+            what = f"{said.words} is not known to tclint, which prices the step as if it were not there"
+            yield Assumption(what, Site(said.path, said.line))
+    length = stated["length"]
+    if stated.get("packed") is None or not stated["packed"].value:
+        what = (
+            f"every sequence has {length.value} tokens in this price ({length.words}); shorter ones cost less"
+        )
+        yield Assumption(what, Site(length.path, length.line))
+    deepspeed = step.stated.get("deepspeed")
+    if deepspeed is not None and isinstance(deepspeed.value, str) and "parallel" not in stated:
+        what = f"{deepspeed.words} is not found, so how the step is split is not known: --parallel says it"
+        yield Assumption(what, Site(deepspeed.path, deepspeed.line))

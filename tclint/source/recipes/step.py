@@ -1,0 +1,166 @@
+"""What a configuration file says of the step that it trains: the model, its sizes, precision, parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
+from fnmatch import fnmatchcase
+
+from tclint.source.recipes.interpolation import resolved
+from tclint.source.recipes.reading import Recipe
+from tclint.source.recipes.rows import Row
+from tclint.source.recipes.tree import Node
+
+_NOTHING = (False, None, "", "none", "no", "false")
+"""Values that switch something off."""
+_SPECIAL = ("objective", "not_priced", "bits")
+"""What rows set for particular values alone: all others are the usual case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """One thing that a file says."""
+
+    value: object
+    words: str
+    """As a reader would quote it: 'micro_batch_size: 2'."""
+    path: str
+    line: int
+    is_default: bool = False
+    """Whether the file leaves it to the framework."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """All that a file says, by what it sets (tables/README.md lists the names)."""
+
+    path: str
+    format: str
+    stated: Mapping[str, Stated]
+    unread: Mapping[str, Stated] = field(default_factory=dict)
+    """What it sets to a value that the table of its format does not know."""
+    not_priced: tuple[Stated, ...] = ()
+    """What it says that has no price here; the values are the table's words for it."""
+
+    def get(self, name: str, default: object = None) -> object:
+        """What it sets a name to."""
+        found = self.stated.get(name)
+        return default if found is None else found.value
+
+
+def step_of(recipe: Recipe) -> Step:
+    """What a file says of its step: of the rows that set one thing, the first that fits counts."""
+    stated: dict[str, Stated] = {}
+    unread: dict[str, Stated] = {}
+    not_priced: list[Stated] = []
+    name = recipe.format.name.removesuffix(" configuration")
+    for row in recipe.format.step:
+        condition = _condition(row, recipe)
+        if condition is None or (row.sets in stated and row.sets != "not_priced"):
+            continue
+        given = next(_given(row, recipe), None)
+        value = None if given is None else _read(row, given.value)
+        if given is not None and value is not None:
+            found = replace(given, value=value)
+        elif row.default is not None and given is None:
+            found = Stated(
+                row.default, f"{name}'s default", recipe.path, condition.span.line, is_default=True
+            )
+        else:
+            if given is not None and given.value not in _NOTHING and row.sets not in _SPECIAL:
+                unread.setdefault(row.sets, given)
+            continue
+        if row.sets == "not_priced":
+            not_priced += [found] if found.value else []
+        else:
+            stated[row.sets] = found
+    unread = {sets: found for sets, found in unread.items() if sets not in stated}
+    unread |= _misspelt(recipe, stated)
+    return Step(recipe.path, name, stated, unread, tuple(not_priced))
+
+
+def _misspelt(recipe: Recipe, stated: Mapping[str, Stated]) -> dict[str, Stated]:
+    """By what is left at a default: a key that no row knows, and that is nearly one of those which set it."""
+    rows = [(row.sets, key) for row in recipe.format.step for keys in row.keys for key in keys]
+    known = {key for _, key in rows}
+    found: dict[str, Stated] = {}
+    for name, node in recipe.chosen.entries.items():
+        if name in known or (value := _plain(recipe, node)) is None:
+            continue
+        near = [
+            sets for sets, key in rows if sets in stated and stated[sets].is_default and _is_near(name, key)
+        ]
+        if near:
+            found[near[0]] = Stated(value, f"{name}: {_shown(value)}", recipe.path, node.span.line)
+    return found
+
+
+_NEAR = 0.92
+"""Share of letters that a slip leaves: 'micro_batch_sise' has 0.94, eval_ for train_ less."""
+
+
+def _is_near(name: str, key: str) -> bool:
+    return SequenceMatcher(None, name, key).ratio() >= _NEAR
+
+
+def _condition(row: Row, recipe: Recipe) -> Node | None:
+    """The node that makes a row hold, where it depends on another key; None where it does not hold."""
+    found = recipe.format.anchor(recipe.chosen)
+    for key, pattern in row.when.items():
+        node = recipe.chosen.at(key)
+        value = None if node is None else _plain(recipe, node)
+        if node is None or not _fits(pattern, value):
+            return None
+        found = node
+    return found
+
+
+def _given(row: Row, recipe: Recipe) -> Iterator[Stated]:
+    """What the keys of a row say, the first of them that is there."""
+    for keys in row.keys:
+        nodes = [(key, node) for key in keys if (node := recipe.chosen.at(key)) is not None]
+        values = [value for _, node in nodes if (value := _plain(recipe, node)) is not None]
+        if not values or nodes[0][0] != keys[0]:
+            continue
+        words = ", ".join(f"{key}: {_shown(value)}" for (key, _), value in zip(nodes, values, strict=False))
+        whole = values[0] if len(keys) == 1 else " ".join(_text(value) for value in values)
+        if row.sums:
+            whole = sum(value for value in values if isinstance(value, int))
+        yield Stated(whole, words, recipe.path, nodes[0][1].span.line)
+
+
+def _plain(recipe: Recipe, node: Node) -> object:
+    """A scalar, or a list of them; None for what the file does not say itself, and for mappings."""
+    if isinstance(node.value, list):
+        return [value for item in node.value if (value := _plain(recipe, item)) is not None]
+    found = resolved(recipe.root, node)
+    if found is None or found.value is None or isinstance(found.value, dict | list):
+        return None
+    return found.value if isinstance(found.value, bool | int | float) else str(found.value)
+
+
+def _read(row: Row, value: object) -> object:
+    """The value that a row makes of what a file says; None where it knows no such value."""
+    if row.values is None:
+        return value
+    if isinstance(value, list):
+        return [next(_known(row.values, item), item) for item in value]
+    return next(_known(row.values, value), None)
+
+
+def _known(values: Mapping[str, object], value: object) -> Iterator[object]:
+    return (known for pattern, known in values.items() if _fits(pattern, value))
+
+
+def _fits(pattern: str, value: object) -> bool:
+    return fnmatchcase(_text(value).lower(), pattern.lower())
+
+
+def _text(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _shown(value: object) -> str:
+    text = str(value).lower() if isinstance(value, bool) else _text(value)
+    return text if len(text) <= 60 else text[:57] + "..."

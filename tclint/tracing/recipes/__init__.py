@@ -1,0 +1,1 @@
+"""Builds the models that configuration files name, as those files train them."""
