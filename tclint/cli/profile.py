@@ -14,6 +14,7 @@ import click
 from tclint.cli import completion
 from tclint.cli.command_group import say
 from tclint.cli.options import config_options, debug_option, read_settings, setting_flags, together
+from tclint.core.document import Document, as_markdown, as_page, as_text
 from tclint.core.errors import UsageError, closest
 from tclint.core.files import check_writable, write_atomically
 from tclint.core.terminal import ProgressLine, report_width, write_stdout
@@ -183,32 +184,51 @@ def _is_trace(path: str) -> bool:
 
 
 def _compare(before: str, after: str, format_name: str, output: str | None, verbose: bool) -> None:
-    from tclint.profile import compared_text
-    from tclint.profile.compared import compare
+    from tclint.profile.compared import compare, compared_document
+    from tclint.profile.json import compared_dict
     from tclint.profile.profile import read_profile
-    from tclint.report.formats import json as report_json
 
-    if format_name == "html":
-        raise UsageError("Compared traces are shown as text, json or markdown; html is for one profile.")
     with ProgressLine() as progress:
         compared = compare(read_profile(before, progress), read_profile(after, progress))
     if format_name == "json":
-        cleaned = report_json.clean(report_json.rounded(compared_text.to_dict(compared)))
-        text = json.dumps(cleaned, indent=2, allow_nan=False) + "\n"
-    elif format_name == "markdown":
-        text = compared_text.markdown(compared)
+        _write(_json(compared_dict(compared)), output)
     else:
-        text = compared_text.render(compared, width=report_width(sys.stdout), verbose=verbose)
-    if output is not None:
-        write_atomically(output, text)
-    else:
-        write_stdout(text)
+        most = 12 if format_name == "text" and not verbose else 80
+        _write(_rendered(compared_document(compared, most), format_name), output)
 
 
 def _show(
     profiles: list[RankProfile], besides: list[Beside], format_name: str, output: str | None, verbose: bool
 ) -> None:
-    text = _RENDERERS[format_name](profiles, besides, verbose)
+    from tclint.profile.document import MOST, profile_document
+    from tclint.profile.json import add_to_report, to_dict
+    from tclint.profile.ranks import slowest_first
+    from tclint.report.formats.json import to_dict as report_dict
+
+    if format_name == "json":
+        found = add_to_report(besides, report_dict(besides[0].report)) if besides else to_dict(profiles)
+        _write(_json(found), output)
+        return
+    shown = slowest_first(profiles)[:1] if format_name == "text" else profiles
+    how = "brief" if format_name == "text" and not verbose else format_name
+    _write(_rendered(profile_document(profiles, shown, besides, MOST[how]), format_name), output)
+
+
+def _rendered(document: Document, format_name: str) -> str:
+    if format_name == "markdown":
+        return as_markdown(document)
+    if format_name == "html":
+        return as_page(document, "tclint profile")
+    return as_text(document, report_width(sys.stdout))
+
+
+def _json(values: dict[str, Any]) -> str:
+    from tclint.report.formats.json import clean, rounded
+
+    return json.dumps(clean(rounded(values)), indent=2, allow_nan=False) + "\n"
+
+
+def _write(text: str, output: str | None) -> None:
     if output is not None:
         write_atomically(output, text)
     else:
@@ -234,48 +254,3 @@ def _calibrate(path: str, profiles: list[RankProfile], besides: list[Beside], gp
             "written."
         )
     say(f'{path} is written; to use it: calibration = "{path}" under [tool.tclint], or --calibration {path}')
-
-
-def _text(profiles: list[RankProfile], besides: list[Beside], verbose: bool) -> str:
-    from tclint.profile.text import render
-
-    width = report_width(sys.stdout)
-    text = render(profiles, width=width, verbose=verbose)
-    if besides:
-        from tclint.profile.beside_text import render as render_beside
-
-        text += render_beside(besides, width=width, verbose=verbose)
-    return text
-
-
-def _markdown(profiles: list[RankProfile], besides: list[Beside], _verbose: bool) -> str:
-    from tclint.profile.markdown import render
-
-    text = render(profiles)
-    if besides:
-        from tclint.profile.beside_text import markdown
-
-        text += markdown(besides)
-    return text
-
-
-def _json(profiles: list[RankProfile], besides: list[Beside], _verbose: bool) -> str:
-    from tclint.profile.json import to_dict
-    from tclint.report.formats import json as report_json
-
-    document = to_dict(profiles)
-    if besides:
-        from tclint.profile.beside_text import add_to_report
-
-        document = add_to_report(besides, report_json.to_dict(besides[0].report))
-    cleaned = report_json.clean(report_json.rounded(document))
-    return json.dumps(cleaned, indent=2, allow_nan=False) + "\n"
-
-
-def _html(profiles: list[RankProfile], besides: list[Beside], _verbose: bool) -> str:
-    from tclint.profile.html import render
-
-    return render(profiles, besides)
-
-
-_RENDERERS = {"text": _text, "json": _json, "markdown": _markdown, "html": _html}
