@@ -100,8 +100,7 @@ def profile(
         kept_factors(calibrate)  # a file of something else is refused before minutes of work
         settings = replace(settings, calibration="")  # what is fitted are errors of tclint's own times
 
-    from tclint.profile.profile import read_profile
-    from tclint.profile.ranks import check_same_gpu, slowest_first
+    from tclint.profile.profile import check_same_gpu, read_profile, slowest_first
 
     given = {field for field, value in flags.items() if value is not None and value != ()}
     besides: list[Beside] = []
@@ -202,7 +201,7 @@ def _show(
 ) -> None:
     from tclint.profile.document import MOST, profile_document
     from tclint.profile.json import add_to_report, to_dict
-    from tclint.profile.ranks import slowest_first
+    from tclint.profile.profile import slowest_first
     from tclint.report.formats.json import to_dict as report_dict
 
     if format_name == "json":

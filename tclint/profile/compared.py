@@ -10,8 +10,7 @@ from statistics import fmean, variance
 
 from tclint.core.document import Block, Document, Heading, Lines, Table
 from tclint.core.units import time_text
-from tclint.profile.profile import RankProfile
-from tclint.profile.ranks import slowest_first
+from tclint.profile.profile import RankProfile, slowest_first
 from tclint.profile.sizes import sizes_text
 from tclint.profile.tensor_cores import TITLES, Judge, Use
 from tclint.profile.trace import Kernel, Trace

@@ -11,8 +11,7 @@ from tclint.core.text import listed
 from tclint.core.units import percent_text, plural, time_text
 from tclint.cost.gpu.factors import factors_note
 from tclint.profile.beside import POOR_MATCH_PERCENT, Beside
-from tclint.profile.profile import RankProfile
-from tclint.profile.ranks import BESIDE_HEADER, HEADER, beside_rows, rows, spread
+from tclint.profile.profile import RankProfile, slowest_first
 from tclint.profile.roofline import roofline
 from tclint.profile.summary import OperatorTime, Share, Summary
 from tclint.profile.tensor_cores import TITLES
@@ -26,6 +25,8 @@ MOST: dict[str, Most] = {
 _NAME_CHARACTERS = 160
 _SHOWN_REASONS = 4
 _UNKNOWN_NAMES = 5
+_RANKS = ("rank", "window", "kernels", "on TC", "communication", "idle", "file")
+_BESIDE = ("rank", "matched", "measured", "predicted", "error")
 _SHARES = ("time", "share", "kernels")
 
 
@@ -45,10 +46,60 @@ def profile_document(
     """
     found: list[Block] = []
     if len(profiles) > 1:
-        found += [Table(HEADER, rows(profiles), words=1), Lines([spread(profiles)])]
+        found += [Table(_RANKS, _rank_rows(profiles), words=1), Lines([_spread(profiles)])]
     for profile in shown:
         found += _of_rank(profile, most[0])
     return [*found, *(_beside(besides, most[1]) if besides else ())]
+
+
+def _rank_rows(profiles: Sequence[RankProfile]) -> list[tuple[str, ...]]:
+    """Cells under _RANKS."""
+    return [
+        (
+            "-" if summary.rank is None else str(summary.rank),
+            time_text(summary.window_us),
+            time_text(summary.kernel_time_us),
+            percent_text(summary.tensor_core_percent),
+            time_text(summary.communication_us),
+            percent_text(summary.idle_percent),
+            summary.path,
+        )
+        for summary in (one.summary for one in profiles)
+    ]
+
+
+def _spread(profiles: Sequence[RankProfile]) -> str:
+    """The slowest and the fastest rank, in one sentence."""
+    ordered = [one.summary for one in slowest_first(profiles)]
+    slow, fast = ordered[0], ordered[-1]
+    less = 100.0 * (1.0 - fast.kernel_time_us / slow.kernel_time_us) if slow.kernel_time_us else 0.0
+    text = (
+        f"slowest: {_name(slow)}, kernels {time_text(slow.kernel_time_us)}; fastest: {_name(fast)}, "
+        f"{time_text(fast.kernel_time_us)} ({percent_text(less)} less)"
+    )
+    if fast.communication_us > slow.communication_us:
+        waits = time_text(fast.communication_us - slow.communication_us)
+        text += f", which spends {waits} more in communication, where it waits for the others"
+    return text
+
+
+def _name(summary: Summary) -> str:
+    """'rank 3'; the file where the trace has no rank."""
+    return summary.path if summary.rank is None else f"rank {summary.rank}"
+
+
+def _beside_rows(besides: Sequence[Beside]) -> list[tuple[str, ...]]:
+    """Cells under _BESIDE, of the matched ops of one step."""
+    return [
+        (
+            _name(one.profile.summary),
+            percent_text(one.alignment.matched_percent),
+            time_text(one.alignment.matched_us),
+            time_text(one.predicted_us),
+            f"{one.error_percent:+.0f} %" if one.alignment.matched_us else "",
+        )
+        for one in besides
+    ]
 
 
 def _of_rank(profile: RankProfile, most: int) -> Iterator[Block]:
@@ -181,7 +232,7 @@ def _beside(besides: Sequence[Beside], most: int | None) -> Iterator[Block]:
     beside = besides[0]
     yield Heading("Beside the model", 1)
     if len(besides) > 1:
-        yield Table(BESIDE_HEADER, beside_rows(besides))
+        yield Table(_BESIDE, _beside_rows(besides))
     yield Lines(list(_beside_head(beside)))
     ops, findings = beside.rows[:most], beside.report.findings
     yield Heading(f"longest operators of the model ({len(ops)} of {len(beside.rows)}), a step")

@@ -9,8 +9,7 @@ from typing import Any
 from tclint.core.version import __version__
 from tclint.profile.beside import Beside
 from tclint.profile.compared import Compared, Row
-from tclint.profile.profile import RankProfile
-from tclint.profile.ranks import slowest_first
+from tclint.profile.profile import RankProfile, slowest_first
 from tclint.profile.summary import Share, Summary
 from tclint.profile.tensor_cores import TITLES
 

@@ -5,60 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from tclint.core.toml import packaged_toml
 from tclint.profile.trace import Operator, Shape
 
-DTYPES = {
-    "float": "float32",
-    "c10::Half": "float16",
-    "at::Half": "float16",
-    "c10::BFloat16": "bfloat16",
-    "double": "float64",
-    "long": "int64",
-    "long int": "int64",
-    "int": "int32",
-    "short": "int16",
-    "signed char": "int8",
-    "unsigned char": "uint8",
-    "bool": "bool",
-    "c10::Float8_e4m3fn": "float8_e4m3fn",
-    "c10::Float8_e5m2": "float8_e5m2",
-}
-"""torch's names of what the profiler records in C++'s; 'long int' is how newer versions of it say 'long'."""
-
-_PRODUCTS = frozenset(
-    f"aten::{name}"
-    for name in (
-        "mm",
-        "addmm",
-        "bmm",
-        "baddbmm",
-        "addbmm",
-        "mv",
-        "addmv",
-        "dot",
-        "linear",
-        "matmul",
-        "_addmm_activation",
-    )
-)
-_CONVOLUTIONS = frozenset(
-    f"aten::{name}"
-    for name in (
-        "cudnn_convolution",
-        "cudnn_convolution_relu",
-        "cudnn_convolution_add_relu",
-        "_convolution",
-        "convolution",
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "cudnn_convolution_transpose",
-        "_conv_depthwise2d",
-        "conv_depthwise3d",
-        "thnn_conv2d",
-        "_slow_conv2d_forward",
-        "slow_conv3d_forward",
-    )
+OPERATORS = packaged_toml("tclint.profile", "operators.toml")
+DTYPES: dict[str, str] = OPERATORS["dtypes"]
+"""torch's names of what the profiler records in C++'s."""
+_PRODUCTS, _CONVOLUTIONS = (
+    frozenset(f"aten::{name}" for name in names) for names in OPERATORS["matrix_work"].values()
 )
 
 
