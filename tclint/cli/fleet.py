@@ -19,6 +19,7 @@ from tclint.cli.options import (
     config_options,
     debug_option,
     files_of,
+    format_of,
     format_option,
     no_color_option,
     output_option,
@@ -33,7 +34,7 @@ from tclint.cli.reports import show, write_files
 from tclint.config.settings import SETTINGS
 from tclint.core.errors import UsageError
 from tclint.core.terminal import ProgressLine, write_stdout
-from tclint.report.render import FORMATS, Style, check_format
+from tclint.report.render import FORMATS, Style
 
 
 @click.command()
@@ -54,14 +55,10 @@ from tclint.report.render import FORMATS, Style, check_format
     metavar="FILE",
     help="Append results to FILE instead of printing them, skipping the targets already in it.",
 )
-@click.option(
-    "--format",
-    "format_name",
+@format_of(
+    *FORMATS,
+    help="What goes to standard output: jsonl as results come, else at the end a report on all of them: {}",
     default="jsonl",
-    metavar="FORMAT",
-    help="What goes to standard output: jsonl, as results come, or at the end a report on all of them: "
-    f"{', '.join(name for name in FORMATS if name != 'jsonl')}.  [default: jsonl]",
-    shell_complete=completion.formats,
 )
 @output_option
 @verbose_option
@@ -107,7 +104,6 @@ def fleet(
         settings = replace(settings, precision=chosen[0])
     if settings.baseline:
         raise UsageError("Results of many models take no baseline; leave --baseline out.")
-    check_format(format_name)
     written = files_of(outputs)
 
     from tclint.engine.check import check
@@ -193,7 +189,6 @@ def merge(
     """
     from tclint.fleet.results import merge as merged
 
-    check_format(format_name)
     files = files_of(outputs)
     document = merged(reports)
     show(document, reports, format_name, files, verbose=verbose, no_color=no_color)

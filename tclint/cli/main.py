@@ -44,7 +44,7 @@ from tclint.core.errors import UsageError
 from tclint.core.files import write_atomically
 from tclint.core.terminal import ProgressLine, report_width, wants_colour, wants_links, write_stdout
 from tclint.core.version import __version__
-from tclint.report.render import FOR_PEOPLE, Style, check_format, render
+from tclint.report.render import FOR_PEOPLE, Style, render
 
 if TYPE_CHECKING:
     from tclint.config.settings import Settings
@@ -143,7 +143,6 @@ def check(
     --fix, only remaining findings count; with --diff, 1 means that there is something to fix.
     """
     refuse_command_names(ctx, targets)
-    check_format(format_name)
     if declared and (fix_them or diff):
         raise UsageError("--models takes no --fix or --diff; run tclint a second time for those.")
     if declared and "-" in targets:
@@ -274,7 +273,7 @@ def _say_details(report: Report) -> None:
 @list_format_option
 @config_options
 @debug_option
-def rules(as_json: bool, config: str | None, isolated: bool) -> int:
+def rules(format_name: str, config: str | None, isolated: bool) -> int:
     """List every rule, those of installed packages and your own included."""
     from tclint.engine.rule_registry import all_rules, load_rules
     from tclint.report.catalogue import rule_kind, rules_json, rules_text
@@ -282,7 +281,7 @@ def rules(as_json: bool, config: str | None, isolated: bool) -> int:
     settings, _ = read_settings(config, isolated, {})
     known = all_rules(settings.rules)
     active = {(rule.code, rule_kind(type(rule))) for rule in load_rules(settings)}
-    text = rules_json(known, active) if as_json else rules_text(known, active)
+    text = rules_json(known, active) if format_name == "json" else rules_text(known, active)
     write_stdout(text)
     return 0
 
@@ -295,7 +294,7 @@ def rules(as_json: bool, config: str | None, isolated: bool) -> int:
 @no_color_option
 @debug_option
 def explain(
-    rule: str, at: str | None, as_json: bool, config: str | None, isolated: bool, no_color: bool
+    rule: str, at: str | None, format_name: str, config: str | None, isolated: bool, no_color: bool
 ) -> int:
     """Show what a RULE (code or name) finds, why it costs, and what to do instead.
 
@@ -309,11 +308,11 @@ def explain(
     if at is not None:
         return _explain_line(rule, at, settings)
     page = engine_page(rule)
-    if page is not None and not as_json:
+    if page is not None and format_name != "json":
         write_stdout(page)
         return 0
     found = find_rule(rule, settings.rules)
-    if as_json:
+    if format_name == "json":
         write_stdout(rule_json(found))
     else:
         colour = wants_colour(sys.stdout, no_color)
@@ -344,14 +343,14 @@ def _explain_line(name: str, at: str, settings: Settings) -> int:
 @setting_flags("calibration")
 @config_options
 @debug_option
-def gpus(as_json: bool, verbose: bool, config: str | None, isolated: bool, **flags: Any) -> int:
+def gpus(format_name: str, verbose: bool, config: str | None, isolated: bool, **flags: Any) -> int:
     """List the supported GPUs, and how well each is calibrated."""
     from tclint.cost.gpu import all_gpus, load_gpu
     from tclint.report.catalogue import gpus_json, gpus_text
 
     settings, _ = read_settings(config, isolated, flags)
     known = [load_gpu(gpu.id, settings.calibration) for gpu in all_gpus()]
-    write_stdout(gpus_json(known) if as_json else gpus_text(known, verbose))
+    write_stdout(gpus_json(known) if format_name == "json" else gpus_text(known, verbose))
     return 0
 
 
@@ -384,7 +383,7 @@ def explain_cost(
     target: str,
     op_name: str,
     pads: tuple[str, ...],
-    as_json: bool,
+    format_name: str,
     config: str | None,
     isolated: bool,
     **flags: Any,
@@ -403,7 +402,9 @@ def explain_cost(
 
     with ProgressLine() as progress:
         explanation, how = explain_target(target, settings, op_name, pads, progress)
-    write_stdout(cost_text.render_json(explanation) if as_json else cost_text.render(explanation, how))
+    write_stdout(
+        cost_text.render_json(explanation) if format_name == "json" else cost_text.render(explanation, how)
+    )
     return 0
 
 

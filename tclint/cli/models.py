@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @list_format_option
 @debug_option
-def models(paths: tuple[str, ...], as_json: bool) -> int:
+def models(paths: tuple[str, ...], format_name: str) -> int:
     """List functions that return models, and model classes, in files and folders, without running them.
 
     Every line is a command. '(by its name)' marks functions recognised as builders only by their name.
@@ -43,7 +43,7 @@ def models(paths: tuple[str, ...], as_json: bool) -> int:
     found, unread = list_models(files)
     for path in unread:
         say(f"note: {path} cannot be read as Python 3.")
-    if as_json:
+    if format_name == "json":
         write_stdout(json.dumps([dataclasses.asdict(candidate) for candidate in found], indent=2) + "\n")
         return 0
     if not found:

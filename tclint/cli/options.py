@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,8 +14,9 @@ from tclint.cli.command_group import say
 from tclint.config.kinds import Setting, sentence
 from tclint.config.pyproject import find_config, load_config, with_flags
 from tclint.config.settings import PRECISIONS, SETTINGS, SETTINGS_BY_KEY, Precision, Settings
-from tclint.core.errors import UsageError, closest
-from tclint.core.files import check_writable
+from tclint.core.errors import UsageError
+from tclint.core.files import check_writable, write_atomically
+from tclint.core.terminal import write_stdout
 from tclint.report.render import FORMATS, check_format
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -69,14 +70,31 @@ config_options = together(
     ),
     click.option("--isolated", is_flag=True, help="Read no configuration file."),
 )
-format_option = click.option(
-    "--format",
-    "format_name",
-    default="text",
-    metavar="FORMAT",
-    help=f"What goes to standard output: {', '.join(FORMATS)}.  [default: text]",
-    shell_complete=completion.formats,
-)
+
+
+def format_of(*formats: str, help: str = "{}", default: str = "text") -> Callable[[Command], Command]:
+    """The option --format of a command that has these.
+
+    Args:
+        help: the formats stand in the place of its braces.
+    """
+
+    def checked(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+        return check_format(value, formats)
+
+    return click.option(
+        "--format",
+        "format_name",
+        default=default,
+        metavar="FORMAT",
+        help=help.format(f"{', '.join(formats[:-1])} or {formats[-1]}") + f".  [default: {default}]",
+        callback=checked,
+        shell_complete=completion.of_choices(formats),
+    )
+
+
+format_option = format_of(*FORMATS, help="What goes to standard output: {}")
+list_format_option = format_of("text", "json")
 output_option = click.option(
     "--output",
     "outputs",
@@ -84,6 +102,25 @@ output_option = click.option(
     metavar="FORMAT=FILE",
     help="Write a report to a file as well; may be repeated.",
 )
+
+
+def _writable(_context: click.Context, _parameter: click.Parameter, file: str | None) -> str | None:
+    if file is not None:
+        check_writable(file)
+    return file
+
+
+file_option = click.option("--output", metavar="FILE", help="Write it to a file.", callback=_writable)
+
+
+def write_output(text: str, file: str | None) -> None:
+    """To the file that `file_option` names, else to standard output."""
+    if file is not None:
+        write_atomically(file, text)
+    else:
+        write_stdout(text)
+
+
 precisions_option = click.option(
     "--precision",
     "precisions",
@@ -101,29 +138,11 @@ no_color_option = click.option(
 debug_option = click.option(
     "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
 )
-
-
-def _is_json(_context: click.Context, _parameter: click.Parameter, value: str) -> bool:
-    if value not in ("text", "json"):
-        hint = closest(value, ("text", "json"))
-        raise UsageError(f"There is no format {value!r}.{hint} The formats are text, json.")
-    return value == "json"
-
-
 scheduler_option = click.option(
     "--scheduler",
     default="",
     metavar="ADDRESS",
     help="Run on the workers of a dask.distributed scheduler: tcp://10.0.0.1:8786.",
-)
-list_format_option = click.option(
-    "--format",
-    "as_json",
-    default="text",
-    metavar="FORMAT",
-    help="text or json.  [default: text]",
-    callback=_is_json,
-    shell_complete=completion.of_choices(("text", "json")),
 )
 
 
@@ -189,14 +208,14 @@ def parse_flag(setting: Setting, value: str | Sequence[str]) -> Any:
         raise UsageError(sentence(f"--{setting.key} {error}", value)) from None
 
 
-def files_of(outputs: Sequence[str], check: Callable[[str], object] = check_format) -> list[tuple[str, str]]:
+def files_of(outputs: Sequence[str], formats: Collection[str] = FORMATS) -> list[tuple[str, str]]:
     """Format and file of every --output, checked before any work is done."""
     found: list[tuple[str, str]] = []
     for text in outputs:
         name, equals, file = text.partition("=")
         if not equals or not file:
             raise UsageError(f"--output takes FORMAT=FILE, such as json=report.json; you gave {text!r}.")
-        check(name)
+        check_format(name, formats)
         check_writable(file)
         if any(os.path.abspath(file) == os.path.abspath(other) for _, other in found):
             raise UsageError(f"--output names the file {file!r} twice; give each report its own.")

@@ -13,28 +13,28 @@ import click
 
 from tclint.cli import completion
 from tclint.cli.command_group import say
-from tclint.cli.options import config_options, debug_option, read_settings, setting_flags, together
+from tclint.cli.options import (
+    config_options,
+    debug_option,
+    file_option,
+    format_of,
+    read_settings,
+    setting_flags,
+    together,
+    write_output,
+)
 from tclint.core.document import Document, as_markdown, as_page, as_text
-from tclint.core.errors import UsageError, closest
-from tclint.core.files import check_writable, write_atomically
-from tclint.core.terminal import ProgressLine, report_width, write_stdout
+from tclint.core.errors import UsageError
+from tclint.core.files import check_writable
+from tclint.core.terminal import ProgressLine, report_width
 
 if TYPE_CHECKING:
     from tclint.profile.beside import Beside
     from tclint.profile.profile import RankProfile
 
-FORMATS = ("text", "json", "markdown", "html")
-
-
 _report_options = together(
-    click.option(
-        "--format",
-        "format_name",
-        default="text",
-        metavar="FORMAT",
-        help="text, json, markdown or html.  [default: text]",
-    ),
-    click.option("--output", metavar="FILE", help="Write the report to a file."),
+    format_of("text", "json", "markdown", "html"),
+    file_option,
     click.option("--verbose", "-v", is_flag=True, help="List more operators."),
 )
 
@@ -84,7 +84,6 @@ def profile(
     tclint profile trace.json.gz model.py:build_model --batch 32
     tclint profile trace.json.gz --calibrate my_gpu.json
     """
-    _check(format_name, output)
     if target is not None and _is_trace(target):
         if calibrate is not None or any(value is not None and value != () for value in flags.values()):
             raise UsageError(
@@ -153,7 +152,6 @@ def verify(
     tclint verify model.py:build_model --batch 32
     tclint verify model.py:build_model --finding FMT001
     """
-    _check(format_name, output)
     settings, _ = read_settings(config, isolated, flags, (target,))
     settings = next((own for _, own in settings.nested), settings)
 
@@ -164,16 +162,6 @@ def verify(
         compared = run(target, settings, gpus, finding, progress)
     _show([compared.profile], [compared], format_name, output, verbose)
     return 0
-
-
-def _check(format_name: str, output: str | None) -> None:
-    if format_name not in FORMATS:
-        raise UsageError(
-            f"There is no format {format_name!r}.{closest(format_name, FORMATS)} The formats are "
-            f"{', '.join(FORMATS)}."
-        )
-    if output is not None:
-        check_writable(output)
 
 
 def _is_trace(path: str) -> bool:
@@ -190,10 +178,10 @@ def _compare(before: str, after: str, format_name: str, output: str | None, verb
     with ProgressLine() as progress:
         compared = compare(read_profile(before, progress), read_profile(after, progress))
     if format_name == "json":
-        _write(_json(compared_dict(compared)), output)
+        write_output(_json(compared_dict(compared)), output)
     else:
         most = 12 if format_name == "text" and not verbose else 80
-        _write(_rendered(compared_document(compared, most), format_name), output)
+        write_output(_rendered(compared_document(compared, most), format_name), output)
 
 
 def _show(
@@ -206,11 +194,11 @@ def _show(
 
     if format_name == "json":
         found = add_to_report(besides, report_dict(besides[0].report)) if besides else to_dict(profiles)
-        _write(_json(found), output)
+        write_output(_json(found), output)
         return
     shown = slowest_first(profiles)[:1] if format_name == "text" else profiles
     how = "brief" if format_name == "text" and not verbose else format_name
-    _write(_rendered(profile_document(profiles, shown, besides, MOST[how]), format_name), output)
+    write_output(_rendered(profile_document(profiles, shown, besides, MOST[how]), format_name), output)
 
 
 def _rendered(document: Document, format_name: str) -> str:
@@ -225,13 +213,6 @@ def _json(values: dict[str, Any]) -> str:
     from tclint.report.formats.json import clean, rounded
 
     return json.dumps(clean(rounded(values)), indent=2, allow_nan=False) + "\n"
-
-
-def _write(text: str, output: str | None) -> None:
-    if output is not None:
-        write_atomically(output, text)
-    else:
-        write_stdout(text)
 
 
 def _calibrate(path: str, profiles: list[RankProfile], besides: list[Beside], gpus: Sequence[str]) -> None:

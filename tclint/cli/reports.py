@@ -14,19 +14,22 @@ from tclint.cli.command_group import say
 from tclint.cli.options import (
     config_options,
     debug_option,
+    file_option,
     files_of,
+    format_of,
     format_option,
     no_color_option,
     output_option,
     read_settings,
+    setting_flags,
     verbose_option,
+    write_output,
 )
-from tclint.config.settings import FAIL_ON
-from tclint.core.errors import UsageError, closest
-from tclint.core.files import check_writable, write_atomically
+from tclint.core.errors import UsageError
+from tclint.core.files import write_atomically
 from tclint.core.terminal import report_width, wants_colour, wants_links, write_stdout
 from tclint.engine.report import Report
-from tclint.report.render import Style, check_format, render
+from tclint.report.render import Style, render
 
 
 @click.command()
@@ -56,7 +59,6 @@ def report(saved: str, format_name: str, outputs: tuple[str, ...], verbose: int,
     """
     from tclint.report.load import load_report
 
-    check_format(format_name)
     files = files_of(outputs)
     show(load_report(saved), (saved,), format_name, files, verbose=verbose, no_color=no_color)
     return 0
@@ -65,18 +67,14 @@ def report(saved: str, format_name: str, outputs: tuple[str, ...], verbose: int,
 @click.command()
 @click.argument("old", metavar="OLD.json")
 @click.argument("new", metavar="NEW.json")
-@click.option("--format", "format_name", default="text", help="text, markdown or json.  [default: text]")
+@format_of("text", "markdown", "json")
 @click.option(
     "--threshold",
     metavar="PERCENT",
     help="Step time, readiness (points) and memory may get worse by this much.  [default: as "
     "tool.tclint.budget has it, else 1% of the step, 1 point, 5% of memory]",
 )
-@click.option(
-    "--fail-on",
-    metavar="error|warning|info|never",
-    help="New findings of this level or above fail.  [default: as the configuration has it, else warning]",
-)
+@setting_flags("fail-on")
 @config_options
 @debug_option
 def diff(
@@ -84,9 +82,9 @@ def diff(
     new: str,
     format_name: str,
     threshold: str | None,
-    fail_on: str | None,
     config: str | None,
     isolated: bool,
+    **flags: Any,
 ) -> int:
     """Compare two JSON reports: what got worse than the budget allows, and everything else that changed.
 
@@ -96,14 +94,11 @@ def diff(
     """
     from tclint.config.kinds import PERCENT
     from tclint.report.comparison import diff as compare
-    from tclint.report.formats.diff import FORMATS, render_diff
+    from tclint.report.formats.diff import render_diff
     from tclint.report.load import load_report
 
-    _one_of("--format", format_name, FORMATS)
-    settings, _ = read_settings(config, isolated, {})
+    settings, _ = read_settings(config, isolated, flags)
     budget = settings.budget
-    if fail_on is not None:
-        _one_of("--fail-on", fail_on, FAIL_ON)
     if threshold is not None:
         try:
             limit = PERCENT.parse(threshold)
@@ -112,19 +107,14 @@ def diff(
                 f"--threshold expects percent such as 1 or '0.5%', not {threshold!r}; 0 allows nothing."
             ) from None
         budget = replace(budget, step_percent=limit, readiness_points=limit, memory_percent=limit)
-    found = compare(
-        load_report(old),
-        load_report(new),
-        budget=budget,
-        fail_on=next((level for level in FAIL_ON if level == fail_on), settings.fail_on),
-    )
+    found = compare(load_report(old), load_report(new), budget=budget, fail_on=settings.fail_on)
     write_stdout(render_diff(found, format_name))
     return found.exit_code
 
 
 @click.command()
 @click.argument("folder", metavar="DIR")
-@click.option("--output", metavar="FILE", help="Write the table to a file.")
+@file_option
 @debug_option
 def history(folder: str, output: str | None) -> int:
     """Turn a folder of JSON reports into one CSV table: a row per report, model, GPU and precision.
@@ -134,15 +124,10 @@ def history(folder: str, output: str | None) -> int:
     from tclint.report.history import history as read
     from tclint.report.history import to_csv
 
-    if output is not None:
-        check_writable(output)
     found = read(folder)
     for sentence in found.skipped:
         say(f"skipped: {sentence}")
-    if output is not None:
-        write_atomically(output, to_csv(found.rows))
-    else:
-        write_stdout(to_csv(found.rows))
+    write_output(to_csv(found.rows), output)
     return 0
 
 
@@ -193,8 +178,3 @@ def write_files(
     for name, file in files:
         write_atomically(file, text_of(name, style))
     return text_of
-
-
-def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise UsageError(f"{option} expects one of {', '.join(known)}, not {value!r}.{closest(value, known)}")

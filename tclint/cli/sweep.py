@@ -12,13 +12,14 @@ from tclint.cli.options import (
     config_options,
     debug_option,
     files_of,
+    format_of,
     parse_precisions,
     precisions_option,
     read_settings,
     scheduler_option,
     setting_flags,
 )
-from tclint.core.errors import UsageError, closest
+from tclint.core.errors import UsageError
 from tclint.core.files import write_atomically, write_bytes_atomically
 from tclint.core.target import is_model_target
 from tclint.core.terminal import ProgressLine, write_stdout
@@ -49,14 +50,7 @@ _FORMATS = ("text", "csv", "json", "html")
 )  # fmt: skip
 @scheduler_option
 @click.option("--trace-all", is_flag=True, help="Trace every point; resize no graph.")
-@click.option(
-    "--format",
-    "format_name",
-    default="text",
-    metavar="FORMAT",
-    help="text, csv, json or html.  [default: text]",
-    shell_complete=completion.of_choices(_FORMATS),
-)
+@format_of(*_FORMATS)
 @click.option(
     "--output",
     "outputs",
@@ -91,8 +85,7 @@ def sweep(
 
     Exit codes: 0 all points were priced, 2 usage error, or a point failed.
     """
-    _check(format_name)
-    files = files_of(outputs, lambda name: _check(name, (*_FORMATS, "parquet")))
+    files = files_of(outputs, (*_FORMATS, "parquet"))
     if not is_model_target(target):
         raise UsageError(f"A sweep builds a model: name it as 'path/file.py:callable', not {target!r}.")
     settings, _ = read_settings(config, isolated, flags)
@@ -125,13 +118,3 @@ def sweep(
             write_atomically(file, page(found) if name == "html" else render(found, name))
     write_stdout(page(found) if format_name == "html" else render(found, format_name))
     return 2 if found.errors else 0
-
-
-def _check(format_name: str, known: tuple[str, ...] = _FORMATS) -> None:
-    if format_name == "parquet" and format_name not in known:
-        raise UsageError("Parquet is a binary format: write it with --output parquet=FILE.")
-    if format_name not in known:
-        hint = closest(format_name, known)
-        raise UsageError(
-            f"There is no format {format_name!r}.{hint} The formats of a sweep are {', '.join(known)}."
-        )

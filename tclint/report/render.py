@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tclint.core.errors import UsageError, closest
@@ -43,16 +44,15 @@ class Style:
     """-1: findings and errors only; 1: everything that was counted is listed too."""
 
 
-def check_format(name: str) -> str:
-    """`name`, if it is one of FORMATS.
+def check_format(name: str, known: Collection[str] = FORMATS) -> str:
+    """`name`, if it is one of the known formats.
 
     Raises:
         UsageError: it is not; the message has the closest.
     """
-    if name not in FORMATS:
-        known = tuple(FORMATS)
+    if name not in known:
         raise UsageError(
-            f"There is no format {name!r}.{closest(name, known)} The formats are {', '.join(known)}."
+            f"There is no format {name!r}.{closest(name, tuple(known))} The formats are {', '.join(known)}."
         )
     return name
 
