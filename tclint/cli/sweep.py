@@ -24,7 +24,7 @@ from tclint.core.files import write_atomically, write_bytes_atomically
 from tclint.core.target import is_model_target
 from tclint.core.terminal import ProgressLine, write_stdout
 
-_FORMATS = ("text", "csv", "json", "html")
+_FORMATS = ("text", "csv", "json", "html", "parquet")
 
 
 @click.command()
@@ -50,7 +50,7 @@ _FORMATS = ("text", "csv", "json", "html")
 )  # fmt: skip
 @scheduler_option
 @click.option("--trace-all", is_flag=True, help="Trace every point; resize no graph.")
-@format_of(*_FORMATS)
+@format_of(*_FORMATS, help="text, csv, json or html")
 @click.option(
     "--output",
     "outputs",
@@ -85,7 +85,9 @@ def sweep(
 
     Exit codes: 0 all points were priced, 2 usage error, or a point failed.
     """
-    files = files_of(outputs, (*_FORMATS, "parquet"))
+    if format_name == "parquet":
+        raise UsageError("Parquet is a binary format: write it with --output parquet=FILE.")
+    files = files_of(outputs, _FORMATS)
     if not is_model_target(target):
         raise UsageError(f"A sweep builds a model: name it as 'path/file.py:callable', not {target!r}.")
     settings, _ = read_settings(config, isolated, flags)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tclint.config.settings import Settings
+from tclint.core.document import Table
 from tclint.core.text import listed
 from tclint.core.units import count, flops_text, percent_text, time_text
 from tclint.cost.rows import Estimate, Row
@@ -154,18 +155,9 @@ def _together(path: str, own: Sequence[Layer]) -> Layer:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LayerTable:
-    """The layers as text."""
-
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...]
-    """'1: why'; the numbers that stand behind 'no' and 'poorly'."""
-
-
-def layer_table(found: Sequence[Layer], steps_us: Mapping[str, float]) -> LayerTable:
-    """A row per layer; the share is of the step on the first GPU.
+def layer_table(found: Sequence[Layer], steps_us: Mapping[str, float]) -> tuple[Table, list[str]]:
+    """A row per layer, and notes, '1: why', for the numbers that stand behind 'no' and 'poorly'; the share is
+    of the step on the first GPU.
 
     Args:
         found: the layers.
@@ -190,4 +182,4 @@ def layer_table(found: Sequence[Layer], steps_us: Mapping[str, float]) -> LayerT
             )
         )
     header = ("layer", "returns", "parameters", "FLOPs", *steps_us, "share", "Tensor Cores")
-    return LayerTable(header, tuple(rows), tuple(f"{number}: {why}" for why, number in reasons.items()))
+    return Table(header, rows, words=1), [f"{number}: {why}" for why, number in reasons.items()]

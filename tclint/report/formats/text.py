@@ -245,22 +245,22 @@ class _Renderer:
         from tclint.report.layers import layer_table, layers
 
         steps_us = {gpu: metrics.step_time_us for gpu, metrics in entry.metrics.items()}
-        shown = layer_table(layers(entry, settings, each=self.style.verbosity > 0), steps_us)
+        shown, notes = layer_table(layers(entry, settings, each=self.style.verbosity > 0), steps_us)
         yield ""
         yield "  layers" if shown.rows else "  layers: the report has no graph"
-        yield from table(shown.header, shown.rows)
-        for note in shown.notes:
+        yield from table(tuple(shown.header), shown.rows)
+        for note in notes:
             yield from self._wrapped(note, "  ", "     ")
         yield ""
 
     def _comparisons(self, entry: Entry) -> Iterator[str]:
         for comparison in entry.comparisons:
-            title, header, rows, notes = comparison_table(comparison)
+            title, shown, notes = comparison_table(comparison)
             yield ""
             yield f"  {title}"
             if comparison.unavailable is not None:
                 yield from self._wrapped(f"none: {comparison.unavailable}", "    ")
-            yield from table(header, rows)
+            yield from table(tuple(shown.header), shown.rows)
             for note in notes:
                 yield from self._wrapped(note, "  ", "    ")
 
