@@ -12,51 +12,15 @@ from typing import Any
 import click
 
 from tclint.analysis.graph_rule import GraphRule
-from tclint.core.rule import (
-    BUDGET_CODE,
-    BUDGET_NAME,
-    CRASH_CODE,
-    CRASH_NAME,
-    REFERENCES,
-    UNREADABLE_CODE,
-    UNREADABLE_NAME,
-    Rule,
-)
+from tclint.core.rule import REFERENCES, Rule
 from tclint.core.table import table
 from tclint.core.terminal import WIDTH
 from tclint.core.text import wrapped
+from tclint.core.toml import packaged_toml
 from tclint.core.units import percent_text
 from tclint.cost.gpu import Calibration, Gpu
-from tclint.engine.suppressions import INVALID_CODE, INVALID_NAME, UNUSED_CODE, UNUSED_NAME
 from tclint.report.render import Style
 from tclint.report.rule_parts import Part, reference_texts, references, sections, summaries
-
-_ENGINE_PAGES = {
-    (CRASH_CODE, CRASH_NAME): (
-        "A rule raised an exception. The other rules ran, so the report stands without that rule, and the "
-        "exit code is 2. --debug shows the traceback: send it to the rule's author."
-    ),
-    (UNUSED_CODE, UNUSED_NAME): (
-        "A '# tclint: ignore' comment silences a rule that ran here and found nothing. Remove the comment, "
-        "or the rule's name from it, so that it cannot hide a later finding."
-    ),
-    (UNREADABLE_CODE, UNREADABLE_NAME): (
-        "Python cannot read a file: its syntax is wrong, or its bytes are no text. No rule looked at it, so "
-        "what it holds is unknown; a baseline never accepts that. Fix the file, or leave it out with the "
-        "key 'exclude'. In folders, only files that mention torch are tried."
-    ),
-    (INVALID_CODE, INVALID_NAME): (
-        "A '# tclint: ignore' comment names a rule that there is not, has no rule in its brackets, or names "
-        "rules without brackets. What is malformed silences nothing. Write '# tclint: ignore[CODE] reason'; "
-        "without brackets it silences every rule. With --select it is reported if it is selected too."
-    ),
-    (BUDGET_CODE, BUDGET_NAME): (
-        "A declared model costs more than its table under [tool.tclint.budget] allows: its step is longer "
-        "than step-ms, its readiness lower than readiness, or its memory larger than memory-gib. Fix what "
-        "the report lists on the model, or raise the budget; a baseline never accepts it."
-    ),
-}
-
 
 _PROSE = ("What it does", "Why it costs", "When it does not apply")
 """Sections that may be wrapped again; the others are code and lists."""
@@ -134,9 +98,9 @@ def _side_json(rule: type[Rule]) -> dict[str, Any]:
 
 def engine_page(code_or_name: str) -> str | None:
     """The page of a finding that the engine itself reports, or None for any other name."""
-    for (code, name), text in _ENGINE_PAGES.items():
-        if code_or_name.upper() == code or code_or_name.lower() == name:
-            return f"{code} {name}\n" + "\n".join(_wrap(text, "")) + "\n"
+    for code, page in packaged_toml("tclint.report", "engine_pages.toml").items():
+        if code_or_name.upper() == code or code_or_name.lower() == page["name"]:
+            return f"{code} {page['name']}\n" + "\n".join(_wrap(page["text"], "")) + "\n"
     return None
 
 
@@ -218,19 +182,9 @@ def gpus_json(gpus: Sequence[Gpu]) -> str:
 
 
 _GPU_FIELDS = (
-    "id",
-    "name",
-    "aliases",
-    "generation",
-    "compute_capability",
-    "sm_count",
-    "boost_mhz",
-    "peak_tflops",
-    "dram_gb_per_s",
-    "dram_gib",
-    "l2_mib",
-    "source",
-)
+    "id", "name", "aliases", "generation", "compute_capability", "sm_count", "boost_mhz", "peak_tflops",
+    "dram_gb_per_s", "dram_gib", "l2_mib", "source",
+)  # fmt: skip
 
 
 def _gpu(gpu: Gpu) -> dict[str, Any]:

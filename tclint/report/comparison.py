@@ -24,16 +24,9 @@ from tclint.report.gate import (
 Document = Mapping[str, Any]
 
 COMPARED = (
-    "step_time_us",
-    "readiness_percent",
-    "memory_bytes",
-    "tensor_core_time_percent",
-    "aligned_flops_percent",
-    "step_flops",
-    "forward_flops",
-    "parameters",
-    "amdahl_ceiling",
-)
+    "step_time_us", "readiness_percent", "memory_bytes", "tensor_core_time_percent", "aligned_flops_percent",
+    "step_flops", "forward_flops", "parameters", "amdahl_ceiling",
+)  # fmt: skip
 """Metrics whose change is worth a line."""
 
 SAME_PERCENT = 0.01

@@ -17,20 +17,9 @@ from tclint.report.load import SUFFIXES, load_report
 from tclint.report.metrics import ENTRY_METRICS, GPU_METRICS
 
 KEY_COLUMNS = (
-    "report",
-    "time",
-    "commit",
-    "dirty",
-    "tclint",
-    "tclint_hash",
-    "torch",
-    "target",
-    "model",
-    "graph_hash",
-    "mode",
-    "gpu",
-    "precision",
-)
+    "report", "time", "commit", "dirty", "tclint", "tclint_hash", "torch", "target", "model", "graph_hash",
+    "mode", "gpu", "precision",
+)  # fmt: skip
 METRIC_COLUMNS = (*ENTRY_METRICS, *GPU_METRICS)
 COUNT_COLUMNS = ("errors", "warnings", "infos")
 """Findings of the row's model, by level; of a row without a model, those of the sources."""
