@@ -13,8 +13,14 @@ import click
 from tclint.cli import completion
 from tclint.cli.command_group import say
 from tclint.cli.models import check_declared
-from tclint.cli.options import config_options, debug_option, read_settings, setting_flags
-from tclint.cli.stdin import read_stdin, stdin_filename_option
+from tclint.cli.options import (
+    config_options,
+    debug_option,
+    read_settings,
+    read_stdin,
+    setting_flags,
+    stdin_filename_option,
+)
 from tclint.core.errors import UsageError
 from tclint.core.files import check_writable
 from tclint.core.rule import UNREADABLE_CODE

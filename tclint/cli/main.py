@@ -23,7 +23,6 @@ from tclint.cli import pad as cli_pad
 from tclint.cli import profile as cli_profile
 from tclint.cli import reports as cli_reports
 from tclint.cli import server as cli_server
-from tclint.cli import stdin as cli_stdin
 from tclint.cli import sweep as cli_sweep
 from tclint.cli.command_group import DefaultCommandGroup, refuse_command_names, say
 from tclint.cli.options import (
@@ -36,7 +35,9 @@ from tclint.cli.options import (
     output_option,
     parse_flags,
     read_settings,
+    read_stdin,
     setting_flags,
+    stdin_filename_option,
     verbose_option,
 )
 from tclint.config.pyproject import FILE_NAME
@@ -94,7 +95,7 @@ def cli() -> None:
 )
 @click.option("--show-settings", is_flag=True, help="Print the settings of the targets, and lint nothing.")
 @click.option("--show-files", is_flag=True, help="Print the files that would be looked at, and lint nothing.")
-@cli_stdin.stdin_filename_option
+@stdin_filename_option
 @click.option("--statistics", is_flag=True, help="Count findings per rule.")
 @click.option(
     "--exit-zero", is_flag=True, help="Exit with 0 even if there are findings; errors still exit with 2."
@@ -152,7 +153,7 @@ def check(
     files = files_of(outputs)
     if (show_settings or show_files) and not (targets or declared):
         targets = (".",)
-    targets, contents = cli_stdin.read_stdin(targets, stdin_filename)
+    targets, contents = read_stdin(targets, stdin_filename)
     everything = (".", *targets) if declared else targets
     settings, config_file = read_settings(config, isolated, flags, everything, declared=declared)
     if verbose:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -230,3 +231,32 @@ def parse_precisions(text: str) -> tuple[Precision, ...]:
         return tuple(dict.fromkeys(kind.parse(part.strip()) for part in text.split(","))) if text else ()
     except ValueError as error:
         raise UsageError(f"--precision {error}; you gave {text!r}.") from None
+
+
+STDIN_NAME = "stdin.py"
+"""What the source goes by where --stdin-filename says nothing."""
+
+stdin_filename_option = click.option(
+    "--stdin-filename",
+    metavar="FILE",
+    help=f"With '-': the file that standard input is, which need not exist; its folder's settings hold.  "
+    f"[default: {STDIN_NAME}]",
+)
+
+
+def read_stdin(
+    targets: tuple[str, ...], filename: str | None
+) -> tuple[tuple[str, ...], dict[str, bytes] | None]:
+    """The targets with the file's name for '-', and its bytes by absolute path; None without '-'.
+
+    Raises:
+        UsageError: '-' is not the only target, or a name is given without it.
+    """
+    if "-" not in targets:
+        if filename is not None:
+            raise UsageError("--stdin-filename goes with the target '-', which reads standard input.")
+        return targets, None
+    if len(targets) > 1:
+        raise UsageError("'-' reads standard input and stands alone; lint other targets in a second run.")
+    name = filename or STDIN_NAME
+    return (name,), {os.path.abspath(name): sys.stdin.buffer.read()}
