@@ -30,11 +30,11 @@ from tclint.cli.options import (
     setting_flags,
     verbose_option,
 )
-from tclint.cli.reports import show, write_files
+from tclint.cli.reports import show
 from tclint.config.settings import SETTINGS
 from tclint.core.errors import UsageError
 from tclint.core.terminal import ProgressLine, write_stdout
-from tclint.report.render import FORMATS, Style
+from tclint.report.render import FORMATS
 
 
 @click.command()
@@ -141,11 +141,8 @@ def fleet(
                 worst = max(worst, done.exit_code)
         if streams and not written:
             return worst
-        document = merge([results])
-        if streams:
-            write_files(document, (results,), written, Style(verbosity=min(verbose, 1)))
-        else:
-            show(document, (results,), format_name, written, verbose=verbose, no_color=no_color)
+        shown = None if streams else format_name
+        show(merge([results]), (results,), shown, written, verbose=verbose, no_color=no_color)
         return worst
 
 

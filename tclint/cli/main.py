@@ -43,7 +43,7 @@ from tclint.cli.options import (
 from tclint.config.pyproject import FILE_NAME
 from tclint.core.errors import UsageError
 from tclint.core.files import write_atomically
-from tclint.core.terminal import ProgressLine, report_width, wants_colour, wants_links, write_stdout
+from tclint.core.terminal import ProgressLine, wants_colour, write_stdout
 from tclint.core.version import __version__
 from tclint.report.render import FOR_PEOPLE, Style, render
 
@@ -176,13 +176,7 @@ def check(
     from tclint.engine.report import Interrupted
 
     verbosity = -1 if quiet else min(verbose, 1)
-    style = Style(
-        statistics=statistics,
-        verbosity=verbosity,
-        colour=wants_colour(sys.stdout, no_color),
-        links=wants_links(sys.stdout, no_color),
-        width=report_width(sys.stdout),
-    )
+    style = Style.of_stream(sys.stdout, no_color, statistics=statistics, verbosity=verbosity)
     try:
         with contextlib.nullcontext() if quiet else ProgressLine() as progress:
             if declared:
@@ -410,23 +404,10 @@ def explain_cost(
 
 
 for _command in (
-    cli_fix.fix_command,
-    cli_fix.baseline,
-    cli_doctor.doctor,
-    cli_init.init,
-    cli_models.models,
-    cli_pad.pad,
-    cli_profile.profile,
-    cli_profile.verify,
-    cli_reports.schema,
-    cli_reports.report,
-    cli_reports.diff,
-    cli_reports.history,
-    cli_server.server,
-    cli_sweep.sweep,
-    cli_fleet.fleet,
-    cli_fleet.merge,
-):
+    cli_fix.fix_command, cli_fix.baseline, cli_doctor.doctor, cli_init.init, cli_models.models, cli_pad.pad,
+    cli_profile.profile, cli_profile.verify, cli_reports.schema, cli_reports.report, cli_reports.diff,
+    cli_reports.history, cli_server.server, cli_sweep.sweep, cli_fleet.fleet, cli_fleet.merge,
+):  # fmt: skip
     cli.add_command(_command)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tclint.cli.command_group import say
-from tclint.cli.options import debug_option, list_format_option
+from tclint.cli.options import debug_option, list_format_option, parse_flags
 from tclint.config.settings import Settings
 from tclint.core.target import is_model_target
 from tclint.core.terminal import write_stdout
@@ -85,8 +85,7 @@ def check_declared(
     cache = None
     if use_cache and config_file is not None:
         cache = TraceCache(str(config_file.absolute().parent), say if verbose else lambda _: None)
-    given = {field for field, value in flags.items() if value is not None and value != ()}
-    return run(settings, targets, flags=given, cache=cache, on_progress=progress)
+    return run(settings, targets, flags=set(parse_flags(flags)), cache=cache, on_progress=progress)
 
 
 def user_cache(targets: Sequence[str], settings: Settings, *, verbose: bool) -> TraceCache | None:

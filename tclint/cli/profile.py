@@ -18,6 +18,7 @@ from tclint.cli.options import (
     debug_option,
     file_option,
     format_of,
+    parse_flags,
     read_settings,
     setting_flags,
     together,
@@ -85,7 +86,7 @@ def profile(
     tclint profile trace.json.gz --calibrate my_gpu.json
     """
     if target is not None and _is_trace(target):
-        if calibrate is not None or any(value is not None and value != () for value in flags.values()):
+        if calibrate is not None or parse_flags(flags):
             raise UsageError(
                 "Two traces are compared as they were measured; options of models are for a TARGET."
             )
@@ -101,7 +102,7 @@ def profile(
 
     from tclint.profile.profile import check_same_gpu, read_profile, slowest_first
 
-    given = {field for field, value in flags.items() if value is not None and value != ()}
+    given = set(parse_flags(flags))
     besides: list[Beside] = []
     with ProgressLine() as progress:
         profiles = read_profile(trace, progress)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import click
@@ -27,8 +28,7 @@ from tclint.cli.options import (
 )
 from tclint.core.errors import UsageError
 from tclint.core.files import write_atomically
-from tclint.core.terminal import report_width, wants_colour, wants_links, write_stdout
-from tclint.engine.report import Report
+from tclint.core.terminal import write_stdout
 from tclint.report.render import Style, render
 
 
@@ -134,47 +134,32 @@ def history(folder: str, output: str | None) -> int:
 def show(
     document: dict[str, Any],
     read: Sequence[str],
-    format_name: str,
+    format_name: str | None,
     files: Sequence[tuple[str, str]],
     *,
     verbose: int,
     no_color: bool,
 ) -> None:
-    """Write a document that was read from files in formats: one to standard output, others to files."""
-    plain = Style(verbosity=min(verbose, 1))
-    text_of = write_files(document, read, files, plain)
-    style = replace(
-        plain,
-        colour=wants_colour(sys.stdout, no_color),
-        links=wants_links(sys.stdout, no_color),
-        width=report_width(sys.stdout),
-    )
-    write_stdout(text_of(format_name, style))
+    """Write a document that was read from files in formats: one to standard output, others to files.
 
-
-def write_files(
-    document: dict[str, Any], read: Sequence[str], files: Sequence[tuple[str, str]], style: Style
-) -> Callable[[str, Style], str]:
-    """Write a document that was read from files to others, in their formats.
-
-    Returns:
-        What renders the document in one more format.
+    Args:
+        format_name: None: nothing goes to standard output.
     """
     from tclint.report.formats.jsonlines import records
     from tclint.report.saved import report_of
 
-    made: list[Report] = []
+    made = cache(lambda: report_of(document, ", ".join(read)))
 
-    def text_of(format_name: str, style: Style) -> str:
+    def text_of(name: str, style: Style) -> str:
         # These two are the document itself, with what a Report does not hold.
-        if format_name == "json":
+        if name == "json":
             return json.dumps(document, indent=2) + "\n"
-        if format_name == "jsonl":
+        if name == "jsonl":
             return "".join(json.dumps(record) + "\n" for record in records(document))
-        if not made:
-            made.append(report_of(document, ", ".join(read)))
-        return render(made[0], format_name, style)
+        return render(made(), name, style)
 
+    verbosity = min(verbose, 1)
     for name, file in files:
-        write_atomically(file, text_of(name, style))
-    return text_of
+        write_atomically(file, text_of(name, Style(verbosity=verbosity)))
+    if format_name is not None:
+        write_stdout(text_of(format_name, Style.of_stream(sys.stdout, no_color, verbosity=verbosity)))

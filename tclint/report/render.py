@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any, TextIO
 
 from tclint.core.errors import UsageError, closest
-from tclint.core.terminal import WIDTH
+from tclint.core.terminal import WIDTH, report_width, wants_colour, wants_links
 from tclint.engine.report import Report
 
 FORMATS: dict[str, str] = {
@@ -42,6 +43,12 @@ class Style:
     """Counts per rule as well."""
     verbosity: int = 0
     """-1: findings and errors only; 1: everything that was counted is listed too."""
+
+    @classmethod
+    def of_stream(cls, stream: TextIO, no_color: bool = False, **others: Any) -> Style:
+        """What a stream can show."""
+        colour, links = wants_colour(stream, no_color), wants_links(stream, no_color)
+        return cls(colour, links, report_width(stream), **others)
 
 
 def check_format(name: str, known: Collection[str] = FORMATS) -> str:
