@@ -65,11 +65,7 @@ class DefaultCommandGroup(click.Group):
             ctx.exit(EXIT_INTERRUPTED)
 
     def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        *_: Any,
-        **extra: Any,
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **extra: Any
     ) -> NoReturn:
         arguments = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False

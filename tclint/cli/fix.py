@@ -251,12 +251,7 @@ def baseline() -> None:
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
 @debug_option
 def write_command(
-    targets: tuple[str, ...],
-    declared: bool,
-    config: str | None,
-    isolated: bool,
-    quiet: bool,
-    **flags: Any,
+    targets: tuple[str, ...], declared: bool, config: str | None, isolated: bool, quiet: bool, **flags: Any
 ) -> int:
     """Write the findings of the TARGETs to the baseline; its entries for anything else are kept.
 

@@ -98,12 +98,7 @@ def user_cache(targets: Sequence[str], settings: Settings, *, verbose: bool) -> 
 
 
 def check_kept(
-    targets: Sequence[str],
-    settings: Settings,
-    run: Callable[[], Report],
-    *,
-    with_graphs: bool,
-    verbose: bool,
+    targets: Sequence[str], settings: Settings, run: Callable[[], Report], *, with_graphs: bool, verbose: bool
 ) -> Report:
     """What `run` gives for targets, or gave in an earlier run for a single model that is unchanged.
 

@@ -31,10 +31,7 @@ _FORMATS = ("text", "csv", "json", "html", "parquet")
 @click.argument("target", shell_complete=completion.targets)
 @setting_flags("arg")
 @click.option(
-    "--batch",
-    default="",
-    metavar="SIZES",
-    help="Resize the leading dim of every input: 8,16 or 8:64:8.",
+    "--batch", default="", metavar="SIZES", help="Resize the leading dim of every input: 8,16 or 8:64:8."
 )
 @click.option(
     "--where",

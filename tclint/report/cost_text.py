@@ -14,13 +14,7 @@ from tclint.cost.estimate import Row
 from tclint.cost.gpu import Gpu
 from tclint.cost.gpu.factors import factors_note
 from tclint.engine.check import relative_path
-from tclint.engine.explain_cost import (
-    OPTIMIZER,
-    CostExplanation,
-    GpuExplanation,
-    KernelPair,
-    product_of,
-)
+from tclint.engine.explain_cost import OPTIMIZER, CostExplanation, GpuExplanation, KernelPair, product_of
 from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic
 from tclint.report.formats.json import rounded
 

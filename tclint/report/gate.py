@@ -14,11 +14,7 @@ from tclint.core.units import bytes_text, count, flops_text, percent_text, signi
 SHARES = frozenset({"readiness_percent", "tensor_core_time_percent", "aligned_flops_percent"})
 """Metrics that move by points; the others do by percent of their old value."""
 
-GATED: Final = {
-    "step_time_us": "step",
-    "readiness_percent": "readiness",
-    "memory_bytes": "memory",
-}
+GATED: Final = {"step_time_us": "step", "readiness_percent": "readiness", "memory_bytes": "memory"}
 """Metrics that a budget limits, and what a sentence calls them."""
 
 

@@ -83,13 +83,7 @@ def _of_entry(number: int, entry: Entry, findings: list[Finding]) -> Iterator[Ro
             if gpu in (priced := finding.effect.per_gpu) and finding.effect.unknown is None
         ]
         yield Row(
-            entry.target,
-            number,
-            not index,
-            entry.precision,
-            metrics,
-            max(gains, default=None),
-            len(findings),
+            entry.target, number, not index, entry.precision, metrics, max(gains, default=None), len(findings)
         )
 
 

@@ -184,11 +184,7 @@ class _Log:
         related = finding.related[:MAX_LOCATIONS]
         if related:
             result["relatedLocations"] = [
-                {
-                    "id": number,
-                    **self._location(item.location),
-                    "message": {"text": _message(item.message)},
-                }
+                {"id": number, **self._location(item.location), "message": {"text": _message(item.message)}}
                 for number, item in enumerate(related, start=1)
             ]
         return result
