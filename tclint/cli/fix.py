@@ -160,8 +160,6 @@ def fix_command(
     plan_file: str | None,
     keep_architecture: bool,
     stdin_filename: str | None,
-    config: str | None,
-    isolated: bool,
     quiet: bool,
     **flags: Any,
 ) -> int:
@@ -179,7 +177,7 @@ def fix_command(
     error, or a file that could not be read or written.
     """
     targets, contents = read_stdin(targets, stdin_filename)
-    settings, _ = read_settings(config, isolated, flags, targets)
+    settings, _ = read_settings(flags, targets)
     models = [target for target in targets if is_model_target(target)]
     scripts = [target for target in targets if not is_model_target(target)]
     code = 0
@@ -250,9 +248,7 @@ def baseline() -> None:
 @config_options
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
 @debug_option
-def write_command(
-    targets: tuple[str, ...], declared: bool, config: str | None, isolated: bool, quiet: bool, **flags: Any
-) -> int:
+def write_command(targets: tuple[str, ...], declared: bool, quiet: bool, **flags: Any) -> int:
     """Write the findings of the TARGETs to the baseline; its entries for anything else are kept.
 
     The file is that of --baseline, else of the key `baseline`, else tclint-baseline.json in the working
@@ -264,7 +260,7 @@ def write_command(
 
     if declared and targets:
         raise UsageError("--models takes no targets; run 'tclint baseline write' a second time for those.")
-    settings, config_file = read_settings(config, isolated, flags, targets or (".",), declared=declared)
+    settings, config_file = read_settings(flags, targets or (".",), declared=declared)
     file = settings.baseline or DEFAULT_FILE
     check_writable(file)
     old = Baseline.load(file) if os.path.exists(file) else Baseline(file)

@@ -79,8 +79,6 @@ def fleet(
     no_color: bool,
     scheduler: str,
     precisions: str,
-    config: str | None,
-    isolated: bool,
     **flags: Any,
 ) -> int:
     """Lint many models, and write each one's results as JSON Lines as soon as it is done, or report on all.
@@ -98,7 +96,7 @@ def fleet(
 
     Exit codes: 0 clean, 1 findings at or above --fail-on, 2 usage error or a target that failed.
     """
-    settings, _ = read_settings(config, isolated, flags)
+    settings, _ = read_settings(flags)
     chosen = parse_precisions(precisions)
     if chosen:
         settings = replace(settings, precision=chosen[0])

@@ -37,6 +37,7 @@ from tclint.cli.options import (
     read_settings,
     read_stdin,
     setting_flags,
+    settings_of_target,
     stdin_filename_option,
     verbose_option,
 )
@@ -124,8 +125,6 @@ def check(
     stdin_filename: str | None,
     update_baseline: bool,
     declared: bool,
-    config: str | None,
-    isolated: bool,
     quiet: bool,
     verbose: int,
     no_color: bool,
@@ -155,7 +154,7 @@ def check(
         targets = (".",)
     targets, contents = read_stdin(targets, stdin_filename)
     everything = (".", *targets) if declared else targets
-    settings, config_file = read_settings(config, isolated, flags, everything, declared=declared)
+    settings, config_file = read_settings(flags, everything, declared=declared)
     if verbose:
         own = [] if config_file is None else [str(config_file)]
         for file in (*own, *(os.path.join(folder, FILE_NAME) for folder, _ in settings.nested)):
@@ -268,12 +267,12 @@ def _say_details(report: Report) -> None:
 @list_format_option
 @config_options
 @debug_option
-def rules(format_name: str, config: str | None, isolated: bool) -> int:
+def rules(format_name: str, **flags: Any) -> int:
     """List every rule, those of installed packages and your own included."""
     from tclint.engine.rule_registry import all_rules, load_rules
     from tclint.report.catalogue import rule_kind, rules_json, rules_text
 
-    settings, _ = read_settings(config, isolated, {})
+    settings, _ = read_settings(flags)
     known = all_rules(settings.rules)
     active = {(rule.code, rule_kind(type(rule))) for rule in load_rules(settings)}
     text = rules_json(known, active) if format_name == "json" else rules_text(known, active)
@@ -288,9 +287,7 @@ def rules(format_name: str, config: str | None, isolated: bool) -> int:
 @config_options
 @no_color_option
 @debug_option
-def explain(
-    rule: str, at: str | None, format_name: str, config: str | None, isolated: bool, no_color: bool
-) -> int:
+def explain(rule: str, at: str | None, format_name: str, no_color: bool, **flags: Any) -> int:
     """Show what a RULE (code or name) finds, why it costs, and what to do instead.
 
     With --at, show what a rule on training code has to say of a line: what it reports there, or why it is
@@ -299,7 +296,7 @@ def explain(
     from tclint.engine.rule_registry import find_rule
     from tclint.report.catalogue import engine_page, rule_json, rule_page
 
-    settings, _ = read_settings(config, isolated, {})
+    settings, _ = read_settings(flags)
     if at is not None:
         return _explain_line(rule, at, settings)
     page = engine_page(rule)
@@ -338,12 +335,12 @@ def _explain_line(name: str, at: str, settings: Settings) -> int:
 @setting_flags("calibration")
 @config_options
 @debug_option
-def gpus(format_name: str, verbose: bool, config: str | None, isolated: bool, **flags: Any) -> int:
+def gpus(format_name: str, verbose: bool, **flags: Any) -> int:
     """List the supported GPUs, and how well each is calibrated."""
     from tclint.cost.gpu import all_gpus, load_gpu
     from tclint.report.catalogue import gpus_json, gpus_text
 
-    settings, _ = read_settings(config, isolated, flags)
+    settings, _ = read_settings(flags)
     known = [load_gpu(gpu.id, settings.calibration) for gpu in all_gpus()]
     write_stdout(gpus_json(known) if format_name == "json" else gpus_text(known, verbose))
     return 0
@@ -374,23 +371,14 @@ def gpus(format_name: str, verbose: bool, config: str | None, isolated: bool, **
 @list_format_option
 @config_options
 @debug_option
-def explain_cost(
-    target: str,
-    op_name: str,
-    pads: tuple[str, ...],
-    format_name: str,
-    config: str | None,
-    isolated: bool,
-    **flags: Any,
-) -> int:
+def explain_cost(target: str, op_name: str, pads: tuple[str, ...], format_name: str, **flags: Any) -> int:
     """Explain the predicted time of one operator of a model, and what padding it would change.
 
     \b
     tclint explain-cost model.py:build_model --op lm_head
     tclint explain-cost model.py:build_model --op layers.3.fc1 --pad out_features=4096 --gpu a100
     """
-    settings, _ = read_settings(config, isolated, flags, (target,))
-    settings = next((own for _, own in settings.nested), settings)
+    settings = settings_of_target(flags, target)
 
     from tclint.engine.explain_cost import explain_target
     from tclint.report import cost_text

@@ -147,22 +147,35 @@ scheduler_option = click.option(
 )
 
 
+def named_config(flags: Mapping[str, Any]) -> tuple[str | None, bool]:
+    """What `config_options` name: a file, and whether none is read.
+
+    Raises:
+        UsageError: both are given.
+    """
+    config, isolated = flags["config"], flags["isolated"]
+    if config is not None and isolated:
+        raise UsageError("--config and --isolated exclude each other; give one of them.")
+    return config, isolated
+
+
+def settings_of_target(flags: Mapping[str, Any], target: str) -> Settings:
+    """Those that hold for the only target of a run."""
+    settings, _ = read_settings(flags, (target,))
+    return next((own for _, own in settings.nested), settings)
+
+
 def read_settings(
-    config: str | None,
-    isolated: bool,
-    flags: dict[str, Any],
-    targets: Sequence[str] = (),
-    *,
-    declared: bool = False,
+    flags: Mapping[str, Any], targets: Sequence[str] = (), *, declared: bool = False
 ) -> tuple[Settings, Path | None]:
     """Settings of the configuration file under the flags that were given, and that file; of `targets` each
     has the settings of its own nearest file, unless one is named.
 
     Args:
+        flags: of the command line, with those of `config_options`.
         declared: the run builds declared models.
     """
-    if config is not None and isolated:
-        raise UsageError("--config and --isolated exclude each other; give one of them.")
+    config, isolated = named_config(flags)
     file = None
     if config is not None:
         file = Path(config)

@@ -55,8 +55,6 @@ def pad(
     optimizer: bool,
     inexact: bool,
     check: tuple[str, str] | None,
-    config: str | None,
-    isolated: bool,
     quiet: bool,
     **flags: Any,
 ) -> int:
@@ -80,7 +78,7 @@ def pad(
     if check is not None:
         from tclint.engine.padding_check import checked_plan
 
-        settings, _ = read_settings(config, isolated, flags, check)
+        settings, _ = read_settings(flags, check)
         with contextlib.nullcontext() if quiet else ProgressLine() as progress:
             plan = checked_plan(*check, settings, plan, checkpoint, progress)
     assert plan is not None

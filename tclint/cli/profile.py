@@ -21,6 +21,7 @@ from tclint.cli.options import (
     parse_flags,
     read_settings,
     setting_flags,
+    settings_of_target,
     together,
     write_output,
 )
@@ -63,8 +64,6 @@ def profile(
     output: str | None,
     calibrate: str | None,
     verbose: bool,
-    config: str | None,
-    isolated: bool,
     **flags: Any,
 ) -> int:
     """Show from a torch.profiler trace where a GPU spent its time, and how much of it on Tensor Cores.
@@ -92,7 +91,7 @@ def profile(
             )
         _compare(trace, target, format_name, output, verbose)
         return 0
-    settings, _ = read_settings(config, isolated, flags)
+    settings, _ = read_settings(flags)
     if calibrate is not None:
         from tclint.profile.calibrate import kept_factors
 
@@ -135,14 +134,7 @@ def profile(
 @config_options
 @debug_option
 def verify(
-    target: str,
-    finding: str,
-    format_name: str,
-    output: str | None,
-    verbose: bool,
-    config: str | None,
-    isolated: bool,
-    **flags: Any,
+    target: str, finding: str, format_name: str, output: str | None, verbose: bool, **flags: Any
 ) -> int:
     """Profile a model's step on this machine's GPU, and compare it with the prediction.
 
@@ -153,8 +145,7 @@ def verify(
     tclint verify model.py:build_model --batch 32
     tclint verify model.py:build_model --finding FMT001
     """
-    settings, _ = read_settings(config, isolated, flags, (target,))
-    settings = next((own for _, own in settings.nested), settings)
+    settings = settings_of_target(flags, target)
 
     from tclint.profile.verify import verify as run
 

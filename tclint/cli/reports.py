@@ -77,15 +77,7 @@ def report(saved: str, format_name: str, outputs: tuple[str, ...], verbose: int,
 @setting_flags("fail-on")
 @config_options
 @debug_option
-def diff(
-    old: str,
-    new: str,
-    format_name: str,
-    threshold: str | None,
-    config: str | None,
-    isolated: bool,
-    **flags: Any,
-) -> int:
+def diff(old: str, new: str, format_name: str, threshold: str | None, **flags: Any) -> int:
     """Compare two JSON reports: what got worse than the budget allows, and everything else that changed.
 
     Models are judged in the scenario that they are run in: GPU, precision and mode of the report.
@@ -97,7 +89,7 @@ def diff(
     from tclint.report.formats.diff import render_diff
     from tclint.report.load import load_report
 
-    settings, _ = read_settings(config, isolated, flags)
+    settings, _ = read_settings(flags)
     budget = settings.budget
     if threshold is not None:
         try:

@@ -66,8 +66,6 @@ def sweep(
     trace_all: bool,
     format_name: str,
     outputs: tuple[str, ...],
-    config: str | None,
-    isolated: bool,
     **flags: Any,
 ) -> int:
     """Price a model at every point of a grid of its arguments, and show which points are worth
@@ -87,7 +85,7 @@ def sweep(
     files = files_of(outputs, _FORMATS)
     if not is_model_target(target):
         raise UsageError(f"A sweep builds a model: name it as 'path/file.py:callable', not {target!r}.")
-    settings, _ = read_settings(config, isolated, flags)
+    settings, _ = read_settings(flags)
 
     from tclint.cost.gpu import load_gpu
     from tclint.cost.scenario import Scenario
