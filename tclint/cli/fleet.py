@@ -18,17 +18,14 @@ from tclint.cli.command_group import say
 from tclint.cli.options import (
     config_options,
     debug_option,
-    files_of,
     format_of,
     format_option,
-    no_color_option,
-    output_option,
     parse_precisions,
     precisions_option,
     read_settings,
     scheduler_option,
     setting_flags,
-    verbose_option,
+    shown_options,
 )
 from tclint.cli.reports import show
 from tclint.config.settings import SETTINGS
@@ -60,9 +57,7 @@ from tclint.report.render import FORMATS
     help="What goes to standard output: jsonl as results come, else at the end a report on all of them: {}",
     default="jsonl",
 )
-@output_option
-@verbose_option
-@no_color_option
+@shown_options
 @scheduler_option
 @precisions_option
 @setting_flags(*(item.key for item in SETTINGS if item.has_flag and item.key != "precision"))
@@ -74,7 +69,7 @@ def fleet(
     shard: str,
     resumed: str,
     format_name: str,
-    outputs: tuple[str, ...],
+    outputs: list[tuple[str, str]],
     verbose: int,
     no_color: bool,
     scheduler: str,
@@ -102,7 +97,6 @@ def fleet(
         settings = replace(settings, precision=chosen[0])
     if settings.baseline:
         raise UsageError("Results of many models take no baseline; leave --baseline out.")
-    written = files_of(outputs)
 
     from tclint.engine.check import check
     from tclint.engine.report_cache import ReportCache
@@ -117,7 +111,7 @@ def fleet(
         results = resumed
         if resumed:
             stack.enter_context(locked(resumed))
-        elif written or not streams:
+        elif outputs or not streams:
             results = stack.enter_context(_temporary())
         known = resume(results, settings) if results else Known()
         left = tuple(task for task in tasks if task.name not in known.names)
@@ -137,10 +131,12 @@ def fleet(
                 for error in done.errors:
                     say(f"error: {error}")
                 worst = max(worst, done.exit_code)
-        if streams and not written:
+        if streams and not outputs:
             return worst
-        shown = None if streams else format_name
-        show(merge([results]), (results,), shown, written, verbose=verbose, no_color=no_color)
+        show(
+            merge([results]), (results,), format_name=None if streams else format_name, outputs=outputs,
+            verbose=verbose, no_color=no_color,
+        )  # fmt: skip
         return worst
 
 
@@ -171,21 +167,16 @@ def _append(path: str, lines: str) -> None:
 @click.command()
 @click.argument("reports", nargs=-1, required=True, metavar="REPORT...")
 @format_option
-@output_option
-@verbose_option
-@no_color_option
+@shown_options
 @debug_option
-def merge(
-    reports: tuple[str, ...], format_name: str, outputs: tuple[str, ...], verbose: int, no_color: bool
-) -> int:
+def merge(reports: tuple[str, ...], **shown: Any) -> int:
     """Merge the results of several runs on different models into one report: shards, or JSON reports.
 
     Exit codes: those of the runs, as if they had been one.
     """
     from tclint.fleet.results import merge as merged
 
-    files = files_of(outputs)
     document = merged(reports)
-    show(document, reports, format_name, files, verbose=verbose, no_color=no_color)
+    show(document, reports, **shown)
     exit_code: int = document["summary"]["exit_code"]
     return exit_code

@@ -28,7 +28,6 @@ from tclint.cli.command_group import DefaultCommandGroup, refuse_command_names, 
 from tclint.cli.options import (
     config_options,
     debug_option,
-    files_of,
     format_option,
     list_format_option,
     no_color_option,
@@ -113,7 +112,7 @@ def check(
     targets: tuple[str, ...],
     *,
     format_name: str,
-    outputs: tuple[str, ...],
+    outputs: list[tuple[str, str]],
     statistics: bool,
     exit_zero: bool,
     fix_them: bool,
@@ -149,7 +148,6 @@ def check(
         raise UsageError("--models takes no '-'; run tclint a second time for it.")
     if add_ignores and (fix_them or diff or "-" in targets):
         raise UsageError("--add-ignores writes comments to files; it takes no --fix, --diff or '-'.")
-    files = files_of(outputs)
     if (show_settings or show_files) and not (targets or declared):
         targets = (".",)
     targets, contents = read_stdin(targets, stdin_filename)
@@ -196,7 +194,7 @@ def check(
                     lambda: run(targets, settings, on_progress=progress, contents=contents, cache=cache),
                     with_graphs=settings.operators
                     or settings.layers
-                    or "html" in (format_name, *(name for name, _ in files)),
+                    or "html" in (format_name, *(name for name, _ in outputs)),
                     verbose=bool(verbose),
                 )
     except Interrupted as interrupted:
@@ -216,7 +214,7 @@ def check(
     if not contents:  # what is not saved yet says nothing of the file
         cli_fix.renew_baseline(report, update=update_baseline and not diff, quiet=quiet)
     plain = Style(statistics=statistics, verbosity=verbosity)
-    for name, file in files:
+    for name, file in outputs:
         write_atomically(file, render(report, name, plain))
     if diff or format_name != "text":
         cli_fix.say_errors(report)

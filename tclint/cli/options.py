@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -96,13 +96,32 @@ def format_of(*formats: str, help: str = "{}", default: str = "text") -> Callabl
 
 format_option = format_of(*FORMATS, help="What goes to standard output: {}")
 list_format_option = format_of("text", "json")
-output_option = click.option(
-    "--output",
-    "outputs",
-    multiple=True,
-    metavar="FORMAT=FILE",
-    help="Write a report to a file as well; may be repeated.",
-)
+
+
+def output_of(*formats: str, help: str) -> Callable[[Command], Command]:
+    """The option --output: formats and files, checked before any work is done."""
+
+    def parsed(
+        _context: click.Context, _parameter: click.Parameter, texts: Sequence[str]
+    ) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        for text in texts:
+            name, equals, file = text.partition("=")
+            if not equals or not file:
+                raise UsageError(f"--output takes FORMAT=FILE, such as json=report.json; you gave {text!r}.")
+            check_format(name, formats)
+            check_writable(file)
+            if any(os.path.abspath(file) == os.path.abspath(other) for _, other in found):
+                raise UsageError(f"--output names the file {file!r} twice; give each report its own.")
+            found.append((name, file))
+        return found
+
+    return click.option(
+        "--output", "outputs", multiple=True, metavar="FORMAT=FILE", help=help, callback=parsed
+    )
+
+
+output_option = output_of(*FORMATS, help="Write a report to a file as well; may be repeated.")
 
 
 def _writable(_context: click.Context, _parameter: click.Parameter, file: str | None) -> str | None:
@@ -136,6 +155,8 @@ verbose_option = click.option(
 no_color_option = click.option(
     "--no-color", is_flag=True, help="Use no colours; the variable NO_COLOR does the same."
 )
+shown_options = together(output_option, verbose_option, no_color_option)
+"""Those of commands that show reports, beside --format; `tclint.cli.reports.show` takes their values."""
 debug_option = click.option(
     "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
 )
@@ -220,21 +241,6 @@ def parse_flag(setting: Setting, value: str | Sequence[str]) -> Any:
         return setting.kind.parse(value)
     except ValueError as error:
         raise UsageError(sentence(f"--{setting.key} {error}", value)) from None
-
-
-def files_of(outputs: Sequence[str], formats: Collection[str] = FORMATS) -> list[tuple[str, str]]:
-    """Format and file of every --output, checked before any work is done."""
-    found: list[tuple[str, str]] = []
-    for text in outputs:
-        name, equals, file = text.partition("=")
-        if not equals or not file:
-            raise UsageError(f"--output takes FORMAT=FILE, such as json=report.json; you gave {text!r}.")
-        check_format(name, formats)
-        check_writable(file)
-        if any(os.path.abspath(file) == os.path.abspath(other) for _, other in found):
-            raise UsageError(f"--output names the file {file!r} twice; give each report its own.")
-        found.append((name, file))
-    return found
 
 
 def parse_precisions(text: str) -> tuple[Precision, ...]:

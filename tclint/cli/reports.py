@@ -16,14 +16,11 @@ from tclint.cli.options import (
     config_options,
     debug_option,
     file_option,
-    files_of,
     format_of,
     format_option,
-    no_color_option,
-    output_option,
     read_settings,
     setting_flags,
-    verbose_option,
+    shown_options,
     write_output,
 )
 from tclint.core.errors import UsageError
@@ -45,11 +42,9 @@ def schema() -> int:
 @click.command()
 @click.argument("saved", metavar="REPORT.json")
 @format_option
-@output_option
-@verbose_option
-@no_color_option
+@shown_options
 @debug_option
-def report(saved: str, format_name: str, outputs: tuple[str, ...], verbose: int, no_color: bool) -> int:
+def report(saved: str, **shown: Any) -> int:
     """Render a saved JSON or JSON Lines report in another format, without linting again.
 
     What JSON does not hold is left out: charts of operators, and lines of files that are not in the working
@@ -59,8 +54,7 @@ def report(saved: str, format_name: str, outputs: tuple[str, ...], verbose: int,
     """
     from tclint.report.load import load_report
 
-    files = files_of(outputs)
-    show(load_report(saved), (saved,), format_name, files, verbose=verbose, no_color=no_color)
+    show(load_report(saved), (saved,), **shown)
     return 0
 
 
@@ -126,9 +120,9 @@ def history(folder: str, output: str | None) -> int:
 def show(
     document: dict[str, Any],
     read: Sequence[str],
-    format_name: str | None,
-    files: Sequence[tuple[str, str]],
     *,
+    format_name: str | None,
+    outputs: Sequence[tuple[str, str]],
     verbose: int,
     no_color: bool,
 ) -> None:
@@ -151,7 +145,7 @@ def show(
         return render(made(), name, style)
 
     verbosity = min(verbose, 1)
-    for name, file in files:
+    for name, file in outputs:
         write_atomically(file, text_of(name, Style(verbosity=verbosity)))
     if format_name is not None:
         write_stdout(text_of(format_name, Style.of_stream(sys.stdout, no_color, verbosity=verbosity)))

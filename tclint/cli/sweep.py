@@ -11,8 +11,8 @@ from tclint.cli import completion
 from tclint.cli.options import (
     config_options,
     debug_option,
-    files_of,
     format_of,
+    output_of,
     parse_precisions,
     precisions_option,
     read_settings,
@@ -48,13 +48,7 @@ _FORMATS = ("text", "csv", "json", "html", "parquet")
 @scheduler_option
 @click.option("--trace-all", is_flag=True, help="Trace every point; resize no graph.")
 @format_of(*_FORMATS, help="text, csv, json or html")
-@click.option(
-    "--output",
-    "outputs",
-    multiple=True,
-    metavar="FORMAT=FILE",
-    help="Write it to a file as well, also as parquet; may be repeated.",
-)
+@output_of(*_FORMATS, help="Write it to a file as well, also as parquet; may be repeated.")
 @config_options
 @debug_option
 def sweep(
@@ -65,7 +59,7 @@ def sweep(
     scheduler: str,
     trace_all: bool,
     format_name: str,
-    outputs: tuple[str, ...],
+    outputs: list[tuple[str, str]],
     **flags: Any,
 ) -> int:
     """Price a model at every point of a grid of its arguments, and show which points are worth
@@ -82,7 +76,6 @@ def sweep(
     """
     if format_name == "parquet":
         raise UsageError("Parquet is a binary format: write it with --output parquet=FILE.")
-    files = files_of(outputs, _FORMATS)
     if not is_model_target(target):
         raise UsageError(f"A sweep builds a model: name it as 'path/file.py:callable', not {target!r}.")
     settings, _ = read_settings(flags)
@@ -94,7 +87,7 @@ def sweep(
     from tclint.fleet.sweep_page import render as page
     from tclint.fleet.sweep_report import check_parquet, parquet, render
 
-    if any(name == "parquet" for name, _ in files):
+    if any(name == "parquet" for name, _ in outputs):
         check_parquet()
 
     settings = settings.in_phase()
@@ -108,7 +101,7 @@ def sweep(
         found = run(
             target, grid, settings, chosen, trace_all=trace_all, on_progress=progress, scheduler=scheduler
         )
-    for name, file in files:
+    for name, file in outputs:
         if name == "parquet":
             write_bytes_atomically(file, parquet(found))
         else:
