@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from tclint.cli.options import debug_option
 from tclint.core.errors import TargetError
 from tclint.core.terminal import write_stdout
 from tclint.core.units import bytes_text, plural
@@ -20,7 +19,6 @@ _TRIAL_S = 120.0
 
 
 @click.command()
-@debug_option
 def doctor() -> int:
     """Check versions, the installation, caches, torch, the GPU and a trace, and say how to fix what is wrong.
 

@@ -13,14 +13,7 @@ import click
 from tclint.cli import completion
 from tclint.cli.command_group import say
 from tclint.cli.models import check_declared
-from tclint.cli.options import (
-    config_options,
-    debug_option,
-    read_settings,
-    read_stdin,
-    setting_flags,
-    stdin_filename_option,
-)
+from tclint.cli.options import config_options, read_settings, read_stdin, setting_flags, stdin_filename_option
 from tclint.core.errors import UsageError
 from tclint.core.files import check_writable
 from tclint.core.rule import UNREADABLE_CODE
@@ -152,7 +145,6 @@ def say_unreadable(report: Report) -> bool:
 @stdin_filename_option
 @config_options
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
-@debug_option
 def fix_command(
     targets: tuple[str, ...],
     unsafe_fixes: bool,
@@ -247,7 +239,6 @@ def baseline() -> None:
 )
 @config_options
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
-@debug_option
 def write_command(targets: tuple[str, ...], declared: bool, quiet: bool, **flags: Any) -> int:
     """Write the findings of the TARGETs to the baseline; its entries for anything else are kept.
 

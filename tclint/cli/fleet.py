@@ -17,7 +17,6 @@ from tclint.cli import completion
 from tclint.cli.command_group import say
 from tclint.cli.options import (
     config_options,
-    debug_option,
     format_of,
     format_option,
     parse_precisions,
@@ -62,7 +61,6 @@ from tclint.report.render import FORMATS
 @precisions_option
 @setting_flags(*(item.key for item in SETTINGS if item.has_flag and item.key != "precision"))
 @config_options
-@debug_option
 def fleet(
     targets: tuple[str, ...],
     files: tuple[str, ...],
@@ -168,7 +166,6 @@ def _append(path: str, lines: str) -> None:
 @click.argument("reports", nargs=-1, required=True, metavar="REPORT...")
 @format_option
 @shown_options
-@debug_option
 def merge(reports: tuple[str, ...], **shown: Any) -> int:
     """Merge the results of several runs on different models into one report: shards, or JSON reports.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tclint.cli.command_group import say
-from tclint.cli.options import debug_option, parse_flag, setting_flags
+from tclint.cli.options import parse_flag, setting_flags
 from tclint.config.pyproject import FILE_NAME, find_config
 from tclint.config.settings import DEFAULT_GPUS, SETTINGS_BY_KEY, Settings
 from tclint.core.errors import UsageError
@@ -43,7 +43,6 @@ _TEST_FILE = re.compile(r"(^|/)(tests?|testing)/|(^|/)(test_[^/]*|[^/]*_test|con
 @click.command()
 @setting_flags("gpu")
 @click.option("--print", "print_only", is_flag=True, help="Print the section; write nothing.")
-@debug_option
 def init(gpus: tuple[str, ...], print_only: bool) -> int:
     """Write a commented [tool.tclint] section into ./pyproject.toml.
 

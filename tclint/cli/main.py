@@ -27,7 +27,6 @@ from tclint.cli import sweep as cli_sweep
 from tclint.cli.command_group import DefaultCommandGroup, refuse_command_names, say
 from tclint.cli.options import (
     config_options,
-    debug_option,
     format_option,
     list_format_option,
     no_color_option,
@@ -264,7 +263,6 @@ def _say_details(report: Report) -> None:
 @cli.command()
 @list_format_option
 @config_options
-@debug_option
 def rules(format_name: str, **flags: Any) -> int:
     """List every rule, those of installed packages and your own included."""
     from tclint.engine.rule_registry import all_rules, load_rules
@@ -284,7 +282,6 @@ def rules(format_name: str, **flags: Any) -> int:
 @list_format_option
 @config_options
 @no_color_option
-@debug_option
 def explain(rule: str, at: str | None, format_name: str, no_color: bool, **flags: Any) -> int:
     """Show what a RULE (code or name) finds, why it costs, and what to do instead.
 
@@ -332,7 +329,6 @@ def _explain_line(name: str, at: str, settings: Settings) -> int:
 @click.option("--verbose", "-v", is_flag=True, help="Show what every calibration is based on.")
 @setting_flags("calibration")
 @config_options
-@debug_option
 def gpus(format_name: str, verbose: bool, **flags: Any) -> int:
     """List the supported GPUs, and how well each is calibrated."""
     from tclint.cost.gpu import all_gpus, load_gpu
@@ -368,7 +364,6 @@ def gpus(format_name: str, verbose: bool, **flags: Any) -> int:
 )  # fmt: skip
 @list_format_option
 @config_options
-@debug_option
 def explain_cost(target: str, op_name: str, pads: tuple[str, ...], format_name: str, **flags: Any) -> int:
     """Explain the predicted time of one operator of a model, and what padding it would change.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tclint.cli.command_group import say
-from tclint.cli.options import debug_option, list_format_option, parse_flags
+from tclint.cli.options import list_format_option, parse_flags
 from tclint.config.settings import Settings
 from tclint.core.target import is_model_target
 from tclint.core.terminal import write_stdout
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @list_format_option
-@debug_option
 def models(paths: tuple[str, ...], format_name: str) -> int:
     """List functions that return models, and model classes, in files and folders, without running them.
 

@@ -157,9 +157,6 @@ no_color_option = click.option(
 )
 shown_options = together(output_option, verbose_option, no_color_option)
 """Those of commands that show reports, beside --format; `tclint.cli.reports.show` takes their values."""
-debug_option = click.option(
-    "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
-)
 scheduler_option = click.option(
     "--scheduler",
     default="",

@@ -15,7 +15,6 @@ from tclint.cli import completion
 from tclint.cli.command_group import say
 from tclint.cli.options import (
     config_options,
-    debug_option,
     file_option,
     format_of,
     parse_flags,
@@ -56,7 +55,6 @@ _report_options = together(
     "on shapes they were not fitted on.",
 )
 @config_options
-@debug_option
 def profile(
     trace: str,
     target: str | None,
@@ -132,7 +130,6 @@ def profile(
 )  # fmt: skip
 @_report_options
 @config_options
-@debug_option
 def verify(
     target: str, finding: str, format_name: str, output: str | None, verbose: bool, **flags: Any
 ) -> int:

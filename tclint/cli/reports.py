@@ -14,7 +14,6 @@ import click
 from tclint.cli.command_group import say
 from tclint.cli.options import (
     config_options,
-    debug_option,
     file_option,
     format_of,
     format_option,
@@ -30,7 +29,6 @@ from tclint.report.render import Style, render
 
 
 @click.command()
-@debug_option
 def schema() -> int:
     """Print the JSON Schema of the JSON report (and, as $defs/record, of a line of --format jsonl)."""
     from tclint.report.formats.json import schema as report_schema
@@ -43,7 +41,6 @@ def schema() -> int:
 @click.argument("saved", metavar="REPORT.json")
 @format_option
 @shown_options
-@debug_option
 def report(saved: str, **shown: Any) -> int:
     """Render a saved JSON or JSON Lines report in another format, without linting again.
 
@@ -70,7 +67,6 @@ def report(saved: str, **shown: Any) -> int:
 )
 @setting_flags("fail-on")
 @config_options
-@debug_option
 def diff(old: str, new: str, format_name: str, threshold: str | None, **flags: Any) -> int:
     """Compare two JSON reports: what got worse than the budget allows, and everything else that changed.
 
@@ -101,7 +97,6 @@ def diff(old: str, new: str, format_name: str, threshold: str | None, **flags: A
 @click.command()
 @click.argument("folder", metavar="DIR")
 @file_option
-@debug_option
 def history(folder: str, output: str | None) -> int:
     """Turn a folder of JSON reports into one CSV table: a row per report, model, GPU and precision.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tclint.cli.options import config_options, debug_option, named_config, parse_flags, setting_flags
+from tclint.cli.options import config_options, named_config, parse_flags, setting_flags
 from tclint.config.pyproject import find_config, load_config, with_flags
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
@@ -21,7 +21,6 @@ from tclint.core.errors import UsageError
     "select", "extend-select", "ignore", "gpu", "precision", "mode", "batch", "min-gain", "cache", "baseline"
 )
 @config_options
-@debug_option
 def server(**flags: Any) -> int:
     """Speak the language server protocol on standard input and output, for editors (docs/how-to/editors.md).
 

@@ -10,7 +10,6 @@ import click
 from tclint.cli import completion
 from tclint.cli.options import (
     config_options,
-    debug_option,
     format_of,
     output_of,
     parse_precisions,
@@ -50,7 +49,6 @@ _FORMATS = ("text", "csv", "json", "html", "parquet")
 @format_of(*_FORMATS, help="text, csv, json or html")
 @output_of(*_FORMATS, help="Write it to a file as well, also as parquet; may be repeated.")
 @config_options
-@debug_option
 def sweep(
     target: str,
     batch: str,
