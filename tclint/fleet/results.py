@@ -21,7 +21,7 @@ from tclint.report.formats.json import LEVELS, clean, to_dict
 from tclint.report.formats.jsonlines import HEADER, LISTS, records
 from tclint.report.load import load_report
 
-Document = Mapping[str, Any]
+Json = Mapping[str, Any]
 
 _RUN = b'{"type": "run"'
 """What the header begins with."""
@@ -58,7 +58,7 @@ def lines_of(target: str, name: str, report: Report, of_run: Settings) -> str:
     return "".join(map(_line, found))
 
 
-def _line(record: Document) -> str:
+def _line(record: Json) -> str:
     return json.dumps(clean(record), allow_nan=False) + "\n"
 
 
@@ -111,7 +111,7 @@ def resume(path: str, settings: Settings) -> Known:
     )
 
 
-def _done(found: Sequence[Document]) -> list[int]:
+def _done(found: Sequence[Json]) -> list[int]:
     """Positions of the header and of what ends targets, without a last target that is incomplete."""
     done = [0, *(at for at, record in enumerate(found) if record["type"] in _DONE)]
     starts = [at for at, following in itertools.pairwise([*done, len(found)]) if following > at + 1]
@@ -164,7 +164,7 @@ def _without_sets(name: str) -> Iterator[str]:
         yield name
 
 
-def _check_header(path: str, found: Document, wanted: Document) -> None:
+def _check_header(path: str, found: Json, wanted: Json) -> None:
     for name in _SAME:
         if found[name] != wanted[name]:
             differ = name
@@ -217,7 +217,7 @@ def merge(paths: Sequence[str]) -> dict[str, Any]:
     return merged
 
 
-def _statistics(rows: Sequence[Document]) -> list[dict[str, Any]]:
+def _statistics(rows: Sequence[Json]) -> list[dict[str, Any]]:
     """Counts per rule, added up; the most frequent first."""
     counts: dict[tuple[str, str], Counter[str]] = {}
     for row in rows:
@@ -227,7 +227,7 @@ def _statistics(rows: Sequence[Document]) -> list[dict[str, Any]]:
     return [{"code": rule[0], "name": rule[1], **found} for rule, found in ordered]
 
 
-def _summary(document: Document) -> dict[str, Any]:
+def _summary(document: Json) -> dict[str, Any]:
     findings = document["findings"]
     by_level = Counter(finding["level"] for finding in findings)
     records = [{"type": LISTS[name], **item} for name in ("findings", "errors") for item in document[name]]
@@ -242,7 +242,7 @@ def _summary(document: Document) -> dict[str, Any]:
     }
 
 
-def _exit_code(records: Sequence[Document], fail_on: FailOn) -> int:
+def _exit_code(records: Sequence[Json], fail_on: FailOn) -> int:
     """The exit code of a run with these records, as in `check`."""
     findings = [record for record in records if record["type"] == "finding"]
     if any(record["type"] == "error" for record in records):

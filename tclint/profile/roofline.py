@@ -9,7 +9,7 @@ from tclint.core.document import html_text
 from tclint.core.errors import UsageError
 from tclint.core.units import significant, time_text
 from tclint.cost.gpu import Gpu, load_gpu
-from tclint.profile.predicted import Compared, compared
+from tclint.profile.predicted import PricedOperator, priced_operators
 from tclint.profile.profile import RankProfile
 from tclint.profile.sizes import sizes_text
 
@@ -23,7 +23,7 @@ def roofline(profile: RankProfile) -> str:
         gpu = load_gpu(profile.summary.gpu)
     except UsageError:
         return ""
-    known = (one for one in compared(profile.trace, gpu) if one.work.flops)
+    known = (one for one in priced_operators(profile.trace, gpu) if one.work.flops)
     points = sorted(known, key=lambda one: -one.time_us * one.calls)[:POINTS_AT_MOST]
     if not points:
         return ""
@@ -33,7 +33,7 @@ def roofline(profile: RankProfile) -> str:
     )
 
 
-def _svg(points: Sequence[Compared], gpu: Gpu) -> str:
+def _svg(points: Sequence[PricedOperator], gpu: Gpu) -> str:
     intensities = [one.price.arithmetic_intensity for one in points]
     roofs = {name: gpu.peak_tflops[name] for name in ("fp16", "tf32", "fp32") if name in gpu.peak_tflops}
     left = math.floor(math.log10(min(*intensities, 1.0)))

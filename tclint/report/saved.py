@@ -16,11 +16,11 @@ from tclint.engine.check import rank
 from tclint.engine.report import Entry, EntryError, Metrics, PlannedFix, Report
 from tclint.engine.same_findings import joined
 
-Document = Mapping[str, Any]
+Json = Mapping[str, Any]
 Made = TypeVar("Made")
 
 
-def report_of(document: Document, name: str) -> Report:
+def report_of(document: Json, name: str) -> Report:
     """The report of a document that `tclint.report.load.load_report` read from the file `name`.
 
     It has no graphs, so no charts of operators. Findings that were counted and not listed are there as many
@@ -48,7 +48,7 @@ class _SavedFinding(Finding):
         return self.saved_fingerprint
 
 
-def _report(document: Document) -> Report:
+def _report(document: Json) -> Report:
     from tclint.source.syntax.discovery import Skipped
 
     settings = _settings(Settings(), document["settings"])
@@ -77,7 +77,7 @@ def _report(document: Document) -> Report:
     )
 
 
-def _digests(findings: Sequence[Document]) -> dict[str, bytes]:
+def _digests(findings: Sequence[Json]) -> dict[str, bytes]:
     """Those of the files that findings are in; several runs put together may have read different ones."""
     found: dict[str, set[str]] = {}
     for finding in findings:
@@ -87,7 +87,7 @@ def _digests(findings: Sequence[Document]) -> dict[str, bytes]:
     return {path: bytes.fromhex(digests.pop()) for path, digests in found.items() if len(digests) == 1}
 
 
-def _settings(base: Settings, values: Document) -> Settings:
+def _settings(base: Settings, values: Json) -> Settings:
     """Settings with those of a report, where null stands for what is not given."""
     given: dict[str, Any] = {}
     for item in settings_in("report"):
@@ -99,13 +99,13 @@ def _settings(base: Settings, values: Document) -> Settings:
     return replace(base, **given)
 
 
-def _counted(rows: Sequence[Document], what: str) -> Iterator[Finding]:
+def _counted(rows: Sequence[Json], what: str) -> Iterator[Finding]:
     for row in rows:
         finding = Finding(row.get("code", ""), row.get("name", ""), "info", "low", "", Location("", 1))
         yield from [finding] * row[what]
 
 
-def _made(kind: type[Made], values: Document, **own: Any) -> Made:
+def _made(kind: type[Made], values: Json, **own: Any) -> Made:
     """A data class of the values that it has fields for, lists as tuples, and of some that were made."""
     names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     known = {
@@ -119,7 +119,7 @@ def _made(kind: type[Made], values: Document, **own: Any) -> Made:
 # ---------------------------------------------------------------- models
 
 
-def _entry(entry: Document, settings: Settings, reasons: Mapping[tuple[str, str], str]) -> Entry:
+def _entry(entry: Json, settings: Settings, reasons: Mapping[tuple[str, str], str]) -> Entry:
     from tclint.graph.lowering.work import Gap
     from tclint.graph.ops import Assumption, Site
 
@@ -167,7 +167,7 @@ _UNKNOWN = (
 """Numbers that are null in JSON where they are not finite."""
 
 
-def _metrics(gpu: str, metrics: Document, no_batch: str | None) -> Metrics:
+def _metrics(gpu: str, metrics: Json, no_batch: str | None) -> Metrics:
     from tclint.analysis.what_if.comparisons import BatchLimits
     from tclint.cost.rows import Memory
 
@@ -181,7 +181,7 @@ def _metrics(gpu: str, metrics: Document, no_batch: str | None) -> Metrics:
     return _made(Metrics, metrics, gpu=gpu, **own)
 
 
-def _comparison(comparison: Document) -> Any:
+def _comparison(comparison: Json) -> Any:
     from tclint.analysis.what_if.comparisons import ComparedStep, Comparison
 
     rows = tuple(_made(ComparedStep, row) for row in comparison["rows"])
@@ -194,7 +194,7 @@ _PRICED = ("cost_us", "gain_us", "gain_percent", "uncertainty_percent")
 """Numbers that are null in JSON where they are not finite."""
 
 
-def _finding(finding: Document) -> Finding:
+def _finding(finding: Json) -> Finding:
     fix = finding["fix"]
     edits = tuple(
         Edit(edit["path"], tuple(edit["start"]), tuple(edit["end"]), edit["replacement"])
@@ -215,7 +215,7 @@ def _finding(finding: Document) -> Finding:
     )
 
 
-def _effect(effect: Document) -> Effect:
+def _effect(effect: Json) -> Effect:
     if "unknown" in effect:
         return Effect(unknown=effect["unknown"])
     return Effect(

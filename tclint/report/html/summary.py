@@ -21,7 +21,7 @@ from tclint.core.units import (
 from tclint.engine.report import Entry, Metrics, PlannedFix, Report
 from tclint.report.html.markup import Cell, overview_section, text
 from tclint.report.layers import layer_table, layers
-from tclint.report.overview import FEW_MODELS, HEADER, Row, header, rows
+from tclint.report.overview import FEW_MODELS, HEADER, ModelRow, header, rows
 from tclint.report.step_text import comparison_table, entry_lines, gap_text, memory_parts
 from tclint.report.words import counts_text, doubts, not_listed, step_text
 
@@ -133,7 +133,7 @@ def overview(report: Report, sections: int) -> str:
     return overview_section("Models", shown, _NUMBERS, cells)
 
 
-def _cells(row: Row, shown: Sequence[str], linked: bool) -> list[Cell]:
+def _cells(row: ModelRow, shown: Sequence[str], linked: bool) -> list[Cell]:
     sizes = {
         "predicted step": row.metrics.step_time_us,
         "ready": row.metrics.readiness_percent,
