@@ -42,18 +42,10 @@ def to_frame(what: Any) -> Any:
 
 def _findings(report: Report) -> Iterator[dict[str, Any]]:
     for finding in report.findings:
-        location = finding.location
-        said = {
-            "code": finding.code,
-            "name": finding.name,
-            "level": finding.level,
-            "confidence": finding.confidence,
-            "path": location.path,
-            "line": location.line,
-            "column": location.column,
-            "module_path": location.module_path,
-            "target": finding.target,
-        }
+        said = {name: getattr(finding, name) for name in ("code", "name", "level", "confidence")}
+        places = ("path", "line", "column", "module_path")
+        said |= {name: getattr(finding.location, name) for name in places}
+        said["target"] = finding.target
         end = {
             "unknown": finding.effect.unknown,
             "message": finding.message,
@@ -78,11 +70,7 @@ def _ops(graph: Graph) -> Iterator[dict[str, Any]]:
     for op in graph.ops:
         sites = {"construct_site": op.construct_site, "call_site": op.call_site}
         yield {
-            "index": op.index,
-            "name": op.name,
-            "kind": op.kind,
-            "module_path": op.module_path,
-            "module_type": op.module_type,
+            **{name: getattr(op, name) for name in ("index", "name", "kind", "module_path", "module_type")},
             "inputs": [(spec.dtype, spec.shape) for spec in op.inputs],
             "outputs": [(spec.dtype, spec.shape) for spec in op.outputs],
             **{name: f"{site.path}:{site.line}" if site else None for name, site in sites.items()},
