@@ -12,6 +12,7 @@ from tclint.core.document import Block, Document, Heading, Lines, Table
 from tclint.core.units import time_text
 from tclint.profile.profile import RankProfile, slowest_first
 from tclint.profile.sizes import sizes_text
+from tclint.profile.summary import occupation
 from tclint.profile.tensor_cores import TITLES, Judge, Use
 from tclint.profile.trace import Kernel, Trace
 
@@ -99,20 +100,17 @@ class _Steps:
 
     def total(self, name: str) -> float:
         """One of _TOTALS, a step."""
-        begin = min(kernel.start_us for kernel in self.kernels)
-        window_us = max(kernel.end_us for kernel in self.kernels) - begin
+        kernels = sorted(self.kernels, key=lambda one: one.start_us)
+        window_us = max(kernel.end_us for kernel in kernels) - kernels[0].start_us
         sums = dict.fromkeys(_TOTALS, 0.0)
-        busy_us, free_us = 0.0, begin
-        for kernel in sorted(self.kernels, key=lambda one: one.start_us):
-            busy_us += max(0.0, kernel.end_us - max(kernel.start_us, free_us))
-            free_us = max(free_us, kernel.end_us)
+        for kernel in kernels:
             if kernel.activity != "kernel":
                 sums["copies and memsets"] += kernel.time_us
             elif self.judge.verdict(kernel).kind == "communication":
                 sums["communication"] += kernel.time_us
             else:
                 sums["kernels"] += kernel.time_us
-        sums |= {"step": window_us, "idle": window_us - busy_us}
+        sums |= {"step": window_us, "idle": window_us - occupation(kernels)[0]}
         return sums[name] / len(self.numbers)
 
 
@@ -166,15 +164,14 @@ def _place(kernel: Kernel) -> str:
 
 def _row(key: tuple[str, str], before: _Times, after: _Times, steps: Sequence[_Steps]) -> Row:
     sides = [times.side(len(one.numbers)) for times, one in zip((before, after), steps, strict=True)]
-    samples = [
+    first, second = (
         [times.by_step.get(number, 0.0) for number in one.numbers]
         for times, one in zip((before, after), steps, strict=True)
-    ]
-    return Row(*key, sides[0], sides[1], _is_noise(samples))
+    )
+    return Row(*key, sides[0], sides[1], _is_noise(first, second))
 
 
-def _is_noise(samples: Iterable[Sequence[float]]) -> bool:
-    first, second = samples
+def _is_noise(first: Sequence[float], second: Sequence[float]) -> bool:
     if min(len(first), len(second)) < _LEAST_STEPS:
         return False
     error = sqrt(variance(first) / len(first) + variance(second) / len(second))

@@ -162,7 +162,7 @@ def summarise(trace: Trace) -> Summary:
     exchanges = [kernel for kernel, verdict in judged if verdict.kind == COMMUNICATION]
     every_kernel = [kernel for kernel in trace.kernels if kernel.activity == "kernel"]
     others = [kernel for kernel, verdict in judged if verdict.kind != COMMUNICATION]
-    busy_us, waits = _occupation(trace.kernels)
+    busy_us, waits = occupation(trace.kernels)
     first_us = min(kernel.start_us for kernel in trace.kernels)
     copies = [kernel for kernel in trace.kernels if kernel.activity == "copy"]
     unlinked = [kernel for kernel in every_kernel if kernel.operator is None]
@@ -177,7 +177,7 @@ def summarise(trace: Trace) -> Summary:
         pauses=_pauses([wait for wait in waits if wait[1] - wait[0] > PAUSE_US], trace.operators),
         kernel_time_us=_sum(kernel for kernel, _ in compute),
         communication_us=_sum(exchanges),
-        exposed_communication_us=busy_us - _occupation(others)[0],
+        exposed_communication_us=busy_us - occupation(others)[0],
         memset_us=_sum(kernel for kernel in trace.kernels if kernel.activity == "memset"),
         transfer_us=_sum(copy for copy in copies if not _is_within_device(copy)),
         device_copy_us=_sum(copy for copy in copies if _is_within_device(copy)),
@@ -213,7 +213,7 @@ def _shares(items: Iterable[tuple[KeyT, float]]) -> dict[KeyT, Share]:
     return dict(sorted(shares.items(), key=lambda item: -item[1].time_us))
 
 
-def _occupation(kernels: Sequence[Kernel]) -> tuple[float, list[tuple[float, float]]]:
+def occupation(kernels: Sequence[Kernel]) -> tuple[float, list[tuple[float, float]]]:
     """How long any of them ran, and when none did because the next was not launched yet.
 
     Args:
