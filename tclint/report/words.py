@@ -102,8 +102,7 @@ def counts_text(report: Report) -> str:
     if not report.findings:
         return "no findings"
     by_level = Counter(finding.level for finding in report.findings)
-    nouns = {"error": ("error", "errors"), "warning": ("warning", "warnings"), "info": ("info", "infos")}
-    levels = ", ".join(plural(by_level[level], *nouns[level]) for level in LEVEL_ORDER if by_level[level])
+    levels = ", ".join(plural(by_level[level], level) for level in LEVEL_ORDER if by_level[level])
     return f"{plural(len(report.findings), 'finding')} ({levels})"
 
 
