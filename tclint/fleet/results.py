@@ -17,7 +17,7 @@ from tclint.core.errors import UsageError
 from tclint.core.finding import LEVEL_ORDER
 from tclint.core.rule import CRASH_CODE
 from tclint.engine.report import Report
-from tclint.report.formats.json import LEVELS, clean, to_dict
+from tclint.report.formats.json import clean, to_dict
 from tclint.report.formats.jsonlines import HEADER, LISTS, records
 from tclint.report.load import load_report
 
@@ -233,7 +233,7 @@ def _summary(document: Json) -> dict[str, Any]:
     records = [{"type": LISTS[name], **item} for name in ("findings", "errors") for item in document[name]]
     return {
         "findings": len(findings),
-        "by_level": {level: by_level[level] for level in LEVELS},
+        "by_level": {level: by_level[level] for level in LEVEL_ORDER},
         "below_min_gain": sum(row["below_min_gain"] for row in document["statistics"]),
         "suppressed": sum(row["suppressed"] for row in document["statistics"]),
         "baselined": 0,

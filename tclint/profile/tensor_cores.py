@@ -110,18 +110,14 @@ class Judge:
         if precision == "fp32" and self._capability is None:
             return "possible", "float32, on a GPU that the trace does not name"
         if precision == "fp32" and not self._has_tf32:
-            return (
-                "possible",
-                "float32, for which this GPU has no Tensor Cores; autocast to float16 uses them",
-            )
+            why = "float32, for which this GPU has no Tensor Cores; autocast to float16 uses them"
+            return "possible", why
         if precision == "fp32" and kind not in self.tf32_kinds:
             return "possible", "float32 without TF32"
         multiple = 4 if precision == "fp32" else 8
         dims = _misaligned(kernel, multiple)
         small = _small(kernel.operator)
-        if dims and not self._has_tf32:
-            return "possible", f"dims that are not multiples of {multiple}: {', '.join(dims)}"
-        if small:
+        if small and (self._has_tf32 or not dims):
             return "possible", f"small dims: {small}"
         if dims:
             return "possible", f"dims that are not multiples of {multiple}: {', '.join(dims)}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tclint.core.errors import UsageError
+from tclint.core.finding import LEVEL_ORDER
 from tclint.core.text import printable
 from tclint.report.load import SUFFIXES, load_report
 from tclint.report.metrics import ENTRY_METRICS, GPU_METRICS
@@ -23,12 +24,11 @@ KEY_COLUMNS = (
     "mode", "gpu", "precision",
 )  # fmt: skip
 METRIC_COLUMNS = (*ENTRY_METRICS, *GPU_METRICS)
-COUNT_COLUMNS = ("errors", "warnings", "infos")
+COUNT_COLUMNS = tuple(f"{level}s" for level in LEVEL_ORDER)
 """Findings of the row's model, by level; of a row without a model, those of the sources."""
 
 COLUMNS = (*KEY_COLUMNS, *METRIC_COLUMNS, *COUNT_COLUMNS)
 
-_LEVELS = {"error": "errors", "warning": "warnings", "info": "infos"}
 _RUNS_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 Row = dict[str, Any]
@@ -133,7 +133,7 @@ def _time(commit_time: object, file: Path) -> str:
 
 def _counts(document: Mapping[str, Any], target: str | None) -> Row:
     levels = Counter(finding["level"] for finding in document["findings"] if finding["target"] == target)
-    return {column: levels[level] for level, column in _LEVELS.items()}
+    return {f"{level}s": levels[level] for level in LEVEL_ORDER}
 
 
 def to_csv(rows: Sequence[Row]) -> str:

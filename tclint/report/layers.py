@@ -141,18 +141,10 @@ def _alike(found: Sequence[Layer]) -> list[Layer]:
 
 
 def _together(path: str, own: Sequence[Layer]) -> Layer:
-    times_us: dict[str, float] = defaultdict(float)
-    for layer in own:
-        for gpu, time_us in layer.times_us.items():
-            times_us[gpu] += time_us
-    return replace(
-        own[0],
-        path=path,
-        parameters=sum(layer.parameters for layer in own),
-        flops=sum(layer.flops for layer in own),
-        times_us=times_us,
-        count=len(own),
-    )
+    parameters, flops = (sum(getattr(one, name) for one in own) for name in ("parameters", "flops"))
+    gpus = dict.fromkeys(gpu for one in own for gpu in one.times_us)
+    times_us = {gpu: sum(one.times_us.get(gpu, 0.0) for one in own) for gpu in gpus}
+    return replace(own[0], path=path, parameters=parameters, flops=flops, times_us=times_us, count=len(own))
 
 
 def layer_table(found: Sequence[Layer], steps_us: Mapping[str, float]) -> tuple[Table, list[str]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tclint.config.kinds import Setting
 from tclint.config.settings import Settings, settings_in
-from tclint.core.finding import Effect, Finding, Fix, Level
+from tclint.core.finding import LEVEL_ORDER, Effect, Finding, Fix
 from tclint.engine.check import relative_path
 from tclint.engine.provenance import provenance, tool
 from tclint.engine.report import Entry, Metrics, Report
@@ -23,8 +23,6 @@ from tclint.report.metrics import metric_rows
 SCHEMA_VERSION = "1.0"
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
-LEVELS: tuple[Level, ...] = ("error", "warning", "info")
 
 
 def render(report: Report) -> str:
@@ -109,7 +107,7 @@ def _summary(report: Report) -> dict[str, Any]:
     by_level = Counter(finding.level for finding in report.findings)
     return {
         "findings": len(report.findings),
-        "by_level": {level: by_level[level] for level in LEVELS},
+        "by_level": {level: by_level[level] for level in LEVEL_ORDER},
         "below_min_gain": len(report.below_min_gain),
         "suppressed": len(report.suppressed),
         "baselined": len(report.baselined),
