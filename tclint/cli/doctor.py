@@ -36,7 +36,7 @@ def doctor() -> int:
 def _versions(problems: list[str]) -> Iterator[tuple[str, str]]:
     yield "tclint", f"{__version__}, {Path(__file__).parents[1]}"
     yield "Python", f"{sys.version.split()[0]}, {sys.executable}"
-    for name in ("click", "libcst", "numpy", "pathspec"):
+    for name in ("click", "libcst", "numpy", "pathspec", "pyyaml"):
         try:
             yield name, metadata.version(name)
         except metadata.PackageNotFoundError:

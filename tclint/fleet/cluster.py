@@ -116,7 +116,7 @@ def connected(address: str, place: Workplace) -> Iterator[Client]:
         raise UsageError(
             "--scheduler needs dask.distributed: install 'tensorcore-lint[fleet]' here and on the workers."
         ) from None
-    for name in ("distributed", "distributed.client"):  # a lost connection is told in a sentence here
+    for name in ("distributed", "distributed.client"):  # this module reports a lost connection itself
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = Client(address, timeout=CONNECTED_WITHIN_S, set_as_default=False)

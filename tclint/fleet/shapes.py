@@ -61,7 +61,7 @@ def learn(
     at = [point for point, _ in samples]
     for group in dims.groups:
         axis = axes.get(group.id)
-        if axis is None:  # whether it stays is told by resizing to the samples
+        if axis is None:  # resizing to the samples shows whether it stays
             continue
         sizes = tuple(_size(graph, axis) for _, graph in samples)
         if len(set(sizes)) == 1:

@@ -18,7 +18,7 @@ from tclint.core.version import __version__
 from tclint.fleet.frontier import Neighbour, front, neighbours, times_us
 from tclint.fleet.prices import Price
 from tclint.fleet.sweep import Sweep
-from tclint.report.formats.json import clean, rounded
+from tclint.report.formats.json import clean, picked, rounded
 
 FORMATS = ("text", "csv", "json")
 SCHEMA_VERSION = "1.0"
@@ -141,9 +141,7 @@ def _document(sweep: Sweep) -> dict[str, Any]:
     points: dict[int, dict[str, Any]] = {
         position: {
             "arguments": _arguments(sweep, position),
-            "parameters": cost.parameters,
-            "flops": cost.flops,
-            "batch": cost.batch,
+            **picked(cost, "parameters", "flops", "batch"),
             "prices": [],
         }
         for position, cost in sorted(sweep.costs.items())
@@ -200,9 +198,7 @@ def _rows(sweep: Sweep) -> Iterator[dict[str, Any]]:
         cost = sweep.costs[position]
         yield {
             **_arguments(sweep, position),
-            "parameters": cost.parameters,
-            "flops": cost.flops,
-            "batch": cost.batch,
+            **picked(cost, "parameters", "flops", "batch"),
             **{name: int(value) if isinstance(value, bool) else value for name, value in values.items()},
             "faster_neighbour": None if offer is None else change_text(offer),
         }

@@ -11,6 +11,7 @@ from tclint.cost.estimate import Estimate
 from tclint.cost.rows import Row
 from tclint.engine.report import Entry, Report
 from tclint.graph.ops import Graph
+from tclint.report.formats.json import picked
 
 _NO_COLUMNS = ("work", "parts_us", "tile")
 """Fields of a kernel that are no single value."""
@@ -27,7 +28,7 @@ def to_frame(what: Any) -> Any:
         rows = list(_findings(what))
     elif isinstance(what, Estimate):
         names = [part.name for part in fields(Row) if part.name not in _NO_COLUMNS]
-        rows = [{name: getattr(row, name) for name in names} for row in what.rows]
+        rows = [picked(row, *names) for row in what.rows]
     elif isinstance(what, Graph):
         rows = list(_ops(what))
     elif isinstance(what, (tuple, list)) and all(isinstance(one, Entry) for one in what):
@@ -42,9 +43,8 @@ def to_frame(what: Any) -> Any:
 
 def _findings(report: Report) -> Iterator[dict[str, Any]]:
     for finding in report.findings:
-        said = {name: getattr(finding, name) for name in ("code", "name", "level", "confidence")}
-        places = ("path", "line", "column", "module_path")
-        said |= {name: getattr(finding.location, name) for name in places}
+        said = picked(finding, "code", "name", "level", "confidence")
+        said |= picked(finding.location, "path", "line", "column", "module_path")
         said["target"] = finding.target
         end = {
             "unknown": finding.effect.unknown,
@@ -57,9 +57,8 @@ def _findings(report: Report) -> Iterator[dict[str, Any]]:
 
 
 def _entries(entries: tuple[Entry, ...] | list[Entry]) -> Iterator[dict[str, Any]]:
-    names = ("target", "model", "mode", "precision", "parameters", "flops", "op_count")
     for entry in entries:
-        said = {name: getattr(entry, name) for name in names}
+        said = picked(entry, "target", "model", "mode", "precision", "parameters", "flops", "op_count")
         for metrics in entry.metrics.values():
             values = {part.name: getattr(metrics, part.name) for part in fields(metrics)}
             plain = {name: value for name, value in values.items() if isinstance(value, _PLAIN)}
@@ -70,7 +69,7 @@ def _ops(graph: Graph) -> Iterator[dict[str, Any]]:
     for op in graph.ops:
         sites = {"construct_site": op.construct_site, "call_site": op.call_site}
         yield {
-            **{name: getattr(op, name) for name in ("index", "name", "kind", "module_path", "module_type")},
+            **picked(op, "index", "name", "kind", "module_path", "module_type"),
             "inputs": [(spec.dtype, spec.shape) for spec in op.inputs],
             "outputs": [(spec.dtype, spec.shape) for spec in op.outputs],
             **{name: f"{site.path}:{site.line}" if site else None for name, site in sites.items()},

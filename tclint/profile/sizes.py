@@ -26,6 +26,10 @@ class ProductSizes:
     batch: int = 1
 
     @property
+    def dims(self) -> dict[str, int]:
+        return {"M": self.m, "N": self.n, "K": self.k}
+
+    @property
     def flops(self) -> int:
         return 2 * self.batch * self.m * self.n * self.k
 
@@ -33,7 +37,7 @@ class ProductSizes:
     def text(self) -> str:
         """'M 4096, N 1024, K 3137', with the batch where there is one."""
         batch = f"{self.batch} x " if self.batch > 1 else ""
-        return f"{batch}M {self.m}, N {self.n}, K {self.k}"
+        return batch + ", ".join(f"{name} {size}" for name, size in self.dims.items())
 
 
 def dtype_of(operator: Operator | None) -> str | None:

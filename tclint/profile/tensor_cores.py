@@ -153,7 +153,7 @@ def _misaligned(kernel: Kernel, multiple: int) -> list[str]:
     operator = kernel.operator
     product, convolution = product_sizes(operator), convolution_sizes(operator)
     if product is not None:
-        dims = {"M": product.m, "N": product.n, "K": product.k}
+        dims = product.dims
         gemm = gemm_of(operator, [kernel.name])
         is_told = operator is not None and (operator.strides or kernel_name(kernel.name).layout)
         if gemm is not None and is_told:
@@ -167,7 +167,5 @@ def _misaligned(kernel: Kernel, multiple: int) -> list[str]:
 
 def _small(operator: Operator | None) -> str:
     product = product_sizes(operator)
-    if product is None:
-        return ""
-    dims = {"M": product.m, "N": product.n, "K": product.k}
+    dims = product.dims if product is not None else {}
     return ", ".join(f"{name} {size}" for name, size in dims.items() if size <= SMALL)

@@ -187,14 +187,8 @@ def _result(spec: TensorSpec) -> TensorSpec:
 
 def _concatenation(parts: Sequence[TensorSpec], dtype: str) -> Walk | None:
     """Along the dim in which the parts differ, else the last one."""
-    axis = next(
-        (
-            dim
-            for dim, sizes in enumerate(zip(*(part.shape for part in parts), strict=True))
-            if len({*sizes}) > 1
-        ),
-        -1,
-    )
+    extents = enumerate(zip(*(part.shape for part in parts), strict=True))
+    axis = next((dim for dim, sizes in extents if len({*sizes}) > 1), -1)
     shape = list(parts[0].shape)
     shape[axis] = sum(part.shape[axis] for part in parts)
     return concatenation(TensorSpec(tuple(shape), dtype, contiguous_strides(tuple(shape))), parts, axis)

@@ -19,6 +19,7 @@ from tclint.core.text import wrapped
 from tclint.core.toml import packaged_toml
 from tclint.core.units import percent_text
 from tclint.cost.gpu import Calibration, Gpu
+from tclint.report.formats.json import picked
 from tclint.report.render import Style
 from tclint.report.rule_parts import Part, reference_texts, references, sections, summaries
 
@@ -128,11 +129,8 @@ def _column(key: tuple[str, str]) -> str:
     kind, precision = key
     if kind == "traffic":
         return kind
-    return (
-        f"bmm {precision.removesuffix('_batched')}"
-        if precision.endswith("_batched")
-        else f"{kind} {precision}"
-    )
+    single = precision.removesuffix("_batched")
+    return f"{kind} {precision}" if single == precision else f"bmm {single}"
 
 
 def _errors(calibrations: Sequence[Calibration]) -> str:
@@ -188,7 +186,7 @@ _GPU_FIELDS = (
 
 
 def _gpu(gpu: Gpu) -> dict[str, Any]:
-    listed = {name: getattr(gpu, name) for name in _GPU_FIELDS}
+    listed = picked(gpu, *_GPU_FIELDS)
     calibrations = [asdict(calibration) for _, calibration in sorted(gpu.calibrations.items())]
     for calibration in calibrations:
         # Constants mean something to the cost model alone.
@@ -198,10 +196,7 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
 
 def _rule(rule: type[Rule]) -> dict[str, Any]:
     return {
-        "code": rule.code,
-        "name": rule.name,
-        "level": rule.level,
-        "confidence": rule.confidence,
+        **picked(rule, "code", "name", "level", "confidence"),
         "kind": rule_kind(rule),
         "enabled_by_default": rule.enabled_by_default,
         "summary": rule.summary(),

@@ -16,7 +16,7 @@ from tclint.cost.gpu.factors import factors_note
 from tclint.engine.check import relative_path
 from tclint.engine.explain_cost import OPTIMIZER, CostExplanation, GpuExplanation, KernelPair, product_of
 from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic
-from tclint.report.formats.json import rounded
+from tclint.report.formats.json import picked, rounded
 
 SHOWN_PARAMETERS = 4
 
@@ -178,10 +178,7 @@ def _totals(gpu: GpuExplanation) -> Iterator[str]:
 def render_json(explanation: CostExplanation) -> str:
     """The explanation for machines."""
     document = {
-        "ops": [
-            {"index": op.index, "name": op.name, "module_path": op.module_path, "kind": op.kind}
-            for op in explanation.ops
-        ],
+        "ops": [picked(op, "index", "name", "module_path", "kind") for op in explanation.ops],
         "sizes": explanation.sizes,
         "coupled_parameters": explanation.coupled,
         "note": explanation.note or None,
@@ -216,7 +213,7 @@ def _kernel_dict(row: Row | None) -> dict[str, Any] | None:
         "batch": product and product.batch,
         "contiguous": product.contiguous if product else [],
         "parts_us": dict(row.parts_us),
-        **{name: getattr(row, name) for name in _ROW_FIELDS},
+        **picked(row, *_ROW_FIELDS),
     }
 
 

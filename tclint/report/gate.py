@@ -117,7 +117,7 @@ def regressions(
         if targets == (None,):
             read.append(said)
             continue
-        # What several models show is said once, of one that regressed where there is one.
+        # A finding of several models counts once, for a model that regressed if there is one.
         of = next((one for one in targets if one in worse), targets[0])
         others = len(targets) - 1
         worse[of or ""].append(f"{said} (and of {count(others)} more)" if others else said)

@@ -172,7 +172,7 @@ class Server(LanguageServer):
             said, failed = f"{target}: {traced.title}", bool(traced.report.errors)
         except TclintError as error:
             said = f"{target}: {error}"
-        except Exception as error:  # nobody else would hear of it
+        except Exception as error:  # the task has no caller that would see it
             said = f"{target}: internal error, {type(error).__name__}: {error}; please report it."
         self._tracing.discard(target)
         if token is not None:

@@ -79,7 +79,7 @@ def to_dict(report: Report, of_run: Settings | None = None) -> dict[str, Any]:
             {"path": item.path, "reason": item.reason, **({"is_part": True} if item.is_part else {})}
             for item in report.skipped
         ],
-        "errors": [{"target": error.target, "message": error.message} for error in report.errors],
+        "errors": [picked(error, "target", "message") for error in report.errors],
         "summary": _summary(report),
         "statistics": statistics(report),
     }
@@ -120,18 +120,13 @@ def _entry(entry: Entry, of_run: Settings) -> dict[str, Any]:
     # `seconds` stays out: the same findings must give the same document.
     own = entry.settings or of_run
     return {
-        "target": entry.target,
-        "model": entry.model,
-        "mode": entry.mode,
-        "precision": entry.precision,
+        **picked(entry, "target", "model", "mode", "precision"),
         "graph_hash": entry.graph_hash or None,
         "torch": entry.torch_version or None,
         "inputs": [
             {"name": name, "dtype": dtype, "shape": list(shape)} for name, dtype, shape in entry.inputs
         ],
-        "parameters": entry.parameters,
-        "flops": entry.flops,
-        "op_count": entry.op_count,
+        **picked(entry, "parameters", "flops", "op_count"),
         "metrics": {gpu: rounded(_metrics(metrics)) for gpu, metrics in entry.metrics.items()},
         "assumptions": [
             {
@@ -162,11 +157,9 @@ def _entry(entry: Entry, of_run: Settings) -> dict[str, Any]:
         "comparisons": [rounded(asdict(comparison)) for comparison in entry.comparisons],
         "not_analysed": [
             {
-                "name": gap.name,
-                "reason": gap.reason,
+                **picked(gap, "name", "reason"),
                 "count": len(gap.op_indices),
-                "flops": gap.flops,
-                "flops_percent": rounded(gap.flops_percent),
+                **rounded(picked(gap, "flops", "flops_percent")),
             }
             for gap in entry.not_analysed
         ],
@@ -188,7 +181,7 @@ def _operators(entry: Entry, settings: Settings) -> dict[str, Any]:
     context = GraphContext(entry.graph, entry.settings or settings)
     return {
         "operators": {
-            priced.gpu.id: [{name: rounded(getattr(row, name)) for name in _KERNEL} for row in priced.rows]
+            priced.gpu.id: [rounded(picked(row, *_KERNEL)) for row in priced.rows]
             for priced in map(context.estimate, context.scenarios)
         }
     }
@@ -203,20 +196,15 @@ def _metrics(metrics: Metrics) -> dict[str, Any]:
             "total_bytes": memory.total_bytes,
             "checkpointed_total_bytes": memory.checkpointed_total_bytes,
         }
-    values["batch"] = None if limits is None else limits.batch
-    values["largest_batch"] = None if limits is None else limits.largest
-    values["largest_batch_checkpointed"] = None if limits is None else limits.largest_checkpointed
+    values["batch"] = limits and limits.batch
+    values["largest_batch"] = limits and limits.largest
+    values["largest_batch_checkpointed"] = limits and limits.largest_checkpointed
     return values
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
     return {
-        "code": finding.code,
-        "name": finding.name,
-        "level": finding.level,
-        "confidence": finding.confidence,
-        "message": finding.message,
-        "target": finding.target,
+        **picked(finding, "code", "name", "level", "confidence", "message", "target"),
         "targets": list(finding.targets),
         "location": asdict(finding.location),
         "related": [asdict(related) for related in finding.related],
@@ -248,6 +236,11 @@ def _without_run(values: dict[str, Any]) -> dict[str, Any]:
         for name, value in values.items()
         if value is not None or not name.startswith(("run_", "measured_"))
     }
+
+
+def picked(value: object, *names: str) -> dict[str, Any]:
+    """Attributes of a value by their names."""
+    return {name: getattr(value, name) for name in names}
 
 
 def rounded(value: Any, digits: int = 3) -> Any:

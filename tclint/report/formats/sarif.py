@@ -21,7 +21,7 @@ from tclint.engine.provenance import git_state, tool
 from tclint.engine.report import Entry, EntryError, Report
 from tclint.engine.rule_registry import all_rules
 from tclint.report.excerpt import SourceLines
-from tclint.report.formats.json import clean
+from tclint.report.formats.json import clean, picked
 from tclint.report.paths import RepositoryPaths, file_uri, line_hashes, relative_uri
 from tclint.report.rule_text import rule_text
 from tclint.report.words import effect_text
@@ -314,10 +314,7 @@ def _descriptor(finding: Finding, sides: Sequence[type[Rule]]) -> dict[str, Any]
 
 def _entry(entry: Entry) -> dict[str, Any]:
     return {
-        "target": entry.target,
-        "model": entry.model,
-        "mode": entry.mode,
-        "precision": entry.precision,
+        **picked(entry, "target", "model", "mode", "precision"),
         "graphHash": entry.graph_hash,
         "readinessPercent": {gpu: metrics.readiness_percent for gpu, metrics in entry.metrics.items()},
         "stepTimeUs": {gpu: metrics.step_time_us for gpu, metrics in entry.metrics.items()},

@@ -119,7 +119,7 @@ class _Renderer:
 
     def _findings(self, *, of_models: bool) -> Iterator[str]:
         source = SourceLines.of(self.report)
-        # A problem that must be solved is told in full however many models there are.
+        # Errors are always shown in full: they must be solved, however many models there are.
         for finding in grouped_by_file(
             finding
             for finding in self.report.findings

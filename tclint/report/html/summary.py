@@ -181,7 +181,7 @@ def _model(entry: Entry, number: int, *, closed: bool, several: bool) -> str:
     cards = "".join(_card(metrics, entry) for metrics in entry.metrics.values())
     title = f"<h2 tabindex='-1'>{text(entry.target)}</h2>"
     back = "<p class='back' hidden><a href='#overview'>All models</a></p>" if several else ""
-    # Who follows the link to something inside of it opens it.
+    # A browser opens a closed section when somebody follows a link into it.
     begin = f"<details><summary>{title}</summary>" if closed else title
     end = "</details>" if closed else ""
     return (
