@@ -19,7 +19,6 @@ from tclint.cli.options import (
     config_options,
     format_of,
     format_option,
-    parse_precisions,
     precisions_option,
     read_settings,
     scheduler_option,
@@ -27,7 +26,7 @@ from tclint.cli.options import (
     shown_options,
 )
 from tclint.cli.reports import show
-from tclint.config.settings import SETTINGS
+from tclint.config.settings import SETTINGS, Precision
 from tclint.core.errors import UsageError
 from tclint.core.terminal import ProgressLine, write_stdout
 from tclint.report.render import FORMATS
@@ -71,7 +70,7 @@ def fleet(
     verbose: int,
     no_color: bool,
     scheduler: str,
-    precisions: str,
+    precisions: tuple[Precision, ...],
     **flags: Any,
 ) -> int:
     """Lint many models, and write each one's results as JSON Lines as soon as it is done, or report on all.
@@ -90,9 +89,8 @@ def fleet(
     Exit codes: 0 clean, 1 findings at or above --fail-on, 2 usage error or a target that failed.
     """
     settings, _ = read_settings(flags)
-    chosen = parse_precisions(precisions)
-    if chosen:
-        settings = replace(settings, precision=chosen[0])
+    if precisions:
+        settings = replace(settings, precision=precisions[0])
     if settings.baseline:
         raise UsageError("Results of many models take no baseline; leave --baseline out.")
 
@@ -103,7 +101,7 @@ def fleet(
     from tclint.fleet.targets import tasks_of
 
     settings = check((), settings).settings  # what is wrong is refused before anything is written
-    tasks = tasks_of(targets, files, settings, shard, chosen)
+    tasks = tasks_of(targets, files, settings, shard, precisions)
     streams = format_name == "jsonl"
     with contextlib.ExitStack() as stack:
         results = resumed

@@ -310,7 +310,7 @@ def explain(rule: str, at: str | None, format_name: str, no_color: bool, **flags
 def _explain_line(name: str, at: str, settings: Settings) -> int:
     from tclint.engine.rule_registry import find_rule
     from tclint.engine.silence import why
-    from tclint.report.silence_text import silence_text
+    from tclint.report.catalogue import silence_text
     from tclint.source.source_rule import SourceRule
 
     path, _, number = at.rpartition(":")

@@ -147,6 +147,7 @@ precisions_option = click.option(
     default="",
     metavar="NAMES",
     help="Precisions to price in, separated by commas.  [default: fp16]",
+    callback=lambda _context, _parameter, text: _precisions_in(text),
     shell_complete=completion.of_choices(PRECISIONS),
 )
 verbose_option = click.option(
@@ -240,7 +241,7 @@ def parse_flag(setting: Setting, value: str | Sequence[str]) -> Any:
         raise UsageError(sentence(f"--{setting.key} {error}", value)) from None
 
 
-def parse_precisions(text: str) -> tuple[Precision, ...]:
+def _precisions_in(text: str) -> tuple[Precision, ...]:
     """Those of `precisions_option`; none where it is not given."""
     kind = SETTINGS_BY_KEY["precision"].kind
     try:

@@ -12,12 +12,12 @@ from tclint.cli.options import (
     config_options,
     format_of,
     output_of,
-    parse_precisions,
     precisions_option,
     read_settings,
     scheduler_option,
     setting_flags,
 )
+from tclint.config.settings import Precision
 from tclint.core.errors import UsageError
 from tclint.core.files import write_atomically, write_bytes_atomically
 from tclint.core.target import is_model_target
@@ -53,7 +53,7 @@ def sweep(
     target: str,
     batch: str,
     where: str,
-    precisions: str,
+    precisions: tuple[Precision, ...],
     scheduler: str,
     trace_all: bool,
     format_name: str,
@@ -91,7 +91,7 @@ def sweep(
     settings = settings.in_phase()
     gpus = (load_gpu(gpu, settings.calibration).id for gpu in settings.gpus)
     settings = replace(settings, gpus=tuple(dict.fromkeys(gpus)))
-    chosen = parse_precisions(precisions) or (settings.precision,)
+    chosen = precisions or (settings.precision,)
     for precision in chosen:
         Scenario.of(replace(settings, precision=precision))  # what cannot run is refused before any trace
     grid, settings = grid_of(settings, batch, where)

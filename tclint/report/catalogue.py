@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
@@ -15,10 +16,11 @@ from tclint.analysis.graph_rule import GraphRule
 from tclint.core.rule import REFERENCES, Rule
 from tclint.core.table import table
 from tclint.core.terminal import WIDTH
-from tclint.core.text import wrapped
+from tclint.core.text import printable, wrapped
 from tclint.core.toml import packaged_toml
 from tclint.core.units import percent_text
 from tclint.cost.gpu import Calibration, Gpu
+from tclint.engine.silence import Answer
 from tclint.report.formats.json import picked
 from tclint.report.render import Style
 from tclint.report.rule_parts import Part, reference_texts, references, sections, summaries
@@ -103,6 +105,35 @@ def engine_page(code_or_name: str) -> str | None:
         if code_or_name.upper() == code or code_or_name.lower() == page["name"]:
             return f"{code} {page['name']}\n" + "\n".join(_wrap(page["text"], "")) + "\n"
     return None
+
+
+def silence_text(rule: type[Rule], answer: Answer, path: str, line: int) -> str:
+    """The answer as text: what the rule reports on the line, why it is silent, and what happens there."""
+    where = f"{path}:{line}"
+    lines: list[str] = []
+    for finding in answer.findings:
+        lines += wrapped(f"{rule.code} ({rule.name}) reports {where}: {finding.message}", WIDTH)
+    for reason in answer.reasons if not answer.findings else ():
+        lines += wrapped(f"{rule.code} ({rule.name}) is silent about {where}: {reason}.", WIDTH)
+    if not lines:
+        lines += wrapped(f"{rule.code} ({rule.name}) found nothing on {where} that it asks about.", WIDTH)
+    if answer.happens:
+        started = os.path.relpath(answer.root)
+        head = "What the program does there" + (f", started from {started}" if started != path else "")
+        lines += [
+            "",
+            f"{head}:",
+            *(part for item in answer.happens for part in wrapped(item, WIDTH, "  ", "    ")),
+        ]
+    else:
+        lines += ["", *wrapped(_NOT_RUN, WIDTH)]
+    return "\n".join(map(printable, lines)) + "\n"
+
+
+_NOT_RUN = (
+    "Nothing that rules ask about happens on this line: it is no call, or no way that tclint could follow "
+    "through the program leads there."
+)
 
 
 def gpus_text(gpus: Sequence[Gpu], verbose: bool = False) -> str:
