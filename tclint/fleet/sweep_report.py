@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tclint.core.errors import UsageError
+from tclint.core.saved import picked
 from tclint.core.table import table
 from tclint.core.text import columns, printable
 from tclint.core.units import bytes_text, count, flops_text, percent_text, plural, time_text
@@ -18,7 +19,7 @@ from tclint.core.version import __version__
 from tclint.fleet.frontier import Neighbour, front, neighbours, times_us
 from tclint.fleet.prices import Price
 from tclint.fleet.sweep import Sweep
-from tclint.report.formats.json import clean, picked, rounded
+from tclint.report.formats.json import clean, rounded
 
 FORMATS = ("text", "csv", "json")
 SCHEMA_VERSION = "1.0"

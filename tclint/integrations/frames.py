@@ -7,11 +7,11 @@ from dataclasses import fields
 from typing import Any
 
 from tclint.core.errors import UsageError
+from tclint.core.saved import picked
 from tclint.cost.estimate import Estimate
 from tclint.cost.rows import Row
 from tclint.engine.report import Entry, Report
 from tclint.graph.ops import Graph
-from tclint.report.formats.json import picked
 
 _NO_COLUMNS = ("work", "parts_us", "tile")
 """Fields of a kernel that are no single value."""

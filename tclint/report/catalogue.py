@@ -14,6 +14,7 @@ import click
 
 from tclint.analysis.graph_rule import GraphRule
 from tclint.core.rule import REFERENCES, Rule
+from tclint.core.saved import picked
 from tclint.core.table import table
 from tclint.core.terminal import WIDTH
 from tclint.core.text import printable, wrapped
@@ -21,7 +22,6 @@ from tclint.core.toml import packaged_toml
 from tclint.core.units import percent_text
 from tclint.cost.gpu import Calibration, Gpu
 from tclint.engine.silence import Answer
-from tclint.report.formats.json import picked
 from tclint.report.render import Style
 from tclint.report.rule_parts import Part, reference_texts, references, sections, summaries
 

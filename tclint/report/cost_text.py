@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from tclint.core.saved import picked
 from tclint.core.table import table
 from tclint.core.text import printable
 from tclint.core.units import bytes_text, flops_text, percent_text, significant, time_text, uncertainty_text
@@ -16,7 +17,7 @@ from tclint.cost.gpu.factors import factors_note
 from tclint.engine.check import relative_path
 from tclint.engine.explain_cost import OPTIMIZER, CostExplanation, GpuExplanation, KernelPair, product_of
 from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic
-from tclint.report.formats.json import picked, rounded
+from tclint.report.formats.json import rounded
 
 SHOWN_PARAMETERS = 4
 

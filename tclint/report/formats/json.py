@@ -14,6 +14,7 @@ from typing import Any
 from tclint.config.kinds import Setting
 from tclint.config.settings import Settings, settings_in
 from tclint.core.finding import LEVEL_ORDER, Effect, Finding, Fix
+from tclint.core.saved import picked
 from tclint.engine.check import relative_path
 from tclint.engine.provenance import provenance, tool
 from tclint.engine.report import Entry, Metrics, Report
@@ -236,11 +237,6 @@ def _without_run(values: dict[str, Any]) -> dict[str, Any]:
         for name, value in values.items()
         if value is not None or not name.startswith(("run_", "measured_"))
     }
-
-
-def picked(value: object, *names: str) -> dict[str, Any]:
-    """Attributes of a value by their names."""
-    return {name: getattr(value, name) for name in names}
 
 
 def rounded(value: Any, digits: int = 3) -> Any:

@@ -16,12 +16,13 @@ from tclint.core.errors import TclintError
 from tclint.core.finding import Confidence, Finding, Fix, Level, Location
 from tclint.core.markup import shortened
 from tclint.core.rule import Rule
+from tclint.core.saved import picked
 from tclint.core.text import printable
 from tclint.engine.provenance import git_state, tool
 from tclint.engine.report import Entry, EntryError, Report
 from tclint.engine.rule_registry import all_rules
 from tclint.report.excerpt import SourceLines
-from tclint.report.formats.json import clean, picked
+from tclint.report.formats.json import clean
 from tclint.report.paths import RepositoryPaths, file_uri, line_hashes, relative_uri
 from tclint.report.rule_text import rule_text
 from tclint.report.words import effect_text
