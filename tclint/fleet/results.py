@@ -18,7 +18,7 @@ from tclint.core.finding import LEVEL_ORDER
 from tclint.core.rule import CRASH_CODE
 from tclint.engine.report import Report
 from tclint.report.formats.json import clean, to_dict
-from tclint.report.formats.jsonlines import HEADER, LISTS, records
+from tclint.report.formats.jsonlines import HEADER, records
 from tclint.report.load import load_report
 
 Json = Mapping[str, Any]
@@ -105,9 +105,12 @@ def resume(path: str, settings: Settings) -> Known:
     except (ValueError, KeyError, TypeError, IndexError):
         raise UsageError(f"{path!r} holds no results of 'tclint fleet'; give another file.") from None
     names = (found[at]["target"] for at in done if found[at]["type"] in _DONE)
+    whole = found[: done[-1] + 1]
+    findings = [record for record in whole if record["type"] == "finding"]
+    has_errors = any(record["type"] == "error" for record in whole)
     return Known(
         frozenset(before for name in names for before in _without_sets(name)),
-        _exit_code(found[: done[-1] + 1], settings.fail_on),
+        _exit_code(findings, has_errors, settings.fail_on),
     )
 
 
@@ -230,7 +233,6 @@ def _statistics(rows: Sequence[Json]) -> list[dict[str, Any]]:
 def _summary(document: Json) -> dict[str, Any]:
     findings = document["findings"]
     by_level = Counter(finding["level"] for finding in findings)
-    records = [{"type": LISTS[name], **item} for name in ("findings", "errors") for item in document[name]]
     return {
         "findings": len(findings),
         "by_level": {level: by_level[level] for level in LEVEL_ORDER},
@@ -238,16 +240,13 @@ def _summary(document: Json) -> dict[str, Any]:
         "suppressed": sum(row["suppressed"] for row in document["statistics"]),
         "baselined": 0,
         "source_files": 0,
-        "exit_code": _exit_code(records, document["settings"]["fail_on"]),
+        "exit_code": _exit_code(findings, bool(document["errors"]), document["settings"]["fail_on"]),
     }
 
 
-def _exit_code(records: Sequence[Json], fail_on: FailOn) -> int:
-    """The exit code of a run with these records, as in `check`."""
-    findings = [record for record in records if record["type"] == "finding"]
-    if any(record["type"] == "error" for record in records):
-        return 2
-    if any(finding["code"] == CRASH_CODE for finding in findings):
+def _exit_code(findings: Sequence[Json], has_errors: bool, fail_on: FailOn) -> int:
+    """The exit code of a run with these findings, as in `check`."""
+    if has_errors or any(finding["code"] == CRASH_CODE for finding in findings):
         return 2
     if fail_on == "never":
         return 0

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from tclint.core.saved import picked
 from tclint.core.version import __version__
 from tclint.profile.beside import Beside
 from tclint.profile.compared import Compared, Row
@@ -29,17 +30,12 @@ def to_dict(profiles: Sequence[RankProfile]) -> dict[str, Any]:
 def trace_dict(profile: RankProfile) -> dict[str, Any]:
     """One trace: every field of its Summary, and what stands out."""
     summary = profile.summary
-    plain = {
-        name: getattr(summary, name)
-        for name in Summary.__slots__
-        if name not in ("by_kind", "by_use", "reasons", "conversions", "operators", "pauses", "unknown_names")
-    }
+    shares = ("by_kind", "by_use", "reasons", "conversions", "operators", "pauses", "unknown_names")
     return {
-        **plain,
+        **picked(summary, *(name for name in Summary.__slots__ if name not in shares)),
         "compute_capability": profile.trace.device.compute_capability,
         "event_count": profile.trace.event_count,
-        "idle_percent": summary.idle_percent,
-        "launch_wait_percent": summary.launch_wait_percent,
+        **picked(summary, "idle_percent", "launch_wait_percent"),
         "launch_bound": summary.is_launch_bound,
         "not_linked_percent": summary.not_linked_percent,
         "tensor_core_time_percent": summary.tensor_core_percent,
@@ -80,20 +76,14 @@ def add_to_report(besides: Sequence[Beside], document: dict[str, Any]) -> dict[s
         "alignment": {**alignment, "matched_percent": beside.alignment.matched_percent},
         "ops": [
             {
-                "index": row.op.index,
-                "name": row.op.name,
-                "module_path": row.op.module_path,
-                "measured_us": row.measured_us,
-                "predicted_us": row.predicted_us,
+                **picked(row.op, "index", "name", "module_path"),
+                **picked(row, "measured_us", "predicted_us"),
             }
             for row in beside.rows
         ],
         "ranks": [
             {
-                "rank": one.profile.summary.rank,
-                "path": one.profile.summary.path,
-                "kernel_time_us": one.profile.summary.kernel_time_us,
-                "communication_us": one.profile.summary.communication_us,
+                **picked(one.profile.summary, "rank", "path", "kernel_time_us", "communication_us"),
                 "matched_percent": one.alignment.matched_percent,
                 "measured_us": one.alignment.matched_us,
                 "predicted_us": one.predicted_us,
