@@ -47,37 +47,23 @@ A point is on the Pareto front if it fits the GPU and none with as many paramete
 
 def _data(sweep: Sweep, fronts: list[frozenset[int]]) -> dict[str, Any]:
     """By GPU and precision: [point, parameters, time, ready, on the front] of every point that fits."""
-    positions = sorted(sweep.costs)
     is_per_sample = len({cost.batch for cost in sweep.costs.values()}) > 1
+    kinds = []
+    for at, kind in enumerate(price_kinds(sweep)):
+        points: list[list[float | None]] = []
+        for position, sample_us in times_us(sweep, at).items():
+            cost = sweep.costs[position]
+            price = cost.prices[at]
+            if price.fits:
+                time_us = float(f"{sample_us if is_per_sample else price.step_time_us:.5g}")
+                ready = round(price.readiness_percent, 1) if math.isfinite(price.readiness_percent) else None
+                points.append([position, cost.parameters, time_us, ready, int(position in fronts[at])])
+        kinds.append({"name": f"{kind.gpu}, {kind.precision}", "points": points})
     return {
         "is_per_sample": is_per_sample,
-        "points": {position: point_text(sweep, position) for position in positions},
-        "kinds": [
-            {
-                "name": f"{kind.gpu}, {kind.precision}",
-                "points": [
-                    [
-                        position,
-                        sweep.costs[position].parameters,
-                        _digits(time_us if is_per_sample else sweep.costs[position].prices[at].step_time_us),
-                        _known(sweep.costs[position].prices[at].readiness_percent),
-                        int(position in fronts[at]),
-                    ]
-                    for position, time_us in times_us(sweep, at).items()
-                    if sweep.costs[position].prices[at].fits
-                ],
-            }
-            for at, kind in enumerate(price_kinds(sweep))
-        ],
+        "points": {position: point_text(sweep, position) for position in sorted(sweep.costs)},
+        "kinds": kinds,
     }
-
-
-def _digits(time_us: float) -> float:
-    return float(f"{time_us:.5g}")
-
-
-def _known(percent: float) -> float | None:
-    return round(percent, 1) if math.isfinite(percent) else None
 
 
 def _table(sweep: Sweep, fronts: list[frozenset[int]]) -> str:
