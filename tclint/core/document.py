@@ -120,7 +120,7 @@ def _text_table(block: Table, width: int) -> Iterator[str]:
         lines = [f"{line}  " for line in numbers]
         indent = " " * max(map(columns, lines))
         lines = [f"{line:{len(indent)}}" for line in lines]
-        names = [header[0], *names]
+        names = [printable(header[0]), *names]
         broken = [wrapped(name.strip(), width, line, indent) for name, line in zip(names, lines, strict=True)]
     else:
         broken = [[line] for line in lines]
@@ -158,18 +158,14 @@ def _markdown_cell(cell: str) -> str:
 # ---------------------------------------------------------------- HTML
 
 
-def as_html(document: Document) -> str:
-    """Elements of a page's body."""
-    return "\n".join(shown for block in document if (shown := _html_block(block)))
-
-
 def as_page(document: Document, title: str) -> str:
     """A whole page, which needs no network and runs no scripts."""
+    body = "\n".join(shown for block in document if (shown := _html_block(block)))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         f"<title>{html_text(title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
-        f"<body>\n{as_html(document)}\n</body>\n</html>\n"
+        f"<body>\n{body}\n</body>\n</html>\n"
     )
 
 
