@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from tclint.config.budget import DEFAULT_BUDGET, Budget
@@ -168,10 +168,9 @@ def best_gain_percent(finding: Json) -> float | None:
 def _metrics(old: Json, new: Json) -> Iterator[MetricDelta]:
     before = {key: row["value"] for key, _, row in _compared(old)}
     for key, is_own, row in _compared(new):
-        if key in before:
-            delta = _delta(row, before[key], row["value"])
-            if delta is not None:
-                yield replace(delta, is_own=is_own)
+        delta = _delta(row, before[key], row["value"], is_own) if key in before else None
+        if delta is not None:
+            yield delta
 
 
 def _compared(document: Json) -> Iterator[tuple[tuple[Any, ...], bool, Json]]:
@@ -199,7 +198,7 @@ def _other_inputs(old: Json, new: Json) -> frozenset[str]:
     )
 
 
-def _delta(row: Json, old: float | None, new: float | None) -> MetricDelta | None:
+def _delta(row: Json, old: float | None, new: float | None, is_own: bool) -> MetricDelta | None:
     name = row["name"]
     change: float | None = None
     if old is None and new is None:
@@ -214,9 +213,8 @@ def _delta(row: Json, old: float | None, new: float | None) -> MetricDelta | Non
         if change is not None and abs(change) < SAME_PERCENT:
             return None
     # What could be computed and now cannot is news, but no regression of the model.
-    return MetricDelta(
-        name, row["unit"], row["target"], row["gpu"], row["precision"], row["mode"], old, new, change
-    )
+    where = {part: row[part] for part in ("unit", "target", "gpu", "precision", "mode")}
+    return MetricDelta(name, **where, old=old, new=new, change=change, is_own=is_own)
 
 
 def _counting(
