@@ -31,7 +31,7 @@ from tclint.core.errors import UsageError
 from tclint.cost.gpu import Gpu, load_gpu
 from tclint.graph.lowering.work import Attention, Convolution, Gemm, Work
 from tclint.profile.kernel_names import MATRIX_KINDS, kernel_name
-from tclint.profile.predicted import Compared, compared
+from tclint.profile.predicted import PricedOperator, priced_operators
 from tclint.profile.profile import RankProfile, read_profile
 from tclint.profile.trace import Operator
 from tclint.profile.works import work_of
@@ -45,7 +45,7 @@ Row = Mapping[str, str]
 _KINDS = {Gemm: "product", Convolution: "convolution", Attention: "attention"}
 
 
-def kind_of(row: Compared) -> str:
+def kind_of(row: PricedOperator) -> str:
     return _KINDS.get(type(row.work), "memory-bound")
 
 
@@ -86,7 +86,7 @@ class Judged:
     profile: RankProfile
     gpu: Gpu | None
     seconds: float
-    rows: tuple[Compared, ...]
+    rows: tuple[PricedOperator, ...]
     """Empty where the GPU is unknown."""
 
     @property
@@ -281,10 +281,10 @@ def main() -> int:
     return 0
 
 
-def _compared(profile: RankProfile, gpu: Gpu | None) -> tuple[Compared, ...]:
+def _compared(profile: RankProfile, gpu: Gpu | None) -> tuple[PricedOperator, ...]:
     if gpu is None:
         return ()
-    return tuple(compared(profile.trace, gpu))
+    return tuple(priced_operators(profile.trace, gpu))
 
 
 if __name__ == "__main__":

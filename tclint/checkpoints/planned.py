@@ -50,22 +50,13 @@ def planned_tensors(
 
 def prefix_of(names: Mapping[str, object], plan: WeightPlan) -> str:
     """What stands before the model's own names: 'module.' of DistributedDataParallel, for example."""
-    best, most = "", 0
-    for prefix in _prefixes(names, plan):
-        count = sum(any(prefix + name in names for name in tensor.names) for tensor in plan.tensors)
-        if count > most or (count == most and count and len(prefix) < len(best)):
-            best, most = prefix, count
-    return best
+    own = plan.tensors[0].names if plan.tensors else ()
+    found = {name[: -len(one)] for one in own for name in names if name.endswith("." + one)}
 
+    def count(prefix: str) -> int:
+        return sum(any(prefix + name in names for name in tensor.names) for tensor in plan.tensors)
 
-def _prefixes(names: Mapping[str, object], plan: WeightPlan) -> list[str]:
-    found = {"": None}
-    for tensor in plan.tensors[:1]:
-        for own in tensor.names:
-            for name in names:
-                if name.endswith("." + own):
-                    found[name[: -len(own)]] = None
-    return list(found)
+    return max(("", *found), key=lambda prefix: (count(prefix), -len(prefix)))
 
 
 def _text(shape: Shape) -> str:

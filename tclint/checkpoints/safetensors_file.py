@@ -1,4 +1,4 @@
-"""Safetensors files padded some rows of a tensor at a time.
+"""Safetensors files padded tensor by tensor.
 
 The format (huggingface/safetensors, README, 'Format'): eight bytes that give the header's length, the header
 in JSON, then the tensors' bytes. The safetensors library writes only what is in memory as a whole.
@@ -20,7 +20,7 @@ from tclint.checkpoints.planned import planned_tensors
 from tclint.core.errors import UsageError
 from tclint.core.text import printable
 from tclint.graph.weights.entries import copy_entries
-from tclint.graph.weights.plan import AxisPlan, TensorPlan, WeightPlan
+from tclint.graph.weights.plan import TensorPlan, WeightPlan
 
 _ITEMSIZE_BYTES = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1,
@@ -37,7 +37,6 @@ _ONES = {
 }  # fmt: skip
 """The bits of 1.0; of integers it is 1."""
 _CHUNK_BYTES = 1 << 22
-_CUT_SHORT = "The checkpoint ended early: it was changed while it was read; try again."
 _MAX_HEADER_BYTES = 100_000_000
 _SHOWN = 100
 """Characters of a name."""
@@ -219,49 +218,16 @@ def _unchanged(file: BinaryIO, entry: _Entry) -> Iterator[bytes]:
     while left:
         part = file.read(min(left, _CHUNK_BYTES))
         if not part:
-            raise UsageError(_CUT_SHORT)
+            raise UsageError("The checkpoint ended early: it was changed while it was read; try again.")
         left -= len(part)
         yield part
 
 
 def _padded(file: BinaryIO, entry: _Entry, tensor: TensorPlan) -> Iterator[memoryview]:
-    """The padded tensor's bytes, some rows at a time."""
+    """The padded tensor's bytes."""
     # Numbers are moved as they are, so that integers of their width stand for them.
     dtype = np.dtype(f"<u{_ITEMSIZE_BYTES[entry.dtype]}")
-    one = _ONES.get(entry.dtype, 1)
-    axes = {axis.axis: axis for axis in tensor.axes}
-    rows = axes.pop(0, AxisPlan(0, ((0, 0, entry.shape[0]),)))
-    row_bytes = dtype.itemsize * max(1, math.prod(tensor.new_shape[1:]))
-    at_once = max(1, _CHUNK_BYTES // row_bytes)
-    for is_old, first, count in _pieces(rows, tensor.new_shape[0]):
-        for start in range(first, first + count, at_once):
-            length = min(at_once, first + count - start)
-            target = np.zeros((length, *tensor.new_shape[1:]), dtype=dtype)
-            if is_old:
-                copy_entries(_rows(file, entry, dtype, start, length), target, axes, one=one)
-            elif rows.fill == 1.0:
-                target[:] = one
-            yield target.data.cast("B")
-
-
-def _pieces(axis: AxisPlan, size: int) -> Iterator[tuple[bool, int, int]]:
-    """(whether they are old, first of them, how many) of an axis's entries, in the order of the new axis."""
-    position = 0
-    for old, new, length in (*axis.segments, (0, size, 0)):
-        if position < new:
-            yield False, position, new - position
-        if length:
-            yield True, old, length
-        position = new + length
-
-
-def _rows(
-    file: BinaryIO, entry: _Entry, dtype: np.dtype[Any], start: int, count: int
-) -> np.ndarray[Any, Any]:
-    shape = (count, *entry.shape[1:])
-    row_bytes = dtype.itemsize * math.prod(entry.shape[1:])
-    file.seek(entry.start + start * row_bytes)
-    data = file.read(count * row_bytes)
-    if len(data) != count * row_bytes:
-        raise UsageError(_CUT_SHORT)
-    return np.frombuffer(data, dtype).reshape(shape)
+    source = np.frombuffer(b"".join(_unchanged(file, entry)), dtype).reshape(entry.shape)
+    target = np.zeros(tensor.new_shape, dtype)
+    copy_entries(source, target, {axis.axis: axis for axis in tensor.axes}, one=_ONES.get(entry.dtype, 1))
+    yield target.data.cast("B")

@@ -27,6 +27,17 @@ _OWN_OPTIONS = ("--help", "-h", "--version")
 class DefaultCommandGroup(click.Group):
     """`tclint TARGET...` means `tclint check TARGET...`; every error is one sentence and exit code 2."""
 
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        """With the option that every command has."""
+        super().add_command(cmd, name)
+        for command in (cmd, *getattr(cmd, "commands", {}).values()):
+            if not isinstance(command, click.Group) and all(part.name != "debug" for part in command.params):
+                command.params.append(
+                    click.Option(
+                        ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."
+                    )
+                )
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args:
             args = ["--help"]
@@ -65,11 +76,7 @@ class DefaultCommandGroup(click.Group):
             ctx.exit(EXIT_INTERRUPTED)
 
     def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        *_: Any,
-        **extra: Any,
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **extra: Any
     ) -> NoReturn:
         arguments = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False

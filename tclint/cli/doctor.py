@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from tclint.cli.options import debug_option
 from tclint.core.errors import TargetError
 from tclint.core.terminal import write_stdout
 from tclint.core.units import bytes_text, plural
@@ -20,7 +19,6 @@ _TRIAL_S = 120.0
 
 
 @click.command()
-@debug_option
 def doctor() -> int:
     """Check versions, the installation, caches, torch, the GPU and a trace, and say how to fix what is wrong.
 
@@ -38,7 +36,7 @@ def doctor() -> int:
 def _versions(problems: list[str]) -> Iterator[tuple[str, str]]:
     yield "tclint", f"{__version__}, {Path(__file__).parents[1]}"
     yield "Python", f"{sys.version.split()[0]}, {sys.executable}"
-    for name in ("click", "libcst", "numpy", "pathspec"):
+    for name in ("click", "libcst", "numpy", "pathspec", "pyyaml"):
         try:
             yield name, metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -13,8 +13,7 @@ import click
 from tclint.cli import completion
 from tclint.cli.command_group import say
 from tclint.cli.models import check_declared
-from tclint.cli.options import config_options, debug_option, read_settings, setting_flags
-from tclint.cli.stdin import read_stdin, stdin_filename_option
+from tclint.cli.options import config_options, read_settings, read_stdin, setting_flags, stdin_filename_option
 from tclint.core.errors import UsageError
 from tclint.core.files import check_writable
 from tclint.core.rule import UNREADABLE_CODE
@@ -146,7 +145,6 @@ def say_unreadable(report: Report) -> bool:
 @stdin_filename_option
 @config_options
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
-@debug_option
 def fix_command(
     targets: tuple[str, ...],
     unsafe_fixes: bool,
@@ -154,8 +152,6 @@ def fix_command(
     plan_file: str | None,
     keep_architecture: bool,
     stdin_filename: str | None,
-    config: str | None,
-    isolated: bool,
     quiet: bool,
     **flags: Any,
 ) -> int:
@@ -173,7 +169,7 @@ def fix_command(
     error, or a file that could not be read or written.
     """
     targets, contents = read_stdin(targets, stdin_filename)
-    settings, _ = read_settings(config, isolated, flags, targets)
+    settings, _ = read_settings(flags, targets)
     models = [target for target in targets if is_model_target(target)]
     scripts = [target for target in targets if not is_model_target(target)]
     code = 0
@@ -244,15 +240,7 @@ def baseline() -> None:
 )
 @config_options
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
-@debug_option
-def write_command(
-    targets: tuple[str, ...],
-    declared: bool,
-    config: str | None,
-    isolated: bool,
-    quiet: bool,
-    **flags: Any,
-) -> int:
+def write_command(targets: tuple[str, ...], declared: bool, quiet: bool, **flags: Any) -> int:
     """Write the findings of the TARGETs to the baseline; its entries for anything else are kept.
 
     The file is that of --baseline, else of the key `baseline`, else tclint-baseline.json in the working
@@ -264,7 +252,7 @@ def write_command(
 
     if declared and targets:
         raise UsageError("--models takes no targets; run 'tclint baseline write' a second time for those.")
-    settings, config_file = read_settings(config, isolated, flags, targets or (".",), declared=declared)
+    settings, config_file = read_settings(flags, targets or (".",), declared=declared)
     file = settings.baseline or DEFAULT_FILE
     check_writable(file)
     old = Baseline.load(file) if os.path.exists(file) else Baseline(file)

@@ -17,23 +17,19 @@ from tclint.cli import completion
 from tclint.cli.command_group import say
 from tclint.cli.options import (
     config_options,
-    debug_option,
-    files_of,
+    format_of,
     format_option,
-    no_color_option,
-    output_option,
-    parse_precisions,
     precisions_option,
     read_settings,
     scheduler_option,
     setting_flags,
-    verbose_option,
+    shown_options,
 )
-from tclint.cli.reports import show, write_files
-from tclint.config.settings import SETTINGS
+from tclint.cli.reports import show
+from tclint.config.settings import SETTINGS, Precision
 from tclint.core.errors import UsageError
 from tclint.core.terminal import ProgressLine, write_stdout
-from tclint.report.render import FORMATS, Style, check_format
+from tclint.report.render import FORMATS
 
 
 @click.command()
@@ -54,36 +50,27 @@ from tclint.report.render import FORMATS, Style, check_format
     metavar="FILE",
     help="Append results to FILE instead of printing them, skipping the targets already in it.",
 )
-@click.option(
-    "--format",
-    "format_name",
+@format_of(
+    *FORMATS,
+    help="What goes to standard output: jsonl as results come, else at the end a report on all of them: {}",
     default="jsonl",
-    metavar="FORMAT",
-    help="What goes to standard output: jsonl, as results come, or at the end a report on all of them: "
-    f"{', '.join(name for name in FORMATS if name != 'jsonl')}.  [default: jsonl]",
-    shell_complete=completion.formats,
 )
-@output_option
-@verbose_option
-@no_color_option
+@shown_options
 @scheduler_option
 @precisions_option
 @setting_flags(*(item.key for item in SETTINGS if item.has_flag and item.key != "precision"))
 @config_options
-@debug_option
 def fleet(
     targets: tuple[str, ...],
     files: tuple[str, ...],
     shard: str,
     resumed: str,
     format_name: str,
-    outputs: tuple[str, ...],
+    outputs: list[tuple[str, str]],
     verbose: int,
     no_color: bool,
     scheduler: str,
-    precisions: str,
-    config: str | None,
-    isolated: bool,
+    precisions: tuple[Precision, ...],
     **flags: Any,
 ) -> int:
     """Lint many models, and write each one's results as JSON Lines as soon as it is done, or report on all.
@@ -101,14 +88,11 @@ def fleet(
 
     Exit codes: 0 clean, 1 findings at or above --fail-on, 2 usage error or a target that failed.
     """
-    settings, _ = read_settings(config, isolated, flags)
-    chosen = parse_precisions(precisions)
-    if chosen:
-        settings = replace(settings, precision=chosen[0])
+    settings, _ = read_settings(flags)
+    if precisions:
+        settings = replace(settings, precision=precisions[0])
     if settings.baseline:
         raise UsageError("Results of many models take no baseline; leave --baseline out.")
-    check_format(format_name)
-    written = files_of(outputs)
 
     from tclint.engine.check import check
     from tclint.engine.report_cache import ReportCache
@@ -117,13 +101,13 @@ def fleet(
     from tclint.fleet.targets import tasks_of
 
     settings = check((), settings).settings  # what is wrong is refused before anything is written
-    tasks = tasks_of(targets, files, settings, shard, chosen)
+    tasks = tasks_of(targets, files, settings, shard, precisions)
     streams = format_name == "jsonl"
     with contextlib.ExitStack() as stack:
         results = resumed
         if resumed:
             stack.enter_context(locked(resumed))
-        elif written or not streams:
+        elif outputs or not streams:
             results = stack.enter_context(_temporary())
         known = resume(results, settings) if results else Known()
         left = tuple(task for task in tasks if task.name not in known.names)
@@ -143,13 +127,12 @@ def fleet(
                 for error in done.errors:
                     say(f"error: {error}")
                 worst = max(worst, done.exit_code)
-        if streams and not written:
+        if streams and not outputs:
             return worst
-        document = merge([results])
-        if streams:
-            write_files(document, (results,), written, Style(verbosity=min(verbose, 1)))
-        else:
-            show(document, (results,), format_name, written, verbose=verbose, no_color=no_color)
+        show(
+            merge([results]), (results,), format_name=None if streams else format_name, outputs=outputs,
+            verbose=verbose, no_color=no_color,
+        )  # fmt: skip
         return worst
 
 
@@ -180,22 +163,15 @@ def _append(path: str, lines: str) -> None:
 @click.command()
 @click.argument("reports", nargs=-1, required=True, metavar="REPORT...")
 @format_option
-@output_option
-@verbose_option
-@no_color_option
-@debug_option
-def merge(
-    reports: tuple[str, ...], format_name: str, outputs: tuple[str, ...], verbose: int, no_color: bool
-) -> int:
+@shown_options
+def merge(reports: tuple[str, ...], **shown: Any) -> int:
     """Merge the results of several runs on different models into one report: shards, or JSON reports.
 
     Exit codes: those of the runs, as if they had been one.
     """
     from tclint.fleet.results import merge as merged
 
-    check_format(format_name)
-    files = files_of(outputs)
     document = merged(reports)
-    show(document, reports, format_name, files, verbose=verbose, no_color=no_color)
+    show(document, reports, **shown)
     exit_code: int = document["summary"]["exit_code"]
     return exit_code

@@ -23,28 +23,28 @@ from tclint.cli import pad as cli_pad
 from tclint.cli import profile as cli_profile
 from tclint.cli import reports as cli_reports
 from tclint.cli import server as cli_server
-from tclint.cli import stdin as cli_stdin
 from tclint.cli import sweep as cli_sweep
 from tclint.cli.command_group import DefaultCommandGroup, refuse_command_names, say
 from tclint.cli.options import (
     config_options,
-    debug_option,
-    files_of,
     format_option,
     list_format_option,
     no_color_option,
     output_option,
     parse_flags,
     read_settings,
+    read_stdin,
     setting_flags,
+    settings_of_target,
+    stdin_filename_option,
     verbose_option,
 )
 from tclint.config.pyproject import FILE_NAME
 from tclint.core.errors import UsageError
 from tclint.core.files import write_atomically
-from tclint.core.terminal import ProgressLine, report_width, wants_colour, wants_links, write_stdout
+from tclint.core.terminal import ProgressLine, wants_colour, write_stdout
 from tclint.core.version import __version__
-from tclint.report.render import FOR_PEOPLE, Style, check_format, render
+from tclint.report.render import FOR_PEOPLE, Style, render
 
 if TYPE_CHECKING:
     from tclint.config.settings import Settings
@@ -95,7 +95,7 @@ def cli() -> None:
 )
 @click.option("--show-settings", is_flag=True, help="Print the settings of the targets, and lint nothing.")
 @click.option("--show-files", is_flag=True, help="Print the files that would be looked at, and lint nothing.")
-@cli_stdin.stdin_filename_option
+@stdin_filename_option
 @click.option("--statistics", is_flag=True, help="Count findings per rule.")
 @click.option(
     "--exit-zero", is_flag=True, help="Exit with 0 even if there are findings; errors still exit with 2."
@@ -112,7 +112,7 @@ def check(
     targets: tuple[str, ...],
     *,
     format_name: str,
-    outputs: tuple[str, ...],
+    outputs: list[tuple[str, str]],
     statistics: bool,
     exit_zero: bool,
     fix_them: bool,
@@ -124,8 +124,6 @@ def check(
     stdin_filename: str | None,
     update_baseline: bool,
     declared: bool,
-    config: str | None,
-    isolated: bool,
     quiet: bool,
     verbose: int,
     no_color: bool,
@@ -145,19 +143,17 @@ def check(
     --fix, only remaining findings count; with --diff, 1 means that there is something to fix.
     """
     refuse_command_names(ctx, targets)
-    check_format(format_name)
     if declared and (fix_them or diff):
         raise UsageError("--models takes no --fix or --diff; run tclint a second time for those.")
     if declared and "-" in targets:
         raise UsageError("--models takes no '-'; run tclint a second time for it.")
     if add_ignores and (fix_them or diff or "-" in targets):
         raise UsageError("--add-ignores writes comments to files; it takes no --fix, --diff or '-'.")
-    files = files_of(outputs)
     if (show_settings or show_files) and not (targets or declared):
         targets = (".",)
-    targets, contents = cli_stdin.read_stdin(targets, stdin_filename)
+    targets, contents = read_stdin(targets, stdin_filename)
     everything = (".", *targets) if declared else targets
-    settings, config_file = read_settings(config, isolated, flags, everything, declared=declared)
+    settings, config_file = read_settings(flags, everything, declared=declared)
     if verbose:
         own = [] if config_file is None else [str(config_file)]
         for file in (*own, *(os.path.join(folder, FILE_NAME) for folder, _ in settings.nested)):
@@ -178,13 +174,7 @@ def check(
     from tclint.engine.report import Interrupted
 
     verbosity = -1 if quiet else min(verbose, 1)
-    style = Style(
-        statistics=statistics,
-        verbosity=verbosity,
-        colour=wants_colour(sys.stdout, no_color),
-        links=wants_links(sys.stdout, no_color),
-        width=report_width(sys.stdout),
-    )
+    style = Style.of_stream(sys.stdout, no_color, statistics=statistics, verbosity=verbosity)
     try:
         with contextlib.nullcontext() if quiet else ProgressLine() as progress:
             if declared:
@@ -205,7 +195,7 @@ def check(
                     lambda: run(targets, settings, on_progress=progress, contents=contents, cache=cache),
                     with_graphs=settings.operators
                     or settings.layers
-                    or "html" in (format_name, *(name for name, _ in files)),
+                    or "html" in (format_name, *(name for name, _ in outputs)),
                     verbose=bool(verbose),
                 )
     except Interrupted as interrupted:
@@ -225,7 +215,7 @@ def check(
     if not contents:  # what is not saved yet says nothing of the file
         cli_fix.renew_baseline(report, update=update_baseline and not diff, quiet=quiet)
     plain = Style(statistics=statistics, verbosity=verbosity)
-    for name, file in files:
+    for name, file in outputs:
         write_atomically(file, render(report, name, plain))
     if diff or format_name != "text":
         cli_fix.say_errors(report)
@@ -275,16 +265,15 @@ def _say_details(report: Report) -> None:
 @cli.command()
 @list_format_option
 @config_options
-@debug_option
-def rules(as_json: bool, config: str | None, isolated: bool) -> int:
+def rules(format_name: str, **flags: Any) -> int:
     """List every rule, those of installed packages and your own included."""
     from tclint.engine.rule_registry import all_rules, load_rules
     from tclint.report.catalogue import rule_kind, rules_json, rules_text
 
-    settings, _ = read_settings(config, isolated, {})
+    settings, _ = read_settings(flags)
     known = all_rules(settings.rules)
     active = {(rule.code, rule_kind(type(rule))) for rule in load_rules(settings)}
-    text = rules_json(known, active) if as_json else rules_text(known, active)
+    text = rules_json(known, active) if format_name == "json" else rules_text(known, active)
     write_stdout(text)
     return 0
 
@@ -295,10 +284,7 @@ def rules(as_json: bool, config: str | None, isolated: bool) -> int:
 @list_format_option
 @config_options
 @no_color_option
-@debug_option
-def explain(
-    rule: str, at: str | None, as_json: bool, config: str | None, isolated: bool, no_color: bool
-) -> int:
+def explain(rule: str, at: str | None, format_name: str, no_color: bool, **flags: Any) -> int:
     """Show what a RULE (code or name) finds, why it costs, and what to do instead.
 
     With --at, show what a rule on training code has to say of a line: what it reports there, or why it is
@@ -307,15 +293,15 @@ def explain(
     from tclint.engine.rule_registry import find_rule
     from tclint.report.catalogue import engine_page, rule_json, rule_page
 
-    settings, _ = read_settings(config, isolated, {})
+    settings, _ = read_settings(flags)
     if at is not None:
         return _explain_line(rule, at, settings)
     page = engine_page(rule)
-    if page is not None and not as_json:
+    if page is not None and format_name != "json":
         write_stdout(page)
         return 0
     found = find_rule(rule, settings.rules)
-    if as_json:
+    if format_name == "json":
         write_stdout(rule_json(found))
     else:
         colour = wants_colour(sys.stdout, no_color)
@@ -326,7 +312,7 @@ def explain(
 def _explain_line(name: str, at: str, settings: Settings) -> int:
     from tclint.engine.rule_registry import find_rule
     from tclint.engine.silence import why
-    from tclint.report.silence_text import silence_text
+    from tclint.report.catalogue import silence_text
     from tclint.source.source_rule import SourceRule
 
     path, _, number = at.rpartition(":")
@@ -345,15 +331,14 @@ def _explain_line(name: str, at: str, settings: Settings) -> int:
 @click.option("--verbose", "-v", is_flag=True, help="Show what every calibration is based on.")
 @setting_flags("calibration")
 @config_options
-@debug_option
-def gpus(as_json: bool, verbose: bool, config: str | None, isolated: bool, **flags: Any) -> int:
+def gpus(format_name: str, verbose: bool, **flags: Any) -> int:
     """List the supported GPUs, and how well each is calibrated."""
     from tclint.cost.gpu import all_gpus, load_gpu
     from tclint.report.catalogue import gpus_json, gpus_text
 
-    settings, _ = read_settings(config, isolated, flags)
+    settings, _ = read_settings(flags)
     known = [load_gpu(gpu.id, settings.calibration) for gpu in all_gpus()]
-    write_stdout(gpus_json(known) if as_json else gpus_text(known, verbose))
+    write_stdout(gpus_json(known) if format_name == "json" else gpus_text(known, verbose))
     return 0
 
 
@@ -381,52 +366,31 @@ def gpus(as_json: bool, verbose: bool, config: str | None, isolated: bool, **fla
 )  # fmt: skip
 @list_format_option
 @config_options
-@debug_option
-def explain_cost(
-    target: str,
-    op_name: str,
-    pads: tuple[str, ...],
-    as_json: bool,
-    config: str | None,
-    isolated: bool,
-    **flags: Any,
-) -> int:
+def explain_cost(target: str, op_name: str, pads: tuple[str, ...], format_name: str, **flags: Any) -> int:
     """Explain the predicted time of one operator of a model, and what padding it would change.
 
     \b
     tclint explain-cost model.py:build_model --op lm_head
     tclint explain-cost model.py:build_model --op layers.3.fc1 --pad out_features=4096 --gpu a100
     """
-    settings, _ = read_settings(config, isolated, flags, (target,))
-    settings = next((own for _, own in settings.nested), settings)
+    settings = settings_of_target(flags, target)
 
     from tclint.engine.explain_cost import explain_target
     from tclint.report import cost_text
 
     with ProgressLine() as progress:
         explanation, how = explain_target(target, settings, op_name, pads, progress)
-    write_stdout(cost_text.render_json(explanation) if as_json else cost_text.render(explanation, how))
+    write_stdout(
+        cost_text.render_json(explanation) if format_name == "json" else cost_text.render(explanation, how)
+    )
     return 0
 
 
 for _command in (
-    cli_fix.fix_command,
-    cli_fix.baseline,
-    cli_doctor.doctor,
-    cli_init.init,
-    cli_models.models,
-    cli_pad.pad,
-    cli_profile.profile,
-    cli_profile.verify,
-    cli_reports.schema,
-    cli_reports.report,
-    cli_reports.diff,
-    cli_reports.history,
-    cli_server.server,
-    cli_sweep.sweep,
-    cli_fleet.fleet,
-    cli_fleet.merge,
-):
+    cli_fix.fix_command, cli_fix.baseline, cli_doctor.doctor, cli_init.init, cli_models.models, cli_pad.pad,
+    cli_profile.profile, cli_profile.verify, cli_reports.schema, cli_reports.report, cli_reports.diff,
+    cli_reports.history, cli_server.server, cli_sweep.sweep, cli_fleet.fleet, cli_fleet.merge,
+):  # fmt: skip
     cli.add_command(_command)
 
 

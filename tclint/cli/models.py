@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tclint.cli.command_group import say
-from tclint.cli.options import debug_option, list_format_option
+from tclint.cli.options import list_format_option, parse_flags
 from tclint.config.settings import Settings
 from tclint.core.target import is_model_target, is_recipe
 from tclint.core.terminal import write_stdout
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @list_format_option
-@debug_option
-def models(paths: tuple[str, ...], as_json: bool) -> int:
+def models(paths: tuple[str, ...], format_name: str) -> int:
     """List functions that return models, and model classes, in files and folders, without running them.
 
     Every line is a command. '(by its name)' marks functions recognised as builders only by their name.
@@ -43,7 +42,7 @@ def models(paths: tuple[str, ...], as_json: bool) -> int:
     found, unread = list_models(files)
     for path in unread:
         say(f"note: {path} cannot be read as Python 3.")
-    if as_json:
+    if format_name == "json":
         write_stdout(json.dumps([dataclasses.asdict(candidate) for candidate in found], indent=2) + "\n")
         return 0
     if not found:
@@ -85,8 +84,7 @@ def check_declared(
     cache = None
     if use_cache and config_file is not None:
         cache = TraceCache(str(config_file.absolute().parent), say if verbose else lambda _: None)
-    given = {field for field, value in flags.items() if value is not None and value != ()}
-    return run(settings, targets, flags=given, cache=cache, on_progress=progress)
+    return run(settings, targets, flags=set(parse_flags(flags)), cache=cache, on_progress=progress)
 
 
 def user_cache(targets: Sequence[str], settings: Settings, *, verbose: bool) -> TraceCache | None:
@@ -99,12 +97,7 @@ def user_cache(targets: Sequence[str], settings: Settings, *, verbose: bool) -> 
 
 
 def check_kept(
-    targets: Sequence[str],
-    settings: Settings,
-    run: Callable[[], Report],
-    *,
-    with_graphs: bool,
-    verbose: bool,
+    targets: Sequence[str], settings: Settings, run: Callable[[], Report], *, with_graphs: bool, verbose: bool
 ) -> Report:
     """What `run` gives for targets, or gave in an earlier run for a single model that is unchanged.
 

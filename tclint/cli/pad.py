@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tclint.cli.command_group import say
-from tclint.cli.options import config_options, debug_option, read_settings, setting_flags
+from tclint.cli.options import config_options, read_settings, setting_flags
 from tclint.core.errors import UsageError
 from tclint.core.terminal import ProgressLine, write_stdout
 from tclint.core.text import printable
@@ -46,7 +46,6 @@ _MOST_NAMES = 3
 @setting_flags("input", "arg", "network", "timeout", "memory-limit")
 @config_options
 @click.option("--quiet", "-q", is_flag=True, help="Say nothing but errors.")
-@debug_option
 def pad(
     checkpoint: str | None,
     plan_path: str | None,
@@ -55,8 +54,6 @@ def pad(
     optimizer: bool,
     inexact: bool,
     check: tuple[str, str] | None,
-    config: str | None,
-    isolated: bool,
     quiet: bool,
     **flags: Any,
 ) -> int:
@@ -80,7 +77,7 @@ def pad(
     if check is not None:
         from tclint.engine.padding_check import checked_plan
 
-        settings, _ = read_settings(config, isolated, flags, check)
+        settings, _ = read_settings(flags, check)
         with contextlib.nullcontext() if quiet else ProgressLine() as progress:
             plan = checked_plan(*check, settings, plan, checkpoint, progress)
     assert plan is not None

@@ -13,27 +13,29 @@ import click
 
 from tclint.cli import completion
 from tclint.cli.command_group import say
-from tclint.cli.options import config_options, debug_option, read_settings, setting_flags, together
-from tclint.core.errors import UsageError, closest
-from tclint.core.files import check_writable, write_atomically
-from tclint.core.terminal import ProgressLine, report_width, write_stdout
+from tclint.cli.options import (
+    config_options,
+    file_option,
+    format_of,
+    parse_flags,
+    read_settings,
+    setting_flags,
+    settings_of_target,
+    together,
+    write_output,
+)
+from tclint.core.document import Document, as_markdown, as_page, as_text
+from tclint.core.errors import UsageError
+from tclint.core.files import check_writable
+from tclint.core.terminal import ProgressLine, report_width
 
 if TYPE_CHECKING:
     from tclint.profile.beside import Beside
     from tclint.profile.profile import RankProfile
 
-FORMATS = ("text", "json", "markdown", "html")
-
-
 _report_options = together(
-    click.option(
-        "--format",
-        "format_name",
-        default="text",
-        metavar="FORMAT",
-        help="text, json, markdown or html.  [default: text]",
-    ),
-    click.option("--output", metavar="FILE", help="Write the report to a file."),
+    format_of("text", "json", "markdown", "html"),
+    file_option,
     click.option("--verbose", "-v", is_flag=True, help="List more operators."),
 )
 
@@ -53,7 +55,6 @@ _report_options = together(
     "on shapes they were not fitted on.",
 )
 @config_options
-@debug_option
 def profile(
     trace: str,
     target: str | None,
@@ -61,8 +62,6 @@ def profile(
     output: str | None,
     calibrate: str | None,
     verbose: bool,
-    config: str | None,
-    isolated: bool,
     **flags: Any,
 ) -> int:
     """Show from a torch.profiler trace where a GPU spent its time, and how much of it on Tensor Cores.
@@ -83,15 +82,14 @@ def profile(
     tclint profile trace.json.gz model.py:build_model --batch 32
     tclint profile trace.json.gz --calibrate my_gpu.json
     """
-    _check(format_name, output)
     if target is not None and _is_trace(target):
-        if calibrate is not None or any(value is not None and value != () for value in flags.values()):
+        if calibrate is not None or parse_flags(flags):
             raise UsageError(
                 "Two traces are compared as they were measured; options of models are for a TARGET."
             )
         _compare(trace, target, format_name, output, verbose)
         return 0
-    settings, _ = read_settings(config, isolated, flags)
+    settings, _ = read_settings(flags)
     if calibrate is not None:
         from tclint.profile.calibrate import kept_factors
 
@@ -99,10 +97,9 @@ def profile(
         kept_factors(calibrate)  # a file of something else is refused before minutes of work
         settings = replace(settings, calibration="")  # what is fitted are errors of tclint's own times
 
-    from tclint.profile.profile import read_profile
-    from tclint.profile.ranks import check_same_gpu, slowest_first
+    from tclint.profile.profile import check_same_gpu, read_profile, slowest_first
 
-    given = {field for field, value in flags.items() if value is not None and value != ()}
+    given = set(parse_flags(flags))
     besides: list[Beside] = []
     with ProgressLine() as progress:
         profiles = read_profile(trace, progress)
@@ -133,16 +130,8 @@ def profile(
 )  # fmt: skip
 @_report_options
 @config_options
-@debug_option
 def verify(
-    target: str,
-    finding: str,
-    format_name: str,
-    output: str | None,
-    verbose: bool,
-    config: str | None,
-    isolated: bool,
-    **flags: Any,
+    target: str, finding: str, format_name: str, output: str | None, verbose: bool, **flags: Any
 ) -> int:
     """Profile a model's step on this machine's GPU, and compare it with the prediction.
 
@@ -153,9 +142,7 @@ def verify(
     tclint verify model.py:build_model --batch 32
     tclint verify model.py:build_model --finding FMT001
     """
-    _check(format_name, output)
-    settings, _ = read_settings(config, isolated, flags, (target,))
-    settings = next((own for _, own in settings.nested), settings)
+    settings = settings_of_target(flags, target)
 
     from tclint.profile.verify import verify as run
 
@@ -166,16 +153,6 @@ def verify(
     return 0
 
 
-def _check(format_name: str, output: str | None) -> None:
-    if format_name not in FORMATS:
-        raise UsageError(
-            f"There is no format {format_name!r}.{closest(format_name, FORMATS)} The formats are "
-            f"{', '.join(FORMATS)}."
-        )
-    if output is not None:
-        check_writable(output)
-
-
 def _is_trace(path: str) -> bool:
     from tclint.profile.events import SUFFIXES
 
@@ -183,36 +160,48 @@ def _is_trace(path: str) -> bool:
 
 
 def _compare(before: str, after: str, format_name: str, output: str | None, verbose: bool) -> None:
-    from tclint.profile import compared_text
-    from tclint.profile.compared import compare
+    from tclint.profile.compared import compare, compared_document
+    from tclint.profile.json import compared_dict
     from tclint.profile.profile import read_profile
-    from tclint.report.formats import json as report_json
 
-    if format_name == "html":
-        raise UsageError("Compared traces are shown as text, json or markdown; html is for one profile.")
     with ProgressLine() as progress:
         compared = compare(read_profile(before, progress), read_profile(after, progress))
     if format_name == "json":
-        cleaned = report_json.clean(report_json.rounded(compared_text.to_dict(compared)))
-        text = json.dumps(cleaned, indent=2, allow_nan=False) + "\n"
-    elif format_name == "markdown":
-        text = compared_text.markdown(compared)
+        write_output(_json(compared_dict(compared)), output)
     else:
-        text = compared_text.render(compared, width=report_width(sys.stdout), verbose=verbose)
-    if output is not None:
-        write_atomically(output, text)
-    else:
-        write_stdout(text)
+        most = 12 if format_name == "text" and not verbose else 80
+        write_output(_rendered(compared_document(compared, most), format_name), output)
 
 
 def _show(
     profiles: list[RankProfile], besides: list[Beside], format_name: str, output: str | None, verbose: bool
 ) -> None:
-    text = _RENDERERS[format_name](profiles, besides, verbose)
-    if output is not None:
-        write_atomically(output, text)
-    else:
-        write_stdout(text)
+    from tclint.profile.document import MOST, profile_document
+    from tclint.profile.json import add_to_report, to_dict
+    from tclint.profile.profile import slowest_first
+    from tclint.report.formats.json import to_dict as report_dict
+
+    if format_name == "json":
+        found = add_to_report(besides, report_dict(besides[0].report)) if besides else to_dict(profiles)
+        write_output(_json(found), output)
+        return
+    shown = slowest_first(profiles)[:1] if format_name == "text" else profiles
+    how = "brief" if format_name == "text" and not verbose else format_name
+    write_output(_rendered(profile_document(profiles, shown, besides, MOST[how]), format_name), output)
+
+
+def _rendered(document: Document, format_name: str) -> str:
+    if format_name == "markdown":
+        return as_markdown(document)
+    if format_name == "html":
+        return as_page(document, "tclint profile")
+    return as_text(document, report_width(sys.stdout))
+
+
+def _json(values: dict[str, Any]) -> str:
+    from tclint.report.formats.json import clean, rounded
+
+    return json.dumps(clean(rounded(values)), indent=2, allow_nan=False) + "\n"
 
 
 def _calibrate(path: str, profiles: list[RankProfile], besides: list[Beside], gpus: Sequence[str]) -> None:
@@ -234,48 +223,3 @@ def _calibrate(path: str, profiles: list[RankProfile], besides: list[Beside], gp
             "written."
         )
     say(f'{path} is written; to use it: calibration = "{path}" under [tool.tclint], or --calibration {path}')
-
-
-def _text(profiles: list[RankProfile], besides: list[Beside], verbose: bool) -> str:
-    from tclint.profile.text import render
-
-    width = report_width(sys.stdout)
-    text = render(profiles, width=width, verbose=verbose)
-    if besides:
-        from tclint.profile.beside_text import render as render_beside
-
-        text += render_beside(besides, width=width, verbose=verbose)
-    return text
-
-
-def _markdown(profiles: list[RankProfile], besides: list[Beside], _verbose: bool) -> str:
-    from tclint.profile.markdown import render
-
-    text = render(profiles)
-    if besides:
-        from tclint.profile.beside_text import markdown
-
-        text += markdown(besides)
-    return text
-
-
-def _json(profiles: list[RankProfile], besides: list[Beside], _verbose: bool) -> str:
-    from tclint.profile.json import to_dict
-    from tclint.report.formats import json as report_json
-
-    document = to_dict(profiles)
-    if besides:
-        from tclint.profile.beside_text import add_to_report
-
-        document = add_to_report(besides, report_json.to_dict(besides[0].report))
-    cleaned = report_json.clean(report_json.rounded(document))
-    return json.dumps(cleaned, indent=2, allow_nan=False) + "\n"
-
-
-def _html(profiles: list[RankProfile], besides: list[Beside], _verbose: bool) -> str:
-    from tclint.profile.html import render
-
-    return render(profiles, besides)
-
-
-_RENDERERS = {"text": _text, "json": _json, "markdown": _markdown, "html": _html}

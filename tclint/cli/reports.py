@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import click
@@ -13,24 +14,21 @@ import click
 from tclint.cli.command_group import say
 from tclint.cli.options import (
     config_options,
-    debug_option,
-    files_of,
+    file_option,
+    format_of,
     format_option,
-    no_color_option,
-    output_option,
     read_settings,
-    verbose_option,
+    setting_flags,
+    shown_options,
+    write_output,
 )
-from tclint.config.settings import FAIL_ON
-from tclint.core.errors import UsageError, closest
-from tclint.core.files import check_writable, write_atomically
-from tclint.core.terminal import report_width, wants_colour, wants_links, write_stdout
-from tclint.engine.report import Report
-from tclint.report.render import Style, check_format, render
+from tclint.core.errors import UsageError
+from tclint.core.files import write_atomically
+from tclint.core.terminal import write_stdout
+from tclint.report.render import Style, render
 
 
 @click.command()
-@debug_option
 def schema() -> int:
     """Print the JSON Schema of the JSON report (and, as $defs/record, of a line of --format jsonl)."""
     from tclint.report.formats.json import schema as report_schema
@@ -42,11 +40,8 @@ def schema() -> int:
 @click.command()
 @click.argument("saved", metavar="REPORT.json")
 @format_option
-@output_option
-@verbose_option
-@no_color_option
-@debug_option
-def report(saved: str, format_name: str, outputs: tuple[str, ...], verbose: int, no_color: bool) -> int:
+@shown_options
+def report(saved: str, **shown: Any) -> int:
     """Render a saved JSON or JSON Lines report in another format, without linting again.
 
     What JSON does not hold is left out: charts of operators, and lines of files that are not in the working
@@ -56,38 +51,23 @@ def report(saved: str, format_name: str, outputs: tuple[str, ...], verbose: int,
     """
     from tclint.report.load import load_report
 
-    check_format(format_name)
-    files = files_of(outputs)
-    show(load_report(saved), (saved,), format_name, files, verbose=verbose, no_color=no_color)
+    show(load_report(saved), (saved,), **shown)
     return 0
 
 
 @click.command()
 @click.argument("old", metavar="OLD.json")
 @click.argument("new", metavar="NEW.json")
-@click.option("--format", "format_name", default="text", help="text, markdown or json.  [default: text]")
+@format_of("text", "markdown", "json")
 @click.option(
     "--threshold",
     metavar="PERCENT",
     help="Step time, readiness (points) and memory may get worse by this much.  [default: as "
     "tool.tclint.budget has it, else 1% of the step, 1 point, 5% of memory]",
 )
-@click.option(
-    "--fail-on",
-    metavar="error|warning|info|never",
-    help="New findings of this level or above fail.  [default: as the configuration has it, else warning]",
-)
+@setting_flags("fail-on")
 @config_options
-@debug_option
-def diff(
-    old: str,
-    new: str,
-    format_name: str,
-    threshold: str | None,
-    fail_on: str | None,
-    config: str | None,
-    isolated: bool,
-) -> int:
+def diff(old: str, new: str, format_name: str, threshold: str | None, **flags: Any) -> int:
     """Compare two JSON reports: what got worse than the budget allows, and everything else that changed.
 
     Models are judged in the scenario that they are run in: GPU, precision and mode of the report.
@@ -96,14 +76,11 @@ def diff(
     """
     from tclint.config.kinds import PERCENT
     from tclint.report.comparison import diff as compare
-    from tclint.report.formats.diff import FORMATS, render_diff
+    from tclint.report.formats.diff import render_diff
     from tclint.report.load import load_report
 
-    _one_of("--format", format_name, FORMATS)
-    settings, _ = read_settings(config, isolated, {})
+    settings, _ = read_settings(flags)
     budget = settings.budget
-    if fail_on is not None:
-        _one_of("--fail-on", fail_on, FAIL_ON)
     if threshold is not None:
         try:
             limit = PERCENT.parse(threshold)
@@ -112,20 +89,14 @@ def diff(
                 f"--threshold expects percent such as 1 or '0.5%', not {threshold!r}; 0 allows nothing."
             ) from None
         budget = replace(budget, step_percent=limit, readiness_points=limit, memory_percent=limit)
-    found = compare(
-        load_report(old),
-        load_report(new),
-        budget=budget,
-        fail_on=next((level for level in FAIL_ON if level == fail_on), settings.fail_on),
-    )
+    found = compare(load_report(old), load_report(new), budget=budget, fail_on=settings.fail_on)
     write_stdout(render_diff(found, format_name))
     return found.exit_code
 
 
 @click.command()
 @click.argument("folder", metavar="DIR")
-@click.option("--output", metavar="FILE", help="Write the table to a file.")
-@debug_option
+@file_option
 def history(folder: str, output: str | None) -> int:
     """Turn a folder of JSON reports into one CSV table: a row per report, model, GPU and precision.
 
@@ -134,67 +105,42 @@ def history(folder: str, output: str | None) -> int:
     from tclint.report.history import history as read
     from tclint.report.history import to_csv
 
-    if output is not None:
-        check_writable(output)
     found = read(folder)
     for sentence in found.skipped:
         say(f"skipped: {sentence}")
-    if output is not None:
-        write_atomically(output, to_csv(found.rows))
-    else:
-        write_stdout(to_csv(found.rows))
+    write_output(to_csv(found.rows), output)
     return 0
 
 
 def show(
     document: dict[str, Any],
     read: Sequence[str],
-    format_name: str,
-    files: Sequence[tuple[str, str]],
     *,
+    format_name: str | None,
+    outputs: Sequence[tuple[str, str]],
     verbose: int,
     no_color: bool,
 ) -> None:
-    """Write a document that was read from files in formats: one to standard output, others to files."""
-    plain = Style(verbosity=min(verbose, 1))
-    text_of = write_files(document, read, files, plain)
-    style = replace(
-        plain,
-        colour=wants_colour(sys.stdout, no_color),
-        links=wants_links(sys.stdout, no_color),
-        width=report_width(sys.stdout),
-    )
-    write_stdout(text_of(format_name, style))
+    """Write a document that was read from files in formats: one to standard output, others to files.
 
-
-def write_files(
-    document: dict[str, Any], read: Sequence[str], files: Sequence[tuple[str, str]], style: Style
-) -> Callable[[str, Style], str]:
-    """Write a document that was read from files to others, in their formats.
-
-    Returns:
-        What renders the document in one more format.
+    Args:
+        format_name: None: nothing goes to standard output.
     """
     from tclint.report.formats.jsonlines import records
     from tclint.report.saved import report_of
 
-    made: list[Report] = []
+    made = cache(lambda: report_of(document, ", ".join(read)))
 
-    def text_of(format_name: str, style: Style) -> str:
+    def text_of(name: str, style: Style) -> str:
         # These two are the document itself, with what a Report does not hold.
-        if format_name == "json":
+        if name == "json":
             return json.dumps(document, indent=2) + "\n"
-        if format_name == "jsonl":
+        if name == "jsonl":
             return "".join(json.dumps(record) + "\n" for record in records(document))
-        if not made:
-            made.append(report_of(document, ", ".join(read)))
-        return render(made[0], format_name, style)
+        return render(made(), name, style)
 
-    for name, file in files:
-        write_atomically(file, text_of(name, style))
-    return text_of
-
-
-def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise UsageError(f"{option} expects one of {', '.join(known)}, not {value!r}.{closest(value, known)}")
+    verbosity = min(verbose, 1)
+    for name, file in outputs:
+        write_atomically(file, text_of(name, Style(verbosity=verbosity)))
+    if format_name is not None:
+        write_stdout(text_of(format_name, Style.of_stream(sys.stdout, no_color, verbosity=verbosity)))

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tclint.cli.options import config_options, debug_option, parse_flags, setting_flags
+from tclint.cli.options import config_options, named_config, parse_flags, setting_flags
 from tclint.config.pyproject import find_config, load_config, with_flags
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
@@ -21,16 +21,14 @@ from tclint.core.errors import UsageError
     "select", "extend-select", "ignore", "gpu", "precision", "mode", "batch", "min-gain", "cache", "baseline"
 )
 @config_options
-@debug_option
-def server(config: str | None, isolated: bool, **flags: Any) -> int:
+def server(**flags: Any) -> int:
     """Speak the language server protocol on standard input and output, for editors (docs/how-to/editors.md).
 
     Every file gets the settings of its nearest pyproject.toml, overridden by the flags given here.
     Opening and editing run no code of yours except the local rules of the workspace's own pyproject.toml;
     models are traced on request.
     """
-    if config is not None and isolated:
-        raise UsageError("--config and --isolated exclude each other; give one of them.")
+    config, isolated = named_config(flags)
     try:
         from tclint.server.language_server import make_server
     except ImportError as error:

@@ -10,30 +10,27 @@ import click
 from tclint.cli import completion
 from tclint.cli.options import (
     config_options,
-    debug_option,
-    files_of,
-    parse_precisions,
+    format_of,
+    output_of,
     precisions_option,
     read_settings,
     scheduler_option,
     setting_flags,
 )
-from tclint.core.errors import UsageError, closest
+from tclint.config.settings import Precision
+from tclint.core.errors import UsageError
 from tclint.core.files import write_atomically, write_bytes_atomically
 from tclint.core.target import is_model_target
 from tclint.core.terminal import ProgressLine, write_stdout
 
-_FORMATS = ("text", "csv", "json", "html")
+_FORMATS = ("text", "csv", "json", "html", "parquet")
 
 
 @click.command()
 @click.argument("target", shell_complete=completion.targets)
 @setting_flags("arg")
 @click.option(
-    "--batch",
-    default="",
-    metavar="SIZES",
-    help="Resize the leading dim of every input: 8,16 or 8:64:8.",
+    "--batch", default="", metavar="SIZES", help="Resize the leading dim of every input: 8,16 or 8:64:8."
 )
 @click.option(
     "--where",
@@ -49,34 +46,18 @@ _FORMATS = ("text", "csv", "json", "html")
 )  # fmt: skip
 @scheduler_option
 @click.option("--trace-all", is_flag=True, help="Trace every point; resize no graph.")
-@click.option(
-    "--format",
-    "format_name",
-    default="text",
-    metavar="FORMAT",
-    help="text, csv, json or html.  [default: text]",
-    shell_complete=completion.of_choices(_FORMATS),
-)
-@click.option(
-    "--output",
-    "outputs",
-    multiple=True,
-    metavar="FORMAT=FILE",
-    help="Write it to a file as well, also as parquet; may be repeated.",
-)
+@format_of(*_FORMATS, help="text, csv, json or html")
+@output_of(*_FORMATS, help="Write it to a file as well, also as parquet; may be repeated.")
 @config_options
-@debug_option
 def sweep(
     target: str,
     batch: str,
     where: str,
-    precisions: str,
+    precisions: tuple[Precision, ...],
     scheduler: str,
     trace_all: bool,
     format_name: str,
-    outputs: tuple[str, ...],
-    config: str | None,
-    isolated: bool,
+    outputs: list[tuple[str, str]],
     **flags: Any,
 ) -> int:
     """Price a model at every point of a grid of its arguments, and show which points are worth
@@ -91,11 +72,11 @@ def sweep(
 
     Exit codes: 0 all points were priced, 2 usage error, or a point failed.
     """
-    _check(format_name)
-    files = files_of(outputs, lambda name: _check(name, (*_FORMATS, "parquet")))
+    if format_name == "parquet":
+        raise UsageError("Parquet is a binary format: write it with --output parquet=FILE.")
     if not is_model_target(target):
         raise UsageError(f"A sweep builds a model: name it as 'path/file.py:callable', not {target!r}.")
-    settings, _ = read_settings(config, isolated, flags)
+    settings, _ = read_settings(flags)
 
     from tclint.cost.gpu import load_gpu
     from tclint.cost.scenario import Scenario
@@ -104,13 +85,13 @@ def sweep(
     from tclint.fleet.sweep_page import render as page
     from tclint.fleet.sweep_report import check_parquet, parquet, render
 
-    if any(name == "parquet" for name, _ in files):
+    if any(name == "parquet" for name, _ in outputs):
         check_parquet()
 
     settings = settings.in_phase()
     gpus = (load_gpu(gpu, settings.calibration).id for gpu in settings.gpus)
     settings = replace(settings, gpus=tuple(dict.fromkeys(gpus)))
-    chosen = parse_precisions(precisions) or (settings.precision,)
+    chosen = precisions or (settings.precision,)
     for precision in chosen:
         Scenario.of(replace(settings, precision=precision))  # what cannot run is refused before any trace
     grid, settings = grid_of(settings, batch, where)
@@ -118,20 +99,10 @@ def sweep(
         found = run(
             target, grid, settings, chosen, trace_all=trace_all, on_progress=progress, scheduler=scheduler
         )
-    for name, file in files:
+    for name, file in outputs:
         if name == "parquet":
             write_bytes_atomically(file, parquet(found))
         else:
             write_atomically(file, page(found) if name == "html" else render(found, name))
     write_stdout(page(found) if format_name == "html" else render(found, format_name))
     return 2 if found.errors else 0
-
-
-def _check(format_name: str, known: tuple[str, ...] = _FORMATS) -> None:
-    if format_name == "parquet" and format_name not in known:
-        raise UsageError("Parquet is a binary format: write it with --output parquet=FILE.")
-    if format_name not in known:
-        hint = closest(format_name, known)
-        raise UsageError(
-            f"There is no format {format_name!r}.{hint} The formats of a sweep are {', '.join(known)}."
-        )

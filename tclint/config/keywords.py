@@ -1,8 +1,8 @@
-"""Settings as keywords: what the functions of Python, the fixture, callbacks and the magic take."""
+"""Settings as keywords: for the functions of Python, callbacks, the magic and lines with targets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,3 +38,29 @@ def session_settings(options: Mapping[str, Any], stated: Mapping[str, Any] | Non
     settings = with_flags(settings, given)
     rest = {name: value for name, value in (stated or {}).items() if name not in settings.explicit}
     return replace(settings, **rest)
+
+
+def options_in(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Names, and options by their keys, among words as 'model', '--gpu=h100', '--batch', '8', '--no-cache'.
+
+    Raises:
+        ValueError: an option has no value.
+    """
+    names: list[str] = []
+    options: dict[str, Any] = {}
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("--"):
+            names.append(word)
+            continue
+        key, equals, text = word[2:].partition("=")
+        setting = SETTINGS_BY_KEY.get(key) or SETTINGS_BY_KEY.get(key.removeprefix("no-"))
+        if setting is not None and isinstance(setting.default, bool):
+            options[setting.key] = key == setting.key
+            continue
+        value = text if equals else next(rest, None)
+        if value is None:
+            raise ValueError(f"--{key} needs a value")
+        is_list = setting is not None and isinstance(setting.default, tuple)
+        options[key] = [*options.get(key, ()), value] if is_list else value
+    return names, options

@@ -21,16 +21,9 @@ from tclint.core.units import plural
 FILE_NAME = "pyproject.toml"
 
 RUN_FIELDS = (
-    "cache",
-    "changed_since",
-    "fail_on",
-    "force_exclude",
-    "jobs",
-    "memory_limit_mib",
-    "network",
-    "rules",
+    "cache", "changed_since", "fail_on", "force_exclude", "jobs", "memory_limit_mib", "network", "rules",
     "timeout_s",
-)
+)  # fmt: skip
 """Settings that hold for a whole run: those of configuration files further down are not asked."""
 
 _STRUCTURE = ("extend", "models", "overrides", "budget")

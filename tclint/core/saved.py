@@ -8,6 +8,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 
+def picked(value: object, *names: str) -> dict[str, Any]:
+    """Attributes of a value by their names."""
+    return {name: getattr(value, name) for name in names}
+
+
 def to_json(value: Any, leave_out: Collection[str] = ()) -> Any:
     """Values that `json.dumps` takes, equal ones for equal values; fields of these names are None in it.
 

@@ -17,7 +17,7 @@ def table(
     """
     if not rows:
         return
-    headings = [_spread(cell, header_rows) for cell in header]
+    headings = [_spread(printable(cell), header_rows) for cell in header]
     cells = [
         *(tuple(heading[line] for heading in headings) for line in range(header_rows)),
         *(tuple(printable(cell) for cell in row) for row in rows),

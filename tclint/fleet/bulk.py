@@ -15,7 +15,7 @@ from tclint.engine.report import EntryError, Report
 from tclint.engine.report_cache import ReportCache
 from tclint.engine.trace_cache import Traced
 from tclint.fleet import processes
-from tclint.fleet.cluster import Lost, Place
+from tclint.fleet.cluster import Lost, Workplace
 from tclint.fleet.results import lines_of
 from tclint.fleet.targets import Task, file_of_module
 from tclint.tracing.worker.client import Tracer
@@ -125,7 +125,7 @@ def _done(task: Task, report: Report) -> Done:
 def _on_cluster(tasks: Sequence[Task], scheduler: str, on_progress: Progress | None) -> Iterator[Done]:
     from tclint.fleet.cluster import completed, connected, thread_count
 
-    place = Place.here([file for task in tasks for file in files_of(task)])
+    place = Workplace.here([file for task in tasks for file in files_of(task)])
     with connected(scheduler, place) as client:
         size = len(tasks) // (LEAST_JOBS * thread_count(client))
         size = max(1, min(MOST_AT_ONCE, size))
@@ -145,7 +145,7 @@ def _on_cluster(tasks: Sequence[Task], scheduler: str, on_progress: Progress | N
             yield from [_lost(lost[at], found.reason)] if isinstance(found, Lost) else found
 
 
-def lint_tasks(place: Place, tasks: Sequence[Task]) -> list[Done]:
+def lint_tasks(place: Workplace, tasks: Sequence[Task]) -> list[Done]:
     """Lint targets in a worker of a cluster, one after the other."""
     with place.entered():
         return list(check_tasks(tasks, jobs=1))

@@ -41,7 +41,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Workplace:
     """Where jobs run: the same folder and files, with the same versions, as here."""
 
     folder: str
@@ -50,7 +50,7 @@ class Place:
     versions: tuple[tuple[str, str], ...]
 
     @classmethod
-    def here(cls, files: Sequence[str]) -> Place:
+    def here(cls, files: Sequence[str]) -> Workplace:
         """This folder, with these files."""
         found = tuple((file, _digest(file)) for file in dict.fromkeys(files))
         return cls(os.getcwd(), found, _versions())
@@ -104,7 +104,7 @@ def _versions() -> tuple[tuple[str, str], ...]:
 
 
 @contextlib.contextmanager
-def connected(address: str, place: Place) -> Iterator[Client]:
+def connected(address: str, place: Workplace) -> Iterator[Client]:
     """A client of the scheduler there, whose workers are fit for the place.
 
     Raises:
@@ -116,7 +116,7 @@ def connected(address: str, place: Place) -> Iterator[Client]:
         raise UsageError(
             "--scheduler needs dask.distributed: install 'tensorcore-lint[fleet]' here and on the workers."
         ) from None
-    for name in ("distributed", "distributed.client"):  # a lost connection is told in a sentence here
+    for name in ("distributed", "distributed.client"):  # this module reports a lost connection itself
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = Client(address, timeout=CONNECTED_WITHIN_S, set_as_default=False)
@@ -132,7 +132,7 @@ def connected(address: str, place: Place) -> Iterator[Client]:
             raise UsageError(
                 f"The scheduler at {address} has no workers; 'dask worker {address} --nthreads 1' starts one."
             ) from None
-        for worker, problem in client.run(Place.problem, place, on_error="return").items():
+        for worker, problem in client.run(Workplace.problem, place, on_error="return").items():
             if problem:
                 is_told = isinstance(problem, str)
                 told = problem if is_told else f"tclint cannot be imported there ({problem})"

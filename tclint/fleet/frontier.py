@@ -44,7 +44,7 @@ def front(sweep: Sweep, at: int) -> frozenset[int]:
     best_us = float("inf")
     found = []
     times = times_us(sweep, at)
-    for position in sorted(times, key=lambda p: (-sweep.costs[p].parameters, times[p])):
+    for position in sorted(times, key=lambda p: (-sweep.costs[p].parameters, times[p], p)):
         if times[position] < best_us and sweep.costs[position].prices[at].fits:
             best_us = times[position]
             found.append(position)

@@ -13,7 +13,7 @@ from tclint.cost.estimate import Estimate, estimate
 from tclint.cost.memory.step_memory import fits
 from tclint.cost.scenario import Scenario
 from tclint.engine.model_pass import as_priced
-from tclint.fleet.cluster import Lost, Place, completed, connected
+from tclint.fleet.cluster import Lost, Workplace, completed, connected
 from tclint.fleet.formulas import Formula, Point
 from tclint.fleet.processes import completed as completed_by_processes
 from tclint.fleet.shapes import Shapes
@@ -149,7 +149,7 @@ def costs_of_points(pricing: Pricing, family: Family) -> list[Cost | None]:
     return [None if graph is None else pricing.cost_of(graph) for graph in map(shapes.at, family.points)]
 
 
-def costs_in_place(place: Place, pricing: Pricing, family: Family) -> list[Cost | None]:
+def costs_in_place(place: Workplace, pricing: Pricing, family: Family) -> list[Cost | None]:
     """As `costs_of_points`, in a worker of a cluster."""
     with place.entered():
         return costs_of_points(pricing, family)
@@ -159,7 +159,7 @@ def _on_cluster(
     pricing: Pricing, chunks: Sequence[Family], scheduler: str
 ) -> Iterator[tuple[int, list[Cost | None] | Lost]]:
     file = pricing.settings.calibration
-    place = Place.here([file] if file else [])
+    place = Workplace.here([file] if file else [])
     with connected(scheduler, place) as client:
         yield from completed(client, costs_in_place, [(place, pricing, chunk) for chunk in chunks])
 

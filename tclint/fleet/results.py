@@ -17,11 +17,11 @@ from tclint.core.errors import UsageError
 from tclint.core.finding import LEVEL_ORDER
 from tclint.core.rule import CRASH_CODE
 from tclint.engine.report import Report
-from tclint.report.formats.json import LEVELS, clean, to_dict
-from tclint.report.formats.jsonlines import HEADER, LISTS, records
+from tclint.report.formats.json import clean, to_dict
+from tclint.report.formats.jsonlines import HEADER, records
 from tclint.report.load import load_report
 
-Document = Mapping[str, Any]
+Json = Mapping[str, Any]
 
 _RUN = b'{"type": "run"'
 """What the header begins with."""
@@ -58,7 +58,7 @@ def lines_of(target: str, name: str, report: Report, of_run: Settings) -> str:
     return "".join(map(_line, found))
 
 
-def _line(record: Document) -> str:
+def _line(record: Json) -> str:
     return json.dumps(clean(record), allow_nan=False) + "\n"
 
 
@@ -105,13 +105,16 @@ def resume(path: str, settings: Settings) -> Known:
     except (ValueError, KeyError, TypeError, IndexError):
         raise UsageError(f"{path!r} holds no results of 'tclint fleet'; give another file.") from None
     names = (found[at]["target"] for at in done if found[at]["type"] in _DONE)
+    whole = found[: done[-1] + 1]
+    findings = [record for record in whole if record["type"] == "finding"]
+    has_errors = any(record["type"] == "error" for record in whole)
     return Known(
         frozenset(before for name in names for before in _without_sets(name)),
-        _exit_code(found[: done[-1] + 1], settings.fail_on),
+        _exit_code(findings, has_errors, settings.fail_on),
     )
 
 
-def _done(found: Sequence[Document]) -> list[int]:
+def _done(found: Sequence[Json]) -> list[int]:
     """Positions of the header and of what ends targets, without a last target that is incomplete."""
     done = [0, *(at for at, record in enumerate(found) if record["type"] in _DONE)]
     starts = [at for at, following in itertools.pairwise([*done, len(found)]) if following > at + 1]
@@ -164,7 +167,7 @@ def _without_sets(name: str) -> Iterator[str]:
         yield name
 
 
-def _check_header(path: str, found: Document, wanted: Document) -> None:
+def _check_header(path: str, found: Json, wanted: Json) -> None:
     for name in _SAME:
         if found[name] != wanted[name]:
             differ = name
@@ -217,7 +220,7 @@ def merge(paths: Sequence[str]) -> dict[str, Any]:
     return merged
 
 
-def _statistics(rows: Sequence[Document]) -> list[dict[str, Any]]:
+def _statistics(rows: Sequence[Json]) -> list[dict[str, Any]]:
     """Counts per rule, added up; the most frequent first."""
     counts: dict[tuple[str, str], Counter[str]] = {}
     for row in rows:
@@ -227,27 +230,23 @@ def _statistics(rows: Sequence[Document]) -> list[dict[str, Any]]:
     return [{"code": rule[0], "name": rule[1], **found} for rule, found in ordered]
 
 
-def _summary(document: Document) -> dict[str, Any]:
+def _summary(document: Json) -> dict[str, Any]:
     findings = document["findings"]
     by_level = Counter(finding["level"] for finding in findings)
-    records = [{"type": LISTS[name], **item} for name in ("findings", "errors") for item in document[name]]
     return {
         "findings": len(findings),
-        "by_level": {level: by_level[level] for level in LEVELS},
+        "by_level": {level: by_level[level] for level in LEVEL_ORDER},
         "below_min_gain": sum(row["below_min_gain"] for row in document["statistics"]),
         "suppressed": sum(row["suppressed"] for row in document["statistics"]),
         "baselined": 0,
         "source_files": 0,
-        "exit_code": _exit_code(records, document["settings"]["fail_on"]),
+        "exit_code": _exit_code(findings, bool(document["errors"]), document["settings"]["fail_on"]),
     }
 
 
-def _exit_code(records: Sequence[Document], fail_on: FailOn) -> int:
-    """The exit code of a run with these records, as in `check`."""
-    findings = [record for record in records if record["type"] == "finding"]
-    if any(record["type"] == "error" for record in records):
-        return 2
-    if any(finding["code"] == CRASH_CODE for finding in findings):
+def _exit_code(findings: Sequence[Json], has_errors: bool, fail_on: FailOn) -> int:
+    """The exit code of a run with these findings, as in `check`."""
+    if has_errors or any(finding["code"] == CRASH_CODE for finding in findings):
         return 2
     if fail_on == "never":
         return 0

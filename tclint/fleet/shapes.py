@@ -55,15 +55,15 @@ def learn(
         points: where formulas that fit the samples must agree, or it is not known which one holds.
     """
     dims = CoupledDims(base)
-    places = _places(dims, base)
+    axes = _axes(dims, base)
     by_sizes: dict[tuple[int, ...], Formula | None] = {}
     formulas: dict[str, Formula] = {}
     at = [point for point, _ in samples]
     for group in dims.groups:
-        place = places.get(group.id)
-        if place is None:  # whether it stays is told by resizing to the samples
+        axis = axes.get(group.id)
+        if axis is None:  # resizing to the samples shows whether it stays
             continue
-        sizes = tuple(_size(graph, place) for _, graph in samples)
+        sizes = tuple(_size(graph, axis) for _, graph in samples)
         if len(set(sizes)) == 1:
             continue
         if sizes not in by_sizes:
@@ -96,13 +96,13 @@ def _program(graph: Graph) -> list[tuple[object, ...]]:
     ]
 
 
-_Place = tuple[int, bool, int, int]
+_Axis = tuple[int, bool, int, int]
 """An op, whether its inputs are meant, which of them, and the axis."""
 
 
-def _places(dims: CoupledDims, graph: Graph) -> dict[str, _Place]:
+def _axes(dims: CoupledDims, graph: Graph) -> dict[str, _Axis]:
     """Where a group can be read: an axis of a tensor that is this group and no other."""
-    found: dict[str, _Place] = {}
+    found: dict[str, _Axis] = {}
     for op in graph.ops:
         for is_input, specs in ((True, op.inputs), (False, op.outputs)):
             group_of = dims.group_of_input if is_input else dims.group_of_output
@@ -114,8 +114,8 @@ def _places(dims: CoupledDims, graph: Graph) -> dict[str, _Place]:
     return found
 
 
-def _size(graph: Graph, place: _Place) -> int:
-    index, is_input, position, axis = place
+def _size(graph: Graph, where: _Axis) -> int:
+    index, is_input, position, axis = where
     op = graph.ops[index]
     return (op.inputs if is_input else op.outputs)[position].shape[axis]
 

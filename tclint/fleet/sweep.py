@@ -77,14 +77,9 @@ def sweep(
         run.resize()
     run.trace(range(len(grid.points)))
     notes = tuple(dict.fromkeys(run.notes))
-    assumptions = tuple(_calibrations(settings))
+    gpus = (load_gpu(name, settings.calibration) for name in settings.gpus)
+    assumptions = tuple(factors_note(gpu.factors, settings.calibration) for gpu in gpus if gpu.factors)
     return Sweep(target, grid, settings, run.costs, run.errors, len(run.traced), notes, assumptions)
-
-
-def _calibrations(settings: Settings) -> Iterator[str]:
-    for gpu in (load_gpu(name, settings.calibration) for name in settings.gpus):
-        if gpu.factors:
-            yield factors_note(gpu.factors, settings.calibration)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,22 +11,14 @@ from tclint.core.version import __version__
 from tclint.fleet.frontier import front, neighbours, times_us
 from tclint.fleet.sweep import Sweep
 from tclint.fleet.sweep_report import change_text, memory_text, point_text, price_kinds
-from tclint.report.html.markup import text
+from tclint.report.html.markup import Cell, overview_section, text
 from tclint.report.html.page import document, island
 
 ROWS = 2_000
 """The most rows of the table, those of the fronts first; the chart has every point that fits."""
 _HEADER = (
-    "point",
-    "GPU",
-    "precision",
-    "parameters",
-    "step time",
-    "ready",
-    "memory",
-    "on the front",
-    "faster",
-)
+    "point", "GPU", "precision", "parameters", "step time", "ready", "memory", "on the front", "faster"
+)  # fmt: skip
 _NUMBERS = frozenset({"parameters", "step time", "ready", "memory"})
 
 
@@ -55,51 +47,32 @@ A point is on the Pareto front if it fits the GPU and none with as many paramete
 
 def _data(sweep: Sweep, fronts: list[frozenset[int]]) -> dict[str, Any]:
     """By GPU and precision: [point, parameters, time, ready, on the front] of every point that fits."""
-    positions = sorted(sweep.costs)
     is_per_sample = len({cost.batch for cost in sweep.costs.values()}) > 1
+    kinds = []
+    for at, kind in enumerate(price_kinds(sweep)):
+        points: list[list[float | None]] = []
+        for position, sample_us in times_us(sweep, at).items():
+            cost = sweep.costs[position]
+            price = cost.prices[at]
+            if price.fits:
+                time_us = float(f"{sample_us if is_per_sample else price.step_time_us:.5g}")
+                ready = round(price.readiness_percent, 1) if math.isfinite(price.readiness_percent) else None
+                points.append([position, cost.parameters, time_us, ready, int(position in fronts[at])])
+        kinds.append({"name": f"{kind.gpu}, {kind.precision}", "points": points})
     return {
         "is_per_sample": is_per_sample,
-        "points": {position: point_text(sweep, position) for position in positions},
-        "kinds": [
-            {
-                "name": f"{kind.gpu}, {kind.precision}",
-                "points": [
-                    [
-                        position,
-                        sweep.costs[position].parameters,
-                        _digits(time_us if is_per_sample else sweep.costs[position].prices[at].step_time_us),
-                        _known(sweep.costs[position].prices[at].readiness_percent),
-                        int(position in fronts[at]),
-                    ]
-                    for position, time_us in times_us(sweep, at).items()
-                    if sweep.costs[position].prices[at].fits
-                ],
-            }
-            for at, kind in enumerate(price_kinds(sweep))
-        ],
+        "points": {position: point_text(sweep, position) for position in sorted(sweep.costs)},
+        "kinds": kinds,
     }
 
 
-def _digits(time_us: float) -> float:
-    return float(f"{time_us:.5g}")
-
-
-def _known(percent: float) -> float | None:
-    return round(percent, 1) if math.isfinite(percent) else None
-
-
 def _table(sweep: Sweep, fronts: list[frozenset[int]]) -> str:
-    heads = "".join(f"<th scope='col'{_number(name)}>{name}</th>" for name in _HEADER)
     rows = list(_rows(sweep, fronts))
     left_out = f"<p>{len(rows) - ROWS} rows left out: --format csv has all.</p>" if len(rows) > ROWS else ""
-    return (
-        "<section id='overview'><h2>Points</h2>"
-        "<div class='scroll tall' tabindex='0' role='region' aria-label='Table of points'><table id='models'>"
-        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows[:ROWS])}</tbody></table></div>{left_out}</section>"
-    )
+    return overview_section("Points", _HEADER, _NUMBERS, rows[:ROWS], left_out)
 
 
-def _rows(sweep: Sweep, fronts: list[frozenset[int]]) -> Iterator[str]:
+def _rows(sweep: Sweep, fronts: list[frozenset[int]]) -> Iterator[list[Cell]]:
     offers = [neighbours(sweep, at) for at in range(len(fronts))]
     order = sorted(
         ((position, at) for at in range(len(fronts)) for position in sweep.costs),
@@ -108,7 +81,8 @@ def _rows(sweep: Sweep, fronts: list[frozenset[int]]) -> Iterator[str]:
     for position, at in order:
         cost = sweep.costs[position]
         price, offer = cost.prices[at], offers[at].get(position)
-        cells: tuple[tuple[str, float | None], ...] = (
+        cells: tuple[Cell, ...] = (
+            (point_text(sweep, position), None),
             (price.gpu, None),
             (price.precision, None),
             (count(cost.parameters), cost.parameters),
@@ -118,16 +92,4 @@ def _rows(sweep: Sweep, fronts: list[frozenset[int]]) -> Iterator[str]:
             ("yes" if position in fronts[at] else "no", None),
             ("" if offer is None else change_text(offer), None),
         )
-        shown = "".join(
-            f"<td{_number(name)}{_size(size)}>{text(said)}</td>"
-            for name, (said, size) in zip(_HEADER[1:], cells, strict=True)
-        )
-        yield f"<tr><th scope='row'>{text(point_text(sweep, position))}</th>{shown}</tr>"
-
-
-def _number(name: str) -> str:
-    return " class='number'" if name in _NUMBERS else ""
-
-
-def _size(size: float | None) -> str:
-    return f" data-size='{size:.6g}'" if size is not None and math.isfinite(size) else ""
+        yield [(text(said), size) for said, size in cells]

@@ -7,9 +7,11 @@ import importlib.util
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from tclint.core.errors import UsageError
+from tclint.core.saved import picked
 from tclint.core.table import table
 from tclint.core.text import columns, printable
 from tclint.core.units import bytes_text, count, flops_text, percent_text, plural, time_text
@@ -126,35 +128,36 @@ def point_text(sweep: Sweep, position: int) -> str:
 # ---------------------------------------------------------------- for programs
 
 
+def _prices(sweep: Sweep) -> Iterator[tuple[int, dict[str, Any], Neighbour | None]]:
+    """Position, price and faster neighbour of every point on every GPU, in every precision."""
+    kinds = range(len(price_kinds(sweep)))
+    fronts, offers = [front(sweep, at) for at in kinds], [neighbours(sweep, at) for at in kinds]
+    for position, cost in sorted(sweep.costs.items()):
+        for at, price in enumerate(cost.prices):
+            values = {**rounded(asdict(price)), "on_front": position in fronts[at]}
+            yield position, values, offers[at].get(position)
+
+
 def _document(sweep: Sweep) -> dict[str, Any]:
-    kinds = price_kinds(sweep)
-    best = [front(sweep, at) for at in range(len(kinds))]
-    offers = [neighbours(sweep, at) for at in range(len(kinds))]
-
-    def price(position: int, at: int, priced: Price) -> dict[str, Any]:
-        offer = offers[at].get(position)
-        values: dict[str, Any] = rounded(
-            {
-                "gpu": priced.gpu,
-                "precision": priced.precision,
-                "step_time_us": priced.step_time_us,
-                "readiness_percent": priced.readiness_percent,
-                "memory_bytes": priced.memory_bytes,
-                "fits": priced.fits,
-                "on_front": position in best[at],
-                "faster_neighbour": None
-                if offer is None
-                else {
-                    "argument": offer.axis,
-                    "present": offer.present,
-                    "other": offer.other,
-                    "parameters_percent": offer.parameters_percent,
-                    "faster_percent": offer.faster_percent,
-                },
+    points: dict[int, dict[str, Any]] = {
+        position: {
+            "arguments": _arguments(sweep, position),
+            **picked(cost, "parameters", "flops", "batch"),
+            "prices": [],
+        }
+        for position, cost in sorted(sweep.costs.items())
+    }
+    for position, values, offer in _prices(sweep):
+        faster = None
+        if offer is not None:
+            faster = {
+                "argument": offer.axis,
+                "present": offer.present,
+                "other": offer.other,
+                "parameters_percent": rounded(offer.parameters_percent),
+                "faster_percent": rounded(offer.faster_percent),
             }
-        )
-        return values
-
+        points[position]["prices"].append({**values, "faster_neighbour": faster})
     return {
         "schema_version": SCHEMA_VERSION,
         "tool": {"name": "tclint", "version": __version__},
@@ -162,16 +165,7 @@ def _document(sweep: Sweep) -> dict[str, Any]:
         "traced": sweep.traced,
         "notes": list(sweep.notes),
         "assumptions": list(sweep.assumptions),
-        "points": [
-            {
-                "arguments": _arguments(sweep, position),
-                "parameters": cost.parameters,
-                "flops": cost.flops,
-                "batch": cost.batch,
-                "prices": [price(position, at, priced) for at, priced in enumerate(cost.prices)],
-            }
-            for position, cost in sorted(sweep.costs.items())
-        ],
+        "points": list(points.values()),
         "errors": [
             {"arguments": _arguments(sweep, position), "message": message}
             for position, message in sorted(sweep.errors.items())
@@ -201,26 +195,14 @@ _COLUMNS = (
 
 def _rows(sweep: Sweep) -> Iterator[dict[str, Any]]:
     """One per point, GPU and precision; points that failed have none."""
-    kinds = price_kinds(sweep)
-    best = [front(sweep, at) for at in range(len(kinds))]
-    offers = [neighbours(sweep, at) for at in range(len(kinds))]
-    for position, cost in sorted(sweep.costs.items()):
-        for at, priced in enumerate(cost.prices):
-            offer = offers[at].get(position)
-            values = (
-                cost.parameters,
-                cost.flops,
-                cost.batch,
-                priced.gpu,
-                priced.precision,
-                rounded(priced.step_time_us),
-                rounded(priced.readiness_percent),
-                priced.memory_bytes,
-                int(priced.fits),
-                int(position in best[at]),
-                None if offer is None else change_text(offer),
-            )
-            yield _arguments(sweep, position) | dict(zip(_COLUMNS, values, strict=True))
+    for position, values, offer in _prices(sweep):
+        cost = sweep.costs[position]
+        yield {
+            **_arguments(sweep, position),
+            **picked(cost, "parameters", "flops", "batch"),
+            **{name: int(value) if isinstance(value, bool) else value for name, value in values.items()},
+            "faster_neighbour": None if offer is None else change_text(offer),
+        }
 
 
 def check_parquet() -> None:

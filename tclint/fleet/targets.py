@@ -6,12 +6,13 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tclint.config.declared_models import ENTRY_SETTINGS
+from tclint.config.keywords import options_in
 from tclint.config.settings import DeclaredModel, Precision, Settings
 from tclint.core.errors import UsageError, closest
 from tclint.core.target import LIBRARIES, is_model_target
@@ -109,33 +110,22 @@ def _lines(file: str) -> list[tuple[str, str, tuple[str, ...]]]:
     return found
 
 
-def _values(options: Sequence[str], place: str) -> tuple[tuple[str, object], ...]:
+def _values(words: Sequence[str], place: str) -> Iterator[tuple[str, object]]:
     """Fields of Settings that '--arg width=64 --gpu=a100 --compiled' sets."""
-    given: dict[str, list[str]] = {}
-    values: dict[str, object] = {}
-    words = iter(options)
-    for word in words:
-        key, equals, value = word.removeprefix("--").partition("=")
-        setting = ENTRY_SETTINGS.get(key) or ENTRY_SETTINGS.get(key.removeprefix("no-"))
-        if not word.startswith("--") or setting is None:
+    try:
+        names, options = options_in(words)
+    except ValueError as error:
+        raise UsageError(f"{place} cannot be read: {error}.") from None
+    for word, text in {**dict.fromkeys(names), **{f"--{key}": text for key, text in options.items()}}.items():
+        setting = ENTRY_SETTINGS.get(word.removeprefix("--"))
+        if word in names or setting is None:
             keys = tuple(f"--{name}" for name in ENTRY_SETTINGS)
-            hint = closest(word.partition("=")[0], keys) or f" Its options are {', '.join(keys)}."
+            hint = closest(word, keys) or f" Its options are {', '.join(keys)}."
             raise UsageError(f"{place} has {word!r}, which a target cannot set.{hint}")
-        if isinstance(setting.default, bool):
-            values[setting.field] = not key.startswith("no-")
-            continue
-        text = value if equals else next(words, None)
-        if text is None:
-            raise UsageError(f"{place} has {word!r} without a value.")
-        given.setdefault(key, []).append(text)
-    for key, texts in given.items():
-        setting = ENTRY_SETTINGS[key]
         try:
-            value = setting.kind.parse(texts if isinstance(setting.default, tuple) else texts[-1])
+            yield setting.field, setting.kind.parse(text)
         except ValueError as error:
-            raise UsageError(f"{place} has --{key} {texts[-1]!r}: it {error}.") from None
-        values[setting.field] = value
-    return tuple(values.items())
+            raise UsageError(f"{place} has {word} {text!r}: it {error}.") from None
 
 
 # ---------------------------------------------------------------- patterns

@@ -18,6 +18,7 @@ from torch.fx import GraphModule
 
 from tclint.config.keywords import session_settings
 from tclint.config.settings import Settings
+from tclint.core.units import plural
 from tclint.engine.check import check, relative_path
 from tclint.engine.report import Report
 from tclint.integrations.captured_graphs import captured, fingerprint, first_line
@@ -179,8 +180,7 @@ def _print() -> None:
     ]
     end = ""
     if breaks:
-        many = "break" if len(breaks) == 1 else "breaks"
-        end = "\n".join([f"\n{len(breaks)} graph {many}:", *(f"  {line}" for line in breaks), ""])
+        end = "\n".join([f"\n{plural(len(breaks), 'graph break')}:", *(f"  {line}" for line in breaks), ""])
     print_report(_check(graphs, session.settings), end)
 
 

@@ -21,7 +21,7 @@ class FirstStep:
     """Prints a report once, and never disturbs the run: what goes wrong is a warning."""
 
     def __init__(self, options: dict[str, Any]) -> None:
-        session_settings(options)  # a wrong option is said before hours of training
+        session_settings(options)  # a wrong option fails now, not after hours of training
         self._options = options
         self.report: Report | None = None
         """What was printed; None before the first step, and where the model could not be linted."""

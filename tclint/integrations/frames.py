@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from tclint.core.errors import UsageError
+from tclint.core.saved import picked
 from tclint.cost.estimate import Estimate
 from tclint.cost.rows import Row
 from tclint.engine.report import Entry, Report
@@ -27,7 +28,7 @@ def to_frame(what: Any) -> Any:
         rows = list(_findings(what))
     elif isinstance(what, Estimate):
         names = [part.name for part in fields(Row) if part.name not in _NO_COLUMNS]
-        rows = [{name: getattr(row, name) for name in names} for row in what.rows]
+        rows = [picked(row, *names) for row in what.rows]
     elif isinstance(what, Graph):
         rows = list(_ops(what))
     elif isinstance(what, (tuple, list)) and all(isinstance(one, Entry) for one in what):
@@ -42,18 +43,9 @@ def to_frame(what: Any) -> Any:
 
 def _findings(report: Report) -> Iterator[dict[str, Any]]:
     for finding in report.findings:
-        location = finding.location
-        said = {
-            "code": finding.code,
-            "name": finding.name,
-            "level": finding.level,
-            "confidence": finding.confidence,
-            "path": location.path,
-            "line": location.line,
-            "column": location.column,
-            "module_path": location.module_path,
-            "target": finding.target,
-        }
+        said = picked(finding, "code", "name", "level", "confidence")
+        said |= picked(finding.location, "path", "line", "column", "module_path")
+        said["target"] = finding.target
         end = {
             "unknown": finding.effect.unknown,
             "message": finding.message,
@@ -65,9 +57,8 @@ def _findings(report: Report) -> Iterator[dict[str, Any]]:
 
 
 def _entries(entries: tuple[Entry, ...] | list[Entry]) -> Iterator[dict[str, Any]]:
-    names = ("target", "model", "mode", "precision", "parameters", "flops", "op_count")
     for entry in entries:
-        said = {name: getattr(entry, name) for name in names}
+        said = picked(entry, "target", "model", "mode", "precision", "parameters", "flops", "op_count")
         for metrics in entry.metrics.values():
             values = {part.name: getattr(metrics, part.name) for part in fields(metrics)}
             plain = {name: value for name, value in values.items() if isinstance(value, _PLAIN)}
@@ -78,11 +69,7 @@ def _ops(graph: Graph) -> Iterator[dict[str, Any]]:
     for op in graph.ops:
         sites = {"construct_site": op.construct_site, "call_site": op.call_site}
         yield {
-            "index": op.index,
-            "name": op.name,
-            "kind": op.kind,
-            "module_path": op.module_path,
-            "module_type": op.module_type,
+            **picked(op, "index", "name", "kind", "module_path", "module_type"),
             "inputs": [(spec.dtype, spec.shape) for spec in op.inputs],
             "outputs": [(spec.dtype, spec.shape) for spec in op.outputs],
             **{name: f"{site.path}:{site.line}" if site else None for name, site in sites.items()},

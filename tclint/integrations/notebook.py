@@ -10,8 +10,7 @@ import sys
 from collections import Counter
 from typing import Any
 
-from tclint.config.keywords import session_settings
-from tclint.config.settings import SETTINGS_BY_KEY
+from tclint.config.keywords import options_in, session_settings
 from tclint.core.errors import TclintError, UsageError
 from tclint.core.markup import code, table, text
 from tclint.core.terminal import report_width
@@ -45,7 +44,10 @@ def load_ipython_extension(shell: Any) -> None:
 def _run_magic(shell: Any, line: str, cell: str | None) -> None:
     """`%tclint NAME [--KEY VALUE]...` lints a model that there is; `%%tclint [NAME]` first lints the cell as
     source, and runs it."""
-    names, options = _arguments(line)
+    try:
+        names, options = options_in(shlex.split(line))
+    except ValueError as error:
+        raise UsageError(f"The line of the magic cannot be read: {error}.") from None
     if cell is None and not names:
         raise UsageError("%tclint takes the name of a model; %%tclint above a cell lints the cell.")
     settings = session_settings(options)
@@ -88,35 +90,6 @@ def _show(shell: Any, report: Report) -> None:
         display(report)
     else:
         print(render(report, "text", Style(width=report_width(sys.stdout))), end="")
-
-
-def _arguments(line: str) -> tuple[list[str], dict[str, Any]]:
-    """Names of models, and options by their keys; those that may be repeated as lists."""
-    try:
-        words = shlex.split(line)
-    except ValueError as error:
-        raise UsageError(f"The line of the magic cannot be read: {error}.") from None
-    names: list[str] = []
-    options: dict[str, Any] = {}
-    while words:
-        word = words.pop(0)
-        if not word.startswith("--"):
-            names.append(word)
-            continue
-        key, equals, value = word[2:].partition("=")
-        setting = SETTINGS_BY_KEY.get(key)
-        if setting is not None and isinstance(setting.default, bool):
-            options[key] = True
-            continue
-        if not equals:
-            if not words:
-                raise UsageError(f"--{key} needs a value.")
-            value = words.pop(0)
-        if setting is not None and isinstance(setting.default, tuple):
-            options[key] = [*options.get(key, ()), value]
-        else:
-            options[key] = int(value) if value.isdecimal() else value
-    return names, options
 
 
 def estimate_markdown(estimate: Estimate) -> str:

@@ -7,7 +7,6 @@ import warnings
 from typing import Any
 
 from tclint.core.errors import UsageError
-from tclint.core.terminal import report_width, wants_colour
 from tclint.engine.report import Report
 from tclint.report.render import Style, render
 
@@ -41,7 +40,7 @@ def with_inputs(model: Any, inputs: Any) -> Any:
 
 def print_report(report: Report, end: str = "") -> None:
     """The text report on standard error, which belongs to no program's output."""
-    style = Style(colour=wants_colour(sys.stderr, False), width=report_width(sys.stderr))
+    style = Style.of_stream(sys.stderr)
     print(render(report, "text", style), end=end, file=sys.stderr, flush=True)
 
 

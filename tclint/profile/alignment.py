@@ -9,38 +9,12 @@ from difflib import SequenceMatcher
 
 from tclint.graph.ops import Op
 from tclint.profile.kernel_names import kernel_name
-from tclint.profile.sizes import product_sizes, tensor_shapes
+from tclint.profile.sizes import OPERATORS, product_sizes, tensor_shapes
 from tclint.profile.summary import COMMUNICATION
 from tclint.profile.trace import Kernel, Operator, Trace
 
-_SAME = {
-    "addmm": "product",
-    "linear": "product",
-    "mm": "product",
-    "matmul": "product",
-    "bmm": "product",
-    "baddbmm": "product",
-    "conv1d": "convolution",
-    "conv2d": "convolution",
-    "conv3d": "convolution",
-    "_convolution": "convolution",
-    "cudnn_convolution": "convolution",
-    "native_layer_norm": "layer_norm",
-    "cudnn_batch_norm": "batch_norm",
-    "native_batch_norm": "batch_norm",
-    "_softmax": "softmax",
-    "_log_softmax": "log_softmax",
-    "clone": "copy",
-    "contiguous": "copy",
-    "reshape": "copy",
-    "flatten": "copy",
-    "adaptive_avg_pool2d": "mean",
-    "to": "copy",
-    "_to_copy": "copy",
-}
+_SAME: dict[str, str] = {name: group for group, names in OPERATORS["same"].items() for name in names}
 """Operators that stand for each other: versions of torch take different ones for the same work."""
-
-
 _Key = tuple[str, tuple[object, ...]]
 """Name and sizes; no sizes where they were not recorded."""
 

@@ -213,11 +213,10 @@ def recorded_precision(trace: Trace) -> Precision:
             dtype = dtype_of(kernel.operator) or _DTYPES.get(name.precision or "", "")
             times[dtype] = times.get(dtype, 0.0) + kernel.time_us
     most = max(times, key=lambda dtype: times[dtype], default="")
-    if most in ("float16", "bfloat16"):
-        cast = _has_autocast(trace)
-        if most == "float16":
-            return "fp16" if cast else "pure-fp16"
-        return "bf16" if cast else "pure-bf16"
+    if most == "float16":
+        return "fp16" if _has_autocast(trace) else "pure-fp16"
+    if most == "bfloat16":
+        return "bf16" if _has_autocast(trace) else "pure-bf16"
     return float32_precision(trace)
 
 

@@ -14,7 +14,7 @@ from tclint.core.version import __version__
 from tclint.cost.gpu import Factor, Gpu
 from tclint.cost.gpu.factors import factors_text, read_factors
 from tclint.profile.beside import Beside
-from tclint.profile.predicted import compared
+from tclint.profile.predicted import priced_operators
 from tclint.profile.profile import RankProfile
 
 LEAST_US = 8.0
@@ -62,7 +62,7 @@ def samples_of_traces(profiles: Iterable[RankProfile], gpu: Gpu) -> Iterator[Sam
     from tclint.cost.kernels.pricing import calibration_key
 
     for profile in profiles:
-        for row in compared(profile.trace, gpu):
+        for row in priced_operators(profile.trace, gpu):
             key = calibration_key(row.work, gpu, row.precision)
             if key is not None:
                 yield Sample(key, row.work, row.time_us, row.price.time_us, row.calls)

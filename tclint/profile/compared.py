@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, variance
 
-from tclint.profile.profile import RankProfile
-from tclint.profile.ranks import slowest_first
+from tclint.core.document import Block, Document, Heading, Lines, Table
+from tclint.core.units import time_text
+from tclint.profile.profile import RankProfile, slowest_first
 from tclint.profile.sizes import sizes_text
-from tclint.profile.tensor_cores import Judge, Use
+from tclint.profile.summary import occupation
+from tclint.profile.tensor_cores import TITLES, Judge, Use
 from tclint.profile.trace import Kernel, Trace
 
 _LEAST_STEPS = 3
@@ -19,6 +21,8 @@ _LEAST_STEPS = 3
 _DEVIATIONS = 2.0
 """Standard errors of the difference: what is less is as far apart as steps of one trace are."""
 _NOT_LINKED = "(no operator)"
+_MODULE_PARTS = 3
+_HEADER = ("before", "after", "change")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +100,17 @@ class _Steps:
 
     def total(self, name: str) -> float:
         """One of _TOTALS, a step."""
-        begin = min(kernel.start_us for kernel in self.kernels)
-        window_us = max(kernel.end_us for kernel in self.kernels) - begin
+        kernels = sorted(self.kernels, key=lambda one: one.start_us)
+        window_us = max(kernel.end_us for kernel in kernels) - kernels[0].start_us
         sums = dict.fromkeys(_TOTALS, 0.0)
-        busy_us, free_us = 0.0, begin
-        for kernel in sorted(self.kernels, key=lambda one: one.start_us):
-            busy_us += max(0.0, kernel.end_us - max(kernel.start_us, free_us))
-            free_us = max(free_us, kernel.end_us)
+        for kernel in kernels:
             if kernel.activity != "kernel":
                 sums["copies and memsets"] += kernel.time_us
             elif self.judge.verdict(kernel).kind == "communication":
                 sums["communication"] += kernel.time_us
             else:
                 sums["kernels"] += kernel.time_us
-        sums |= {"step": window_us, "idle": window_us - busy_us}
+        sums |= {"step": window_us, "idle": window_us - occupation(kernels)[0]}
         return sums[name] / len(self.numbers)
 
 
@@ -163,15 +164,14 @@ def _place(kernel: Kernel) -> str:
 
 def _row(key: tuple[str, str], before: _Times, after: _Times, steps: Sequence[_Steps]) -> Row:
     sides = [times.side(len(one.numbers)) for times, one in zip((before, after), steps, strict=True)]
-    samples = [
+    first, second = (
         [times.by_step.get(number, 0.0) for number in one.numbers]
         for times, one in zip((before, after), steps, strict=True)
-    ]
-    return Row(*key, sides[0], sides[1], _is_noise(samples))
+    )
+    return Row(*key, sides[0], sides[1], _is_noise(first, second))
 
 
-def _is_noise(samples: Iterable[Sequence[float]]) -> bool:
-    first, second = samples
+def _is_noise(first: Sequence[float], second: Sequence[float]) -> bool:
     if min(len(first), len(second)) < _LEAST_STEPS:
         return False
     error = sqrt(variance(first) / len(first) + variance(second) / len(second))
@@ -189,3 +189,94 @@ def _notes(first: RankProfile, second: RankProfile) -> Iterable[str]:
             yield f"{summary.path} has no modules (with_stack=True records them): operators stand for them"
     if min(one.steps, other.steps) < _LEAST_STEPS:
         yield f"with fewer than {_LEAST_STEPS} steps, it is not known by how much steps differ anyway"
+
+
+# ---------------------------------------------------------------- as a document
+
+
+def compared_document(compared: Compared, most: int) -> Document:
+    """The step, its kinds of kernels, and what changed most, slower and faster apart.
+
+    Args:
+        most: modules of either.
+    """
+    found: list[Block] = [
+        Heading(_title(compared), 1),
+        Table(("a step", *_HEADER), _totals(compared)),
+        Heading("by kind"),
+        Table(("kind", *_HEADER), [_cells(row.kind, row) for row in compared.kinds]),
+    ]
+    for title, rows in _parts(compared, most):
+        cells = [_cells(_name(row), row) for row in rows]
+        found += [
+            Heading(title),
+            Table(("module, kind", *_HEADER, "Tensor Cores"), cells, [_use(row) for row in rows]),
+        ]
+    return [*found, Lines(compared.notes, "note: ")]
+
+
+def _title(compared: Compared) -> str:
+    one, other = compared.before.summary, compared.after.summary
+    _, before_us, after_us = compared.totals[0]
+    gpu = one.gpu or "an unnamed GPU"
+    return (
+        f"{one.path} -> {other.path}, {gpu}: a step takes {time_text(before_us)} -> {time_text(after_us)}"
+        f"{_percent(before_us, after_us)}"
+    )
+
+
+def _percent(before_us: float, after_us: float) -> str:
+    return f" ({100.0 * (after_us / before_us - 1.0):+.1f} %)" if before_us > 0.0 else ""
+
+
+def _change(before_us: float, after_us: float) -> str:
+    if before_us == after_us:
+        return "none"
+    sign = "+" if after_us >= before_us else "-"
+    return f"{sign}{time_text(abs(after_us - before_us))}{_percent(before_us, after_us)}"
+
+
+def _totals(compared: Compared) -> list[tuple[str, ...]]:
+    return [
+        (name, time_text(before), time_text(after), _change(before, after))
+        for name, before, after in compared.totals
+        if before or after
+    ]
+
+
+def _cells(name: str, row: Row) -> tuple[str, ...]:
+    before, after = row.before.time_us, row.after.time_us
+    change = "as steps differ anyway" if row.is_noise else _change(before, after)
+    return name, time_text(before), time_text(after), change
+
+
+def _name(row: Row) -> str:
+    parts = row.module.split("/") if not row.module.startswith(("aten::", "(")) else [row.module]
+    shown = "/".join(parts[-_MODULE_PARTS:])
+    return f"{'.../' if len(parts) > _MODULE_PARTS else ''}{shown}, {row.kind}"
+
+
+def _parts(compared: Compared, most: int) -> Iterator[tuple[str, Sequence[Row]]]:
+    """What is told apart from noise, the largest first."""
+    told = [row for row in compared.rows if not row.is_noise]
+    for title, sign in (("slower", 1), ("faster", -1)):
+        rows = [row for row in told if sign * row.change_us > 0.0]
+        if rows:
+            yield f"{title} ({min(most, len(rows))} of {len(rows)})", rows[:most]
+
+
+def _use(row: Row) -> str:
+    """What the kernels do with Tensor Cores, where that changed; that they are only in one of the traces."""
+    if not row.before.kernels:
+        return f"new: {_title_of(row.after)}" if row.after.use != "none" else "new"
+    if not row.after.kernels:
+        return "gone"
+    was, now = _title_of(row.before), _title_of(row.after)
+    parts = [f"was {was}, is {now}"] if was != now else []
+    if round(row.before.kernels, 1) != round(row.after.kernels, 1):
+        parts.append(f"{row.before.kernels:g} -> {row.after.kernels:g} kernels a step")
+    return "; ".join(parts)
+
+
+def _title_of(side: Side) -> str:
+    return TITLES[side.use] + (f" ({side.reason})" if side.reason else "")

@@ -51,24 +51,14 @@ class _Pattern:
     kind: str
     tensor_cores: TensorCores
     source: str
-    generation: str | None
-    precision: str | None
+    generation: str | None = None
+    precision: str | None = None
 
 
 @cache
 def _tables() -> tuple[tuple[_Pattern, ...], dict[str, re.Pattern[str]], dict[str, re.Pattern[str]]]:
     data: dict[str, Any] = packaged_toml("tclint.profile", "kernel_names.toml")
-    patterns = tuple(
-        _Pattern(
-            re.compile(entry["match"]),
-            entry["kind"],
-            entry["tensor_cores"],
-            entry["source"],
-            entry.get("generation"),
-            entry.get("precision"),
-        )
-        for entry in data["pattern"]
-    )
+    patterns = tuple(_Pattern(**{**entry, "match": re.compile(entry["match"])}) for entry in data["pattern"])
     fields = {name: re.compile(text) for name, text in data["fields"].items()}
     return patterns, fields, {name: re.compile(text) for name, text in data["precision"].items()}
 
@@ -85,12 +75,9 @@ def kernel_name(name: str) -> KernelName:
         return UNKNOWN
     if pattern.kind not in MATRIX_KINDS:
         return KernelName(pattern.kind, pattern.tensor_cores, source=pattern.source)
-    precision = pattern.precision or next(
-        (word for word, words in precisions.items() if words.search(name)), None
-    )
-    tile = fields["tile"].search(name)
-    alignment = fields["alignment"].search(name)
-    layout = fields["layout"].search(name)
+    named = (word for word, words in precisions.items() if words.search(name))
+    precision = pattern.precision or next(named, None)
+    tile, alignment, layout = (fields[field].search(name) for field in ("tile", "alignment", "layout"))
     return KernelName(
         kind=pattern.kind,
         tensor_cores=pattern.tensor_cores,
@@ -110,12 +97,10 @@ def _generation(pattern: _Pattern, match: re.Match[str], name: str, precision: s
     if instruction is not None and instruction[1] == _TURING_INSTRUCTION and precision in ("fp16", "bf16"):
         return "turing"
     found = match.groupdict()
-    arch = found.get("arch")
-    if arch:
-        return instructions_of(arch)
-    era = found.get("era")
-    if era or pattern.generation:
-        return era or pattern.generation
+    if found.get("arch"):
+        return instructions_of(found["arch"])
+    if found.get("era") or pattern.generation:
+        return found.get("era") or pattern.generation
     return "ampere" if instruction is not None and instruction[1] in ("16816", "16832", "16864") else None
 
 

@@ -78,7 +78,7 @@ def _forward(launched: Sequence[Kernel]) -> Iterator[WrittenAttention]:
             continue
         begin = at
         # Operands are made contiguous right before, inside the same call of matmul.
-        outer = _outermost_matmul(first)
+        outer = next((one for one in reversed(list(first.chain())) if one.name == "aten::matmul"), None)
         while begin > 0 and outer is not None and _is_inside(launched[begin - 1], outer):
             begin -= 1
         yield WrittenAttention(scores, first, tuple(launched[begin : end + 1]))
@@ -122,14 +122,7 @@ def _is_of_activations(kernel: Kernel) -> bool:
 def _is_over(softmax: Operator | None, scores: ProductSizes) -> bool:
     if softmax is None or any(_NO_WEIGHTS.search(one.name) for one in softmax.chain()):
         return False
-    shapes = tensor_shapes(softmax)
-    return (
-        bool(shapes) and len(shapes[0]) >= 2 and shapes[0][-1] == scores.n and shapes[0][-2] in (scores.m, 1)
-    )
-
-
-def _outermost_matmul(operator: Operator) -> Operator | None:
-    return next((one for one in reversed(list(operator.chain())) if one.name == "aten::matmul"), None)
+    return any(shape[-2:] in ((scores.m, scores.n), (1, scores.n)) for shape in tensor_shapes(softmax)[:1])
 
 
 def _is_inside(kernel: Kernel, operator: Operator) -> bool:
@@ -151,6 +144,11 @@ class Observation:
     """The share of the kernel time, or of the window where the text says so."""
     rules: tuple[str, ...] = ()
     """tclint's rules on the same: 'tclint explain ARC005'."""
+
+    @classmethod
+    def of_kernels(cls, summary: Summary, text: str, time_us: float, *rules: str) -> Observation:
+        """With the share of the kernel time."""
+        return cls(text, time_us, summary.percent(time_us), rules)
 
 
 def observations(trace: Trace, summary: Summary) -> list[Observation]:
@@ -180,13 +178,11 @@ def _attention(attentions: Sequence[WrittenAttention], summary: Summary) -> Iter
         for (queries, keys, head), took_us in sorted(by_sizes.items(), key=lambda item: -item[1])
     ]
     where = f" in {listed(list(lines), 2)}" if lines else ""
-    yield Observation(
+    text = (
         f"{plural(len(attentions), 'attention')} written out as product, softmax and product{where}: "
-        f"{listed(sizes, _MOST_SIZES)}. F.scaled_dot_product_attention does the same in one kernel.",
-        time_us,
-        summary.percent(time_us),
-        ("ARC005", "DIM009"),
+        f"{listed(sizes, _MOST_SIZES)}. F.scaled_dot_product_attention does the same in one kernel."
     )
+    yield Observation.of_kernels(summary, text, time_us, "ARC005", "DIM009")
 
 
 def _off_tensor_cores(summary: Summary) -> Iterator[Observation]:
@@ -209,12 +205,8 @@ def _off_tensor_cores(summary: Summary) -> Iterator[Observation]:
         elif why.startswith("float32, for which"):
             rules = ("AMP016",)
         which = f": {listed(list(sizes[why]), _MOST_SIZES + 2)}" if sizes[why] else ""
-        yield Observation(
-            f"Matrix work on CUDA cores that could run on Tensor Cores: {why}{which}.{advice}",
-            time_us,
-            summary.percent(time_us),
-            rules,
-        )
+        text = f"Matrix work on CUDA cores that could run on Tensor Cores: {why}{which}.{advice}"
+        yield Observation.of_kernels(summary, text, time_us, *rules)
 
 
 def _misaligned(summary: Summary) -> Iterator[Observation]:
@@ -226,40 +218,30 @@ def _misaligned(summary: Summary) -> Iterator[Observation]:
     dims = dict.fromkeys(dim for reason in reasons for dim in reason.partition(": ")[2].split(", "))
     multiple = next(reason for use, reason in summary.reasons if use == "misaligned").partition(":")[0]
     which = f": {listed(list(dims), _MOST_SIZES + 2)}" if dims else " (the trace has no sizes for them)"
-    yield Observation(
+    text = (
         f"Tensor Cores run slow kernels for {multiple}{which}. Padding them, and what is coupled to them, "
-        "gives aligned kernels.",
-        time_us,
-        summary.percent(time_us),
-        ("DIM001", "DIM002", "DIM003", "DIM009"),
+        "gives aligned kernels."
     )
+    yield Observation.of_kernels(summary, text, time_us, "DIM001", "DIM002", "DIM003", "DIM009")
 
 
 def _older(summary: Summary) -> Iterator[Observation]:
     share = summary.by_use.get("older")
     if share is None:
         return
-    rows = [row for row in summary.operators if row.use == "older"]
-    sizes = [f"{row.name} {row.sizes}" for row in rows]
-    yield Observation(
+    sizes = [f"{row.name} {row.sizes}" for row in summary.operators if row.use == "older"]
+    text = (
         "Tensor Core kernels with instructions of an older generation than this GPU's, chosen by the "
-        f"library: {listed(sizes, _MOST_SIZES)}.",
-        share.time_us,
-        summary.percent(share.time_us),
+        f"library: {listed(sizes, _MOST_SIZES)}."
     )
+    yield Observation.of_kernels(summary, text, share.time_us)
 
 
 def _conversions(summary: Summary) -> Iterator[Observation]:
     conversions = summary.conversions
-    yield Observation(
-        "Copies that only change the layout in memory (contiguous(), and cuDNN between NCHW and NHWC).",
-        conversions.layout_us,
-        summary.percent(conversions.layout_us),
-        ("FMT001", "FMT006"),
-    )
-    yield Observation(
-        "Copies that only change the dtype.", conversions.dtype_us, summary.percent(conversions.dtype_us)
-    )
+    text = "Copies that only change the layout in memory (contiguous(), and cuDNN between NCHW and NHWC)."
+    yield Observation.of_kernels(summary, text, conversions.layout_us, "FMT001", "FMT006")
+    yield Observation.of_kernels(summary, "Copies that only change the dtype.", conversions.dtype_us)
 
 
 def _waiting(summary: Summary) -> Iterator[Observation]:
@@ -272,7 +254,7 @@ def _waiting(summary: Summary) -> Iterator[Observation]:
             summary.launch_wait_percent,
             ("ARC021",),
         )
-    pause_percent = 100.0 * summary.pause_us / summary.window_us if summary.window_us else 0.0
+    pause_percent = summary.window_percent(summary.pause_us)
     names = [f"{name} ({time_text(share.time_us)})" for name, share in summary.pauses.items() if name]
     yield Observation(
         f"The GPU waited for the host in {plural(sum(p.count for p in summary.pauses.values()), 'pause')} of "
@@ -282,9 +264,7 @@ def _waiting(summary: Summary) -> Iterator[Observation]:
         pause_percent,
         ("RUN006",) if "DataLoader" in next(iter(summary.pauses), "") else ("RUN014",),
     )
-    exposed_percent = (
-        100.0 * summary.exposed_communication_us / summary.window_us if summary.window_us else 0.0
-    )
+    exposed_percent = summary.window_percent(summary.exposed_communication_us)
     yield Observation(
         f"Communication with nothing beside it for {percent_text(exposed_percent)} of the window.",
         summary.exposed_communication_us,

@@ -20,7 +20,7 @@ _AUTOCAST: dict[str, Precision] = {"float16": "fp16", "bfloat16": "bf16"}
 
 
 @dataclass(frozen=True)
-class Compared:
+class PricedOperator:
     """One operator of a trace, all its calls of the same sizes."""
 
     operator: Operator
@@ -44,7 +44,7 @@ class Compared:
         return self.work.flops / self.time_us / 1e6
 
 
-def compared(trace: Trace, gpu: Gpu) -> Iterator[Compared]:
+def priced_operators(trace: Trace, gpu: Gpu) -> Iterator[PricedOperator]:
     """The operators that tclint prices; products that were copied first are left out, as their copies are
     operators of their own."""
     from tclint.cost.kernels.pricing import price_works
@@ -72,7 +72,7 @@ def compared(trace: Trace, gpu: Gpu) -> Iterator[Compared]:
         (price,) = price_works([work], gpu, precision)
         if price is not None:
             on = any(kernel_name(name).tensor_cores == "yes" for name in names)
-            yield Compared(operator, work, precision, time_us, len(calls), on, price)
+            yield PricedOperator(operator, work, precision, time_us, len(calls), on, price)
 
 
 def float32_precision(trace: Trace) -> Precision:

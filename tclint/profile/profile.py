@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tclint.core.errors import UsageError
+from tclint.core.text import listed
 from tclint.profile.observations import Observation, observations
 from tclint.profile.reader import read_trace, trace_files
 from tclint.profile.summary import Summary, summarise
@@ -34,3 +36,17 @@ def read_profile(path: str, on_progress: Callable[[str], None] | None = None) ->
         summary = summarise(trace)
         found.append(RankProfile(trace, summary, tuple(observations(trace, summary))))
     return sorted(found, key=lambda one: (one.summary.rank is None, one.summary.rank or 0, one.summary.path))
+
+
+def slowest_first(profiles: Sequence[RankProfile]) -> list[RankProfile]:
+    """By kernel time: ranks that wait for each other differ in communication, not in their window."""
+    return sorted(profiles, key=lambda one: -one.summary.kernel_time_us)
+
+
+def check_same_gpu(profiles: Sequence[RankProfile]) -> None:
+    """Raises UsageError where ranks ran on different GPUs: one prediction cannot stand beside them."""
+    gpus = list(dict.fromkeys(one.summary.gpu for one in profiles))
+    if len(gpus) > 1:
+        raise UsageError(
+            f"The traces are of different GPUs ({listed(gpus, 4)}); give the traces of one GPU, or one trace."
+        )

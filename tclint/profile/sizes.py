@@ -5,60 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from tclint.core.toml import packaged_toml
 from tclint.profile.trace import Operator, Shape
 
-DTYPES = {
-    "float": "float32",
-    "c10::Half": "float16",
-    "at::Half": "float16",
-    "c10::BFloat16": "bfloat16",
-    "double": "float64",
-    "long": "int64",
-    "long int": "int64",
-    "int": "int32",
-    "short": "int16",
-    "signed char": "int8",
-    "unsigned char": "uint8",
-    "bool": "bool",
-    "c10::Float8_e4m3fn": "float8_e4m3fn",
-    "c10::Float8_e5m2": "float8_e5m2",
-}
-"""torch's names of what the profiler records in C++'s; 'long int' is how newer versions of it say 'long'."""
-
-_PRODUCTS = frozenset(
-    f"aten::{name}"
-    for name in (
-        "mm",
-        "addmm",
-        "bmm",
-        "baddbmm",
-        "addbmm",
-        "mv",
-        "addmv",
-        "dot",
-        "linear",
-        "matmul",
-        "_addmm_activation",
-    )
-)
-_CONVOLUTIONS = frozenset(
-    f"aten::{name}"
-    for name in (
-        "cudnn_convolution",
-        "cudnn_convolution_relu",
-        "cudnn_convolution_add_relu",
-        "_convolution",
-        "convolution",
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "cudnn_convolution_transpose",
-        "_conv_depthwise2d",
-        "conv_depthwise3d",
-        "thnn_conv2d",
-        "_slow_conv2d_forward",
-        "slow_conv3d_forward",
-    )
+OPERATORS = packaged_toml("tclint.profile", "operators.toml")
+DTYPES: dict[str, str] = OPERATORS["dtypes"]
+"""torch's names of what the profiler records in C++'s."""
+_PRODUCTS, _CONVOLUTIONS = (
+    frozenset(f"aten::{name}" for name in names) for names in OPERATORS["matrix_work"].values()
 )
 
 
@@ -72,6 +26,10 @@ class ProductSizes:
     batch: int = 1
 
     @property
+    def dims(self) -> dict[str, int]:
+        return {"M": self.m, "N": self.n, "K": self.k}
+
+    @property
     def flops(self) -> int:
         return 2 * self.batch * self.m * self.n * self.k
 
@@ -79,7 +37,7 @@ class ProductSizes:
     def text(self) -> str:
         """'M 4096, N 1024, K 3137', with the batch where there is one."""
         batch = f"{self.batch} x " if self.batch > 1 else ""
-        return f"{batch}M {self.m}, N {self.n}, K {self.k}"
+        return batch + ", ".join(f"{name} {size}" for name, size in self.dims.items())
 
 
 def dtype_of(operator: Operator | None) -> str | None:

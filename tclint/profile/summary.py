@@ -113,14 +113,17 @@ class Summary:
     has_shapes: bool
     has_modules: bool
 
+    def window_percent(self, time_us: float) -> float:
+        """As a share of the window."""
+        return _percent(time_us, self.window_us)
+
     @property
     def idle_percent(self) -> float:
-        return _percent(self.window_us - self.busy_us, self.window_us)
+        return self.window_percent(self.window_us - self.busy_us)
 
     @property
     def launch_wait_percent(self) -> float:
-        """The share of the window."""
-        return _percent(self.launch_wait_us, self.window_us)
+        return self.window_percent(self.launch_wait_us)
 
     @property
     def pause_us(self) -> float:
@@ -159,7 +162,7 @@ def summarise(trace: Trace) -> Summary:
     exchanges = [kernel for kernel, verdict in judged if verdict.kind == COMMUNICATION]
     every_kernel = [kernel for kernel in trace.kernels if kernel.activity == "kernel"]
     others = [kernel for kernel, verdict in judged if verdict.kind != COMMUNICATION]
-    busy_us, waits = _occupation(trace.kernels)
+    busy_us, waits = occupation(trace.kernels)
     first_us = min(kernel.start_us for kernel in trace.kernels)
     copies = [kernel for kernel in trace.kernels if kernel.activity == "copy"]
     unlinked = [kernel for kernel in every_kernel if kernel.operator is None]
@@ -174,18 +177,18 @@ def summarise(trace: Trace) -> Summary:
         pauses=_pauses([wait for wait in waits if wait[1] - wait[0] > PAUSE_US], trace.operators),
         kernel_time_us=_sum(kernel for kernel, _ in compute),
         communication_us=_sum(exchanges),
-        exposed_communication_us=busy_us - _occupation(others)[0],
+        exposed_communication_us=busy_us - occupation(others)[0],
         memset_us=_sum(kernel for kernel in trace.kernels if kernel.activity == "memset"),
         transfer_us=_sum(copy for copy in copies if not _is_within_device(copy)),
         device_copy_us=_sum(copy for copy in copies if _is_within_device(copy)),
         not_linked_us=_sum(unlinked),
         before_window_us=_sum(_before_window(trace.kernels)),
-        by_kind=_shares((verdict.kind, kernel) for kernel, verdict in compute),
-        by_use=_shares((verdict.use, kernel) for kernel, verdict in compute),
-        reasons=_shares(((v.use, v.reason), kernel) for kernel, v in compute if v.reason),
+        by_kind=_shares((verdict.kind, kernel.time_us) for kernel, verdict in compute),
+        by_use=_shares((verdict.use, kernel.time_us) for kernel, verdict in compute),
+        reasons=_shares(((v.use, v.reason), kernel.time_us) for kernel, v in compute if v.reason),
         conversions=_conversions(compute),
         operators=_operators(compute),
-        unknown_names=_shares((kernel.name, kernel) for kernel, v in compute if v.use == "unknown"),
+        unknown_names=_shares((k.name, k.time_us) for k, v in compute if v.use == "unknown"),
         backward_us=_sum(k for k, _ in compute if k.operator is not None and k.operator.is_backward),
         optimizer_us=_sum(k for k, _ in compute if k.operator is not None and k.operator.is_of_optimizer),
         has_shapes=trace.has_shapes,
@@ -201,17 +204,16 @@ def _sum(kernels: Iterable[Kernel]) -> float:
     return sum(kernel.time_us for kernel in kernels)
 
 
-def _shares(items: Iterable[tuple[KeyT, Kernel]]) -> dict[KeyT, Share]:
+def _shares(items: Iterable[tuple[KeyT, float]]) -> dict[KeyT, Share]:
     """By key, the largest share first."""
-    times: dict[KeyT, float] = defaultdict(float)
-    counts: dict[KeyT, int] = defaultdict(int)
-    for key, kernel in items:
-        times[key] += kernel.time_us
-        counts[key] += 1
-    return {key: Share(times[key], counts[key]) for key in sorted(times, key=lambda key: -times[key])}
+    times: dict[KeyT, list[float]] = defaultdict(list)
+    for key, time_us in items:
+        times[key].append(time_us)
+    shares = {key: Share(sum(own), len(own)) for key, own in times.items()}
+    return dict(sorted(shares.items(), key=lambda item: -item[1].time_us))
 
 
-def _occupation(kernels: Sequence[Kernel]) -> tuple[float, list[tuple[float, float]]]:
+def occupation(kernels: Sequence[Kernel]) -> tuple[float, list[tuple[float, float]]]:
     """How long any of them ran, and when none did because the next was not launched yet.
 
     Args:
@@ -237,8 +239,7 @@ def _pauses(waits: Sequence[tuple[float, float]], operators: Iterable[Operator])
     outermost = iter([operator for operator in operators if operator.parent is None])
     following = next(outermost, None)
     running: list[Operator] = []
-    times: dict[str, float] = defaultdict(float)
-    counts: dict[str, int] = defaultdict(int)
+    found: list[tuple[str, float]] = []
     for begin, end in waits:
         within: dict[str, float] = defaultdict(float)
         while following is not None and following.start_us < end:
@@ -248,10 +249,8 @@ def _pauses(waits: Sequence[tuple[float, float]], operators: Iterable[Operator])
         for operator in running:
             within[operator.name] += min(end, operator.end_us) - max(begin, operator.start_us)
         name = max(within, key=lambda name: within[name], default="")
-        name = name if within and within[name] > 0.5 * (end - begin) else ""
-        times[name] += end - begin
-        counts[name] += 1
-    return {name: Share(times[name], counts[name]) for name in sorted(times, key=lambda name: -times[name])}
+        found.append((name if within and within[name] > 0.5 * (end - begin) else "", end - begin))
+    return _shares(found)
 
 
 def _is_within_device(copy: Kernel) -> bool:

@@ -110,18 +110,14 @@ class Judge:
         if precision == "fp32" and self._capability is None:
             return "possible", "float32, on a GPU that the trace does not name"
         if precision == "fp32" and not self._has_tf32:
-            return (
-                "possible",
-                "float32, for which this GPU has no Tensor Cores; autocast to float16 uses them",
-            )
+            why = "float32, for which this GPU has no Tensor Cores; autocast to float16 uses them"
+            return "possible", why
         if precision == "fp32" and kind not in self.tf32_kinds:
             return "possible", "float32 without TF32"
         multiple = 4 if precision == "fp32" else 8
         dims = _misaligned(kernel, multiple)
         small = _small(kernel.operator)
-        if dims and not self._has_tf32:
-            return "possible", f"dims that are not multiples of {multiple}: {', '.join(dims)}"
-        if small:
+        if small and (self._has_tf32 or not dims):
             return "possible", f"small dims: {small}"
         if dims:
             return "possible", f"dims that are not multiples of {multiple}: {', '.join(dims)}"
@@ -157,7 +153,7 @@ def _misaligned(kernel: Kernel, multiple: int) -> list[str]:
     operator = kernel.operator
     product, convolution = product_sizes(operator), convolution_sizes(operator)
     if product is not None:
-        dims = {"M": product.m, "N": product.n, "K": product.k}
+        dims = product.dims
         gemm = gemm_of(operator, [kernel.name])
         is_told = operator is not None and (operator.strides or kernel_name(kernel.name).layout)
         if gemm is not None and is_told:
@@ -171,7 +167,5 @@ def _misaligned(kernel: Kernel, multiple: int) -> list[str]:
 
 def _small(operator: Operator | None) -> str:
     product = product_sizes(operator)
-    if product is None:
-        return ""
-    dims = {"M": product.m, "N": product.n, "K": product.k}
+    dims = product.dims if product is not None else {}
     return ", ".join(f"{name} {size}" for name, size in dims.items() if size <= SMALL)

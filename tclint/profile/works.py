@@ -12,27 +12,13 @@ from tclint.graph.lowering.walks import concatenation, walk
 from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic, TrafficClass, Walk, Work
 from tclint.graph.ops.spec import TensorSpec, contiguous_strides, itemsize_bytes
 from tclint.profile.kernel_names import kernel_name
-from tclint.profile.sizes import DTYPES, product_sizes
+from tclint.profile.sizes import DTYPES, OPERATORS, product_sizes
 from tclint.profile.trace import Operator
 
-_ELEMENTWISE = (
-    "add sub mul div neg abs exp log log2 sqrt tanh sigmoid gelu relu clamp clamp_min nan_to_num where "
-    "sigmoid_backward tanh_backward threshold_backward ge le gt lt eq addcmul addcdiv masked_fill"
-)
-_VECTORS: dict[str, tuple[TrafficClass, str]] = {
-    **{name: ("elementwise", name) for name in _ELEMENTWISE.split()},
-    "copy": ("copy", "_to_copy"),
-    "cat": ("copy", "cat"),
-    "native_layer_norm": ("norm", "layer_norm"),
-    "native_layer_norm_backward": ("norm", "layer_norm_backward"),
-    "cudnn_batch_norm": ("norm", "batch_norm"),
-    "cudnn_batch_norm_backward": ("norm", "batch_norm_backward"),
-    "_softmax": ("softmax", "softmax"),
-    "_log_softmax": ("softmax", "log_softmax"),
-    "sum": ("reduction", "sum"),
-    "mean": ("reduction", "mean"),
+_CLASSES: dict[str, TrafficClass] = {
+    name: traffic_class for traffic_class, names in OPERATORS["traffic"].items() for name in names
 }
-"""ATen's operators, their in-place forms included, as traffic class and operation."""
+_OPERATIONS: dict[str, str] = OPERATORS["operations"]
 _READS = {"cudnn_batch_norm": 2, "cudnn_batch_norm_backward": 2, "native_layer_norm_backward": 2}
 """How often the activations are read; once where not listed."""
 _COMPARISONS = frozenset({"ge", "le", "gt", "lt", "eq"})
@@ -73,9 +59,7 @@ def specs_of(operator: Operator) -> list[TensorSpec]:
 def gemm_of(operator: Operator | None, kernels: Sequence[str]) -> Gemm | None:
     """The sizes of a matrix product, and which of its dims are contiguous; None for other operators."""
     sizes = product_sizes(operator)
-    if operator is None or sizes is None:
-        return None
-    if operator.name not in _PRODUCTS:
+    if operator is None or sizes is None or operator.name not in _PRODUCTS:
         return None
     a, b = specs_of(operator)[-2:]
     layout = next((found for name in kernels if (found := kernel_name(name).layout)), None)
@@ -137,10 +121,10 @@ def _attention(operator: Operator) -> Attention:
 def _traffic(operator: Operator, kernels: Sequence[str]) -> Traffic | None:
     """A memory-bound operator: tensors read and written once, unless _READS says otherwise."""
     name = operator.name.removeprefix("aten::")
-    name = name if name in _VECTORS else name.removesuffix("_")
-    if name not in _VECTORS or not operator.name.startswith("aten::"):
+    name = name if name in _CLASSES else name.removesuffix("_")
+    if name not in _CLASSES or not operator.name.startswith("aten::"):
         return None
-    traffic_class, operation = _VECTORS[name]
+    traffic_class, operation = _CLASSES[name], _OPERATIONS.get(name, name)
     found = specs_of(operator)
     if not found:
         return None
@@ -203,14 +187,8 @@ def _result(spec: TensorSpec) -> TensorSpec:
 
 def _concatenation(parts: Sequence[TensorSpec], dtype: str) -> Walk | None:
     """Along the dim in which the parts differ, else the last one."""
-    axis = next(
-        (
-            dim
-            for dim, sizes in enumerate(zip(*(part.shape for part in parts), strict=True))
-            if len({*sizes}) > 1
-        ),
-        -1,
-    )
+    extents = enumerate(zip(*(part.shape for part in parts), strict=True))
+    axis = next((dim for dim, sizes in extents if len({*sizes}) > 1), -1)
     shape = list(parts[0].shape)
     shape[axis] = sum(part.shape[axis] for part in parts)
     return concatenation(TensorSpec(tuple(shape), dtype, contiguous_strides(tuple(shape))), parts, axis)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
@@ -12,51 +13,17 @@ from typing import Any
 import click
 
 from tclint.analysis.graph_rule import GraphRule
-from tclint.core.rule import (
-    BUDGET_CODE,
-    BUDGET_NAME,
-    CRASH_CODE,
-    CRASH_NAME,
-    REFERENCES,
-    UNREADABLE_CODE,
-    UNREADABLE_NAME,
-    Rule,
-)
+from tclint.core.rule import REFERENCES, Rule
+from tclint.core.saved import picked
 from tclint.core.table import table
 from tclint.core.terminal import WIDTH
-from tclint.core.text import wrapped
+from tclint.core.text import printable, wrapped
+from tclint.core.toml import packaged_toml
 from tclint.core.units import percent_text
 from tclint.cost.gpu import Calibration, Gpu
-from tclint.engine.suppressions import INVALID_CODE, INVALID_NAME, UNUSED_CODE, UNUSED_NAME
+from tclint.engine.silence import Answer
 from tclint.report.render import Style
 from tclint.report.rule_parts import Part, reference_texts, references, sections, summaries
-
-_ENGINE_PAGES = {
-    (CRASH_CODE, CRASH_NAME): (
-        "A rule raised an exception. The other rules ran, so the report stands without that rule, and the "
-        "exit code is 2. --debug shows the traceback: send it to the rule's author."
-    ),
-    (UNUSED_CODE, UNUSED_NAME): (
-        "A '# tclint: ignore' comment silences a rule that ran here and found nothing. Remove the comment, "
-        "or the rule's name from it, so that it cannot hide a later finding."
-    ),
-    (UNREADABLE_CODE, UNREADABLE_NAME): (
-        "Python cannot read a file: its syntax is wrong, or its bytes are no text. No rule looked at it, so "
-        "what it holds is unknown; a baseline never accepts that. Fix the file, or leave it out with the "
-        "key 'exclude'. In folders, only files that mention torch are tried."
-    ),
-    (INVALID_CODE, INVALID_NAME): (
-        "A '# tclint: ignore' comment names a rule that there is not, has no rule in its brackets, or names "
-        "rules without brackets. What is malformed silences nothing. Write '# tclint: ignore[CODE] reason'; "
-        "without brackets it silences every rule. With --select it is reported if it is selected too."
-    ),
-    (BUDGET_CODE, BUDGET_NAME): (
-        "A declared model costs more than its table under [tool.tclint.budget] allows: its step is longer "
-        "than step-ms, its readiness lower than readiness, or its memory larger than memory-gib. Fix what "
-        "the report lists on the model, or raise the budget; a baseline never accepts it."
-    ),
-}
-
 
 _PROSE = ("What it does", "Why it costs", "When it does not apply")
 """Sections that may be wrapped again; the others are code and lists."""
@@ -134,10 +101,39 @@ def _side_json(rule: type[Rule]) -> dict[str, Any]:
 
 def engine_page(code_or_name: str) -> str | None:
     """The page of a finding that the engine itself reports, or None for any other name."""
-    for (code, name), text in _ENGINE_PAGES.items():
-        if code_or_name.upper() == code or code_or_name.lower() == name:
-            return f"{code} {name}\n" + "\n".join(_wrap(text, "")) + "\n"
+    for code, page in packaged_toml("tclint.report", "engine_pages.toml").items():
+        if code_or_name.upper() == code or code_or_name.lower() == page["name"]:
+            return f"{code} {page['name']}\n" + "\n".join(_wrap(page["text"], "")) + "\n"
     return None
+
+
+def silence_text(rule: type[Rule], answer: Answer, path: str, line: int) -> str:
+    """The answer as text: what the rule reports on the line, why it is silent, and what happens there."""
+    where = f"{path}:{line}"
+    lines: list[str] = []
+    for finding in answer.findings:
+        lines += wrapped(f"{rule.code} ({rule.name}) reports {where}: {finding.message}", WIDTH)
+    for reason in answer.reasons if not answer.findings else ():
+        lines += wrapped(f"{rule.code} ({rule.name}) is silent about {where}: {reason}.", WIDTH)
+    if not lines:
+        lines += wrapped(f"{rule.code} ({rule.name}) found nothing on {where} that it asks about.", WIDTH)
+    if answer.happens:
+        started = os.path.relpath(answer.root)
+        head = "What the program does there" + (f", started from {started}" if started != path else "")
+        lines += [
+            "",
+            f"{head}:",
+            *(part for item in answer.happens for part in wrapped(item, WIDTH, "  ", "    ")),
+        ]
+    else:
+        lines += ["", *wrapped(_NOT_RUN, WIDTH)]
+    return "\n".join(map(printable, lines)) + "\n"
+
+
+_NOT_RUN = (
+    "Nothing that rules ask about happens on this line: it is no call, or no way that tclint could follow "
+    "through the program leads there."
+)
 
 
 def gpus_text(gpus: Sequence[Gpu], verbose: bool = False) -> str:
@@ -164,11 +160,8 @@ def _column(key: tuple[str, str]) -> str:
     kind, precision = key
     if kind == "traffic":
         return kind
-    return (
-        f"bmm {precision.removesuffix('_batched')}"
-        if precision.endswith("_batched")
-        else f"{kind} {precision}"
-    )
+    single = precision.removesuffix("_batched")
+    return f"{kind} {precision}" if single == precision else f"bmm {single}"
 
 
 def _errors(calibrations: Sequence[Calibration]) -> str:
@@ -218,23 +211,13 @@ def gpus_json(gpus: Sequence[Gpu]) -> str:
 
 
 _GPU_FIELDS = (
-    "id",
-    "name",
-    "aliases",
-    "generation",
-    "compute_capability",
-    "sm_count",
-    "boost_mhz",
-    "peak_tflops",
-    "dram_gb_per_s",
-    "dram_gib",
-    "l2_mib",
-    "source",
-)
+    "id", "name", "aliases", "generation", "compute_capability", "sm_count", "boost_mhz", "peak_tflops",
+    "dram_gb_per_s", "dram_gib", "l2_mib", "source",
+)  # fmt: skip
 
 
 def _gpu(gpu: Gpu) -> dict[str, Any]:
-    listed = {name: getattr(gpu, name) for name in _GPU_FIELDS}
+    listed = picked(gpu, *_GPU_FIELDS)
     calibrations = [asdict(calibration) for _, calibration in sorted(gpu.calibrations.items())]
     for calibration in calibrations:
         # Constants mean something to the cost model alone.
@@ -244,10 +227,7 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
 
 def _rule(rule: type[Rule]) -> dict[str, Any]:
     return {
-        "code": rule.code,
-        "name": rule.name,
-        "level": rule.level,
-        "confidence": rule.confidence,
+        **picked(rule, "code", "name", "level", "confidence"),
         "kind": rule_kind(rule),
         "enabled_by_default": rule.enabled_by_default,
         "summary": rule.summary(),

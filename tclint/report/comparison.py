@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from tclint.config.budget import DEFAULT_BUDGET, Budget
@@ -21,19 +21,12 @@ from tclint.report.gate import (
     targets_of,
 )
 
-Document = Mapping[str, Any]
+Json = Mapping[str, Any]
 
 COMPARED = (
-    "step_time_us",
-    "readiness_percent",
-    "memory_bytes",
-    "tensor_core_time_percent",
-    "aligned_flops_percent",
-    "step_flops",
-    "forward_flops",
-    "parameters",
-    "amdahl_ceiling",
-)
+    "step_time_us", "readiness_percent", "memory_bytes", "tensor_core_time_percent", "aligned_flops_percent",
+    "step_flops", "forward_flops", "parameters", "amdahl_ceiling",
+)  # fmt: skip
 """Metrics whose change is worth a line."""
 
 SAME_PERCENT = 0.01
@@ -44,8 +37,8 @@ SAME_PERCENT = 0.01
 class ChangedFinding:
     """The same problem (equal fingerprint) with another level, message or gain."""
 
-    old: Document
-    new: Document
+    old: Json
+    new: Json
     what: tuple[str, ...]
     """'level', 'message', 'gain'."""
 
@@ -54,8 +47,8 @@ class ChangedFinding:
 class Diff:
     """Everything that changed, the worst first."""
 
-    new: tuple[Document, ...]
-    fixed: tuple[Document, ...]
+    new: tuple[Json, ...]
+    fixed: tuple[Json, ...]
     changed: tuple[ChangedFinding, ...]
     unchanged: int
     metrics: tuple[MetricDelta, ...]
@@ -69,9 +62,7 @@ class Diff:
         return 1 if self.regressions else 0
 
 
-def diff(
-    old: Document, new: Document, *, budget: Budget = DEFAULT_BUDGET, fail_on: FailOn = "warning"
-) -> Diff:
+def diff(old: Json, new: Json, *, budget: Budget = DEFAULT_BUDGET, fail_on: FailOn = "warning") -> Diff:
     """Compare two reports (documents of `tclint.report.load.load_report`).
 
     Args:
@@ -104,20 +95,20 @@ def diff(
 
 
 def _findings(
-    old: Sequence[Document], new: Sequence[Document]
-) -> tuple[list[Document], list[Document], list[ChangedFinding], int]:
+    old: Sequence[Json], new: Sequence[Json]
+) -> tuple[list[Json], list[Json], list[ChangedFinding], int]:
     """New, fixed, changed and the number of equal findings.
 
     A finding of several models is new, or fixed, of those models that it was not, or is no more, found in.
     One rule can find the same thing twice in one place, so equal fingerprints are paired in order.
     """
-    waiting: dict[tuple[str, str | None], list[Document]] = defaultdict(list)
+    waiting: dict[tuple[str, str | None], list[Json]] = defaultdict(list)
     for finding in old:
         for target in targets_of(finding):
             waiting[finding["fingerprint"], target].append(finding)
     added, changed, unchanged = [], [], 0
     for finding in new:
-        before: list[Document] = []
+        before: list[Json] = []
         missing: list[str | None] = []
         for target in targets_of(finding):
             known = waiting[finding["fingerprint"], target]
@@ -146,14 +137,14 @@ def _findings(
     )
 
 
-def _of(finding: Document, targets: Sequence[str | None]) -> Document:
+def _of(finding: Json, targets: Sequence[str | None]) -> Json:
     """A finding as it concerns some of its models."""
     if len(targets) == len(targets_of(finding)):
         return finding
     return {**finding, "target": targets[0], "targets": list(targets)}
 
 
-def _differences(old: Document, new: Document) -> tuple[str, ...]:
+def _differences(old: Json, new: Json) -> tuple[str, ...]:
     what = ["level"] if old["level"] != new["level"] else []
     if without_lines(old["message"]) != without_lines(new["message"]):
         what.append("message")
@@ -164,7 +155,7 @@ def _differences(old: Document, new: Document) -> tuple[str, ...]:
     return tuple([*what, "gain"] if moved else what)
 
 
-def best_gain_percent(finding: Document) -> float | None:
+def best_gain_percent(finding: Json) -> float | None:
     """The largest predicted gain of a finding over its GPUs; None where it is unknown."""
     effect = finding["effect"]
     if not isinstance(effect, Mapping) or "unknown" in effect:
@@ -174,16 +165,15 @@ def best_gain_percent(finding: Document) -> float | None:
     return max(known, default=None)
 
 
-def _metrics(old: Document, new: Document) -> Iterator[MetricDelta]:
+def _metrics(old: Json, new: Json) -> Iterator[MetricDelta]:
     before = {key: row["value"] for key, _, row in _compared(old)}
     for key, is_own, row in _compared(new):
-        if key in before:
-            delta = _delta(row, before[key], row["value"])
-            if delta is not None:
-                yield replace(delta, is_own=is_own)
+        delta = _delta(row, before[key], row["value"], is_own) if key in before else None
+        if delta is not None:
+            yield delta
 
 
-def _compared(document: Document) -> Iterator[tuple[tuple[Any, ...], bool, Document]]:
+def _compared(document: Json) -> Iterator[tuple[tuple[Any, ...], bool, Json]]:
     """Rows that are compared, each behind what it is compared by, and whether it is of the scenario that its
     model is run in: that one is compared also where its precision has changed."""
     precisions = _precisions(document)
@@ -194,11 +184,11 @@ def _compared(document: Document) -> Iterator[tuple[tuple[Any, ...], bool, Docum
             yield key, is_own, row
 
 
-def _precisions(document: Document) -> dict[str, str | None]:
+def _precisions(document: Json) -> dict[str, str | None]:
     return {entry["target"]: entry.get("precision") for entry in document["entries"]}
 
 
-def _other_inputs(old: Document, new: Document) -> frozenset[str]:
+def _other_inputs(old: Json, new: Json) -> frozenset[str]:
     """Targets that were traced with other inputs."""
     before = {entry["target"]: entry["inputs"] for entry in old["entries"]}
     return frozenset(
@@ -208,7 +198,7 @@ def _other_inputs(old: Document, new: Document) -> frozenset[str]:
     )
 
 
-def _delta(row: Document, old: float | None, new: float | None) -> MetricDelta | None:
+def _delta(row: Json, old: float | None, new: float | None, is_own: bool) -> MetricDelta | None:
     name = row["name"]
     change: float | None = None
     if old is None and new is None:
@@ -223,14 +213,13 @@ def _delta(row: Document, old: float | None, new: float | None) -> MetricDelta |
         if change is not None and abs(change) < SAME_PERCENT:
             return None
     # What could be computed and now cannot is news, but no regression of the model.
-    return MetricDelta(
-        name, row["unit"], row["target"], row["gpu"], row["precision"], row["mode"], old, new, change
-    )
+    where = {part: row[part] for part in ("unit", "target", "gpu", "precision", "mode")}
+    return MetricDelta(name, **where, old=old, new=new, change=change, is_own=is_own)
 
 
 def _counting(
-    added: Sequence[Document], changed: Sequence[ChangedFinding], fail_on: FailOn
-) -> Iterator[tuple[Document, str]]:
+    added: Sequence[Json], changed: Sequence[ChangedFinding], fail_on: FailOn
+) -> Iterator[tuple[Json, str]]:
     """Findings that a budget counts, each with how it is said."""
     if fail_on == "never":
         return
@@ -244,7 +233,7 @@ def _counting(
             yield change.new, f"now {_named(change.new)}"
 
 
-def _named(finding: Document) -> str:
+def _named(finding: Json) -> str:
     return f"{finding['level']}: {finding['code']} {finding['name']} at {place(finding)}"
 
 
@@ -252,14 +241,14 @@ def _rank(level: str) -> int:
     return {str(known): order for known, order in LEVEL_ORDER.items()}.get(level, len(LEVEL_ORDER))
 
 
-def place(finding: Document) -> str:
+def place(finding: Json) -> str:
     """'model.py:7 (lm_head)'."""
     location = finding["location"]
     layer = location.get("module_path")
     return f"{location.get('path')}:{location.get('line')}" + (f" ({layer})" if layer else "")
 
 
-def _lost_targets(old: Document, new: Document) -> Iterator[str]:
+def _lost_targets(old: Json, new: Json) -> Iterator[str]:
     """A model that was priced and now fails would otherwise look like an improvement."""
     traced = {entry["target"] for entry in old["entries"]}
     for error in new["errors"]:
@@ -267,14 +256,14 @@ def _lost_targets(old: Document, new: Document) -> Iterator[str]:
             yield f"{error['target']} can no longer be linted: {error.get('message', '')}"
 
 
-def _left_to_gain(findings: Sequence[Document]) -> Iterator[str]:
+def _left_to_gain(findings: Sequence[Json]) -> Iterator[str]:
     by_target = Counter(target for finding in findings for target in targets_of(finding))
     for target, number in by_target.items():
         news = "new finding is" if number == 1 else f"{number} new findings are"
         yield f"{target} got faster: its {news} what is left to gain there, and no regression."
 
 
-def _notes(old: Document, new: Document) -> Iterator[str]:
+def _notes(old: Json, new: Json) -> Iterator[str]:
     before, after = old["tool"], new["tool"]
     if before.get("version") != after.get("version"):
         yield f"The reports are of tclint {before.get('version')} and {after.get('version')}."

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from tclint.core.saved import picked
 from tclint.core.table import table
 from tclint.core.text import printable
 from tclint.core.units import bytes_text, flops_text, percent_text, significant, time_text, uncertainty_text
@@ -14,18 +15,9 @@ from tclint.cost.estimate import Row
 from tclint.cost.gpu import Gpu
 from tclint.cost.gpu.factors import factors_note
 from tclint.engine.check import relative_path
-from tclint.engine.explain_cost import (
-    OPTIMIZER,
-    CostExplanation,
-    GpuExplanation,
-    KernelPair,
-    Product,
-    product_of,
-)
+from tclint.engine.explain_cost import OPTIMIZER, CostExplanation, GpuExplanation, KernelPair, product_of
 from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic
 from tclint.report.formats.json import rounded
-
-Cell = Callable[["Row"], str]
 
 SHOWN_PARAMETERS = 4
 
@@ -78,16 +70,11 @@ def _kernel(pair: KernelPair, compared: bool, several: bool, gpu: Gpu) -> Iterat
     assert row is not None
     op = f"#{row.op_index} {row.name}, " if several else ""
     heading = f"{op}{row.phase}: {_kind(row)}"
-    rows = []
-    bandwidth: tuple[str, Cell] = ("share of DRAM bandwidth", _of_bandwidth(gpu))
-    for label, cell in (*_CELLS[:-1], bandwidth, _CELLS[-1]):
-        cells = tuple(
-            _cell(cell, side) for side in ((pair.before, pair.after) if compared else (pair.before,))
-        )
-        if any(cells):
-            rows.append((label, *cells))
+    sides = [_cells(side, gpu) for side in ((pair.before, pair.after) if compared else (pair.before,))]
+    labels = max(sides, key=len)
+    rows = [(label, *(side.get(label, "") for side in sides)) for label in labels]
     header = (heading, *(("as is", "resized") if compared else ("as is",)))
-    yield from table(header, rows)
+    yield from table(header, [cells for cells in rows if any(cells[1:])])
 
 
 def _kind(row: Row) -> str:
@@ -105,111 +92,55 @@ def _kind(row: Row) -> str:
     return f"{work.operation} in {work.dtype}"
 
 
-def _cell(cell: Cell, row: Row | None) -> str:
-    return "" if row is None else cell(row)
-
-
-def _product(show: Callable[[Product], str]) -> Cell:
-    def cell(row: Row) -> str:
-        product = product_of(row)
-        return "" if product is None else show(product)
-
-    return cell
-
-
-def _of_product(show: Cell) -> Cell:
-    """Only what has tiles: not depthwise convolutions, which run as bytes."""
-
-    def cell(row: Row) -> str:
-        depthwise = isinstance(row.work, Convolution) and row.work.is_depthwise
-        return "" if row.tile is None or depthwise else show(row)
-
-    return cell
-
-
-def _sizes(product: Product) -> str:
-    batch = f"{product.batch} x " if product.batch > 1 else ""
-    return f"{batch}{product.m} x {product.n} x {product.k}"
-
-
-def _contiguous(product: Product) -> str:
-    return ", ".join(f"{letter} {size}" for letter, size in product.contiguous)
-
-
-def _alignments(product: Product) -> str:
-    return ", ".join("16+" if value >= 16 else str(value) for value in product.alignments)
-
-
-def _slowdown(row: Row) -> str:
-    # The reason's first clause is the format; what slows it down follows, shortened for the column.
-    what = row.tensor_core_reason.partition(", ")[2] if row.uses_tensor_cores else ""
-    return what.replace("by a misaligned contiguous dim", "by misalignment")
-
-
-def _alone(name: str) -> Cell:
-    """What one limit alone would take."""
-
-    def cell(row: Row) -> str:
-        part_us = dict(row.parts_us).get(name, 0.0)
-        return time_text(part_us) if part_us else ""
-
-    return cell
-
-
-def _of_bandwidth(gpu: Gpu) -> Cell:
-    """Share of the DRAM's datasheet rate; above 100 % a part of the bytes lay in the L2."""
-
-    def cell(row: Row) -> str:
-        if not row.time_us:
-            return ""
+def _cells(row: Row | None, gpu: Gpu) -> dict[str, str]:
+    """What is known of a kernel, by what each line is called; '' what does not apply to it."""
+    if row is None:
+        return {}
+    work, product, parts_us = row.work, product_of(row), dict(row.parts_us)
+    cells = dict.fromkeys(_LABELS, "")
+    if product is not None:
+        batch = f"{product.batch} x " if product.batch > 1 else ""
+        cells["M x N x K"] = f"{batch}{product.m} x {product.n} x {product.k}"
+        cells["contiguous in A, B, C"] = ", ".join(f"{letter} {size}" for letter, size in product.contiguous)
+        multiples = ("16+" if value >= 16 else str(value) for value in product.alignments)
+        cells["multiples of"] = ", ".join(multiples)
+    if not isinstance(work, Traffic):
+        # The reason's first clause is the format; what slows it down follows, shortened for the column.
+        unit, _, slowdown = row.tensor_core_reason.partition(", ")
+        cells["Tensor Cores"] = unit if row.uses_tensor_cores else row.tensor_core_reason
+        if row.uses_tensor_cores:
+            cells[""] = slowdown.replace("by a misaligned contiguous dim", "by misalignment")
+        cells["share of peak"] = percent_text(100 * row.fraction_of_peak)
+    # Depthwise convolutions have no tiles: they run as bytes.
+    if row.tile is not None and not (isinstance(work, Convolution) and work.is_depthwise):
+        cells["tile"] = f"{row.tile[0]}x{row.tile[1]}"
+        cells["split-K"] = str(row.split_k)
+        cells["waves"] = significant(row.waves)
+        cells["tile efficiency"] = percent_text(100 * row.tile_efficiency)
+        cells["wave efficiency"] = percent_text(100 * row.wave_efficiency)
+    if row.flops:
+        cells["FLOPs"] = flops_text(row.flops)
+        cells["FLOP/B (GPU's balance)"] = f"{significant(row.arithmetic_intensity)} ({row.balance:.0f})"
+    cells["bytes read"], cells["bytes written"] = bytes_text(row.bytes_read), bytes_text(row.bytes_written)
+    cells["limited by"] = row.limiter
+    for part in ("math", "L2", "memory", "layout copies", "launch"):
+        label = part if part in _LABELS else f"{part} alone"  # what one limit alone would take
+        cells[label] = time_text(parts_us[part]) if parts_us.get(part) else ""
+    if row.time_us:
+        # Of the DRAM's datasheet rate; above 100 % a part of the bytes lay in the L2.
         rate_gb_per_s = (row.bytes_read + row.bytes_written) / (1e3 * row.time_us)
-        return percent_text(100 * rate_gb_per_s / gpu.dram_gb_per_s)
-
-    return cell
-
-
-def _tensor_cores(row: Row) -> str:
-    if isinstance(row.work, Traffic):
-        return ""
-    return row.tensor_core_reason.partition(", ")[0] if row.uses_tensor_cores else row.tensor_core_reason
+        cells["share of DRAM bandwidth"] = percent_text(100 * rate_gb_per_s / gpu.dram_gb_per_s)
+    cells["time"] = f"{time_text(row.time_us)} {uncertainty_text(row.uncertainty_percent)}"
+    cells["time"] += "" if row.calibrated else " *"
+    return cells
 
 
-_CELLS: tuple[tuple[str, Cell], ...] = (
-    ("M x N x K", _product(_sizes)),
-    ("contiguous in A, B, C", _product(_contiguous)),
-    ("multiples of", _product(_alignments)),
-    ("Tensor Cores", _tensor_cores),
-    ("", lambda row: "" if isinstance(row.work, Traffic) else _slowdown(row)),
-    ("tile", _of_product(lambda row: "" if row.tile is None else f"{row.tile[0]}x{row.tile[1]}")),
-    ("split-K", _of_product(lambda row: str(row.split_k))),
-    ("waves", _of_product(lambda row: significant(row.waves))),
-    ("tile efficiency", _of_product(lambda row: percent_text(100 * row.tile_efficiency))),
-    ("wave efficiency", _of_product(lambda row: percent_text(100 * row.wave_efficiency))),
-    ("FLOPs", lambda row: flops_text(row.flops) if row.flops else ""),
-    ("bytes read", lambda row: bytes_text(row.bytes_read)),
-    ("bytes written", lambda row: bytes_text(row.bytes_written)),
-    (
-        "FLOP/B (GPU's balance)",
-        lambda row: f"{significant(row.arithmetic_intensity)} ({row.balance:.0f})" if row.flops else "",
-    ),
-    ("limited by", lambda row: row.limiter),
-    (
-        "share of peak",
-        lambda row: "" if isinstance(row.work, Traffic) else percent_text(100 * row.fraction_of_peak),
-    ),
-    ("math alone", _alone("math")),
-    ("L2 alone", _alone("L2")),
-    ("memory alone", _alone("memory")),
-    ("layout copies", _alone("layout copies")),
-    ("launch", _alone("launch")),
-    (
-        "time",
-        lambda row: (
-            f"{time_text(row.time_us)} {uncertainty_text(row.uncertainty_percent)}"
-            f"{'' if row.calibrated else ' *'}"
-        ),
-    ),
-)
+_LABELS = (
+    "M x N x K", "contiguous in A, B, C", "multiples of", "Tensor Cores", "", "tile", "split-K", "waves",
+    "tile efficiency", "wave efficiency", "FLOPs", "bytes read", "bytes written", "FLOP/B (GPU's balance)",
+    "limited by", "share of peak", "math alone", "L2 alone", "memory alone", "layout copies", "launch",
+    "share of DRAM bandwidth", "time",
+)  # fmt: skip
 
 
 def _total_label(gpu: GpuExplanation) -> str:
@@ -223,11 +154,7 @@ def _totals(gpu: GpuExplanation) -> Iterator[str]:
     yield ""
     rows: list[tuple[str, ...]] = []
     for label, own, other in (
-        (
-            _total_label(gpu),
-            gpu.time_us,
-            gpu.changed_time_us,
-        ),
+        (_total_label(gpu), gpu.time_us, gpu.changed_time_us),
         ("the whole step", before.step_time_us, None if after is None else after.step_time_us),
     ):
         cells: tuple[str, ...] = (time_text(own),)
@@ -252,10 +179,7 @@ def _totals(gpu: GpuExplanation) -> Iterator[str]:
 def render_json(explanation: CostExplanation) -> str:
     """The explanation for machines."""
     document = {
-        "ops": [
-            {"index": op.index, "name": op.name, "module_path": op.module_path, "kind": op.kind}
-            for op in explanation.ops
-        ],
+        "ops": [picked(op, "index", "name", "module_path", "kind") for op in explanation.ops],
         "sizes": explanation.sizes,
         "coupled_parameters": explanation.coupled,
         "note": explanation.note or None,
@@ -290,28 +214,12 @@ def _kernel_dict(row: Row | None) -> dict[str, Any] | None:
         "batch": product and product.batch,
         "contiguous": product.contiguous if product else [],
         "parts_us": dict(row.parts_us),
-        **{name: getattr(row, name) for name in _ROW_FIELDS},
+        **picked(row, *_ROW_FIELDS),
     }
 
 
 _ROW_FIELDS = (
-    "phase",
-    "role",
-    "uses_tensor_cores",
-    "tensor_core_reason",
-    "tile",
-    "split_k",
-    "waves",
-    "tile_efficiency",
-    "wave_efficiency",
-    "flops",
-    "bytes_read",
-    "bytes_written",
-    "arithmetic_intensity",
-    "balance",
-    "limiter",
-    "fraction_of_peak",
-    "time_us",
-    "uncertainty_percent",
-    "calibrated",
-)
+    "phase", "role", "uses_tensor_cores", "tensor_core_reason", "tile", "split_k", "waves", "tile_efficiency",
+    "wave_efficiency", "flops", "bytes_read", "bytes_written", "arithmetic_intensity", "balance", "limiter",
+    "fraction_of_peak", "time_us", "uncertainty_percent", "calibrated",
+)  # fmt: skip

@@ -14,11 +14,7 @@ from tclint.core.units import bytes_text, count, flops_text, percent_text, signi
 SHARES = frozenset({"readiness_percent", "tensor_core_time_percent", "aligned_flops_percent"})
 """Metrics that move by points; the others do by percent of their old value."""
 
-GATED: Final = {
-    "step_time_us": "step",
-    "readiness_percent": "readiness",
-    "memory_bytes": "memory",
-}
+GATED: Final = {"step_time_us": "step", "readiness_percent": "readiness", "memory_bytes": "memory"}
 """Metrics that a budget limits, and what a sentence calls them."""
 
 
@@ -121,7 +117,7 @@ def regressions(
         if targets == (None,):
             read.append(said)
             continue
-        # What several models show is said once, of one that regressed where there is one.
+        # A finding of several models counts once, for a model that regressed if there is one.
         of = next((one for one in targets if one in worse), targets[0])
         others = len(targets) - 1
         worse[of or ""].append(f"{said} (and of {count(others)} more)" if others else said)

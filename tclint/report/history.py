@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime
 import io
 import os
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tclint.core.errors import UsageError
+from tclint.core.finding import LEVEL_ORDER
 from tclint.core.text import printable
 from tclint.report.load import SUFFIXES, load_report
 from tclint.report.metrics import ENTRY_METRICS, GPU_METRICS
 
 KEY_COLUMNS = (
-    "report",
-    "time",
-    "commit",
-    "dirty",
-    "tclint",
-    "tclint_hash",
-    "torch",
-    "target",
-    "model",
-    "graph_hash",
-    "mode",
-    "gpu",
-    "precision",
-)
+    "report", "time", "commit", "dirty", "tclint", "tclint_hash", "torch", "target", "model", "graph_hash",
+    "mode", "gpu", "precision",
+)  # fmt: skip
 METRIC_COLUMNS = (*ENTRY_METRICS, *GPU_METRICS)
-COUNT_COLUMNS = ("errors", "warnings", "infos")
+COUNT_COLUMNS = tuple(f"{level}s" for level in LEVEL_ORDER)
 """Findings of the row's model, by level; of a row without a model, those of the sources."""
 
 COLUMNS = (*KEY_COLUMNS, *METRIC_COLUMNS, *COUNT_COLUMNS)
 
-_LEVELS = {"error": "errors", "warning": "warnings", "info": "infos"}
 _RUNS_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 Row = dict[str, Any]
@@ -95,18 +86,21 @@ def _files(root: Path) -> Iterator[Path]:
 def _rows(document: Mapping[str, Any], file: Path, name: str) -> Iterator[Row]:
     run = _run_columns(document, file, name)
     entries = {entry["target"]: entry for entry in document["entries"]}
-    cells: dict[tuple[Any, ...], Row] = {}
+    of_models: dict[str | None, Row] = defaultdict(dict)
+    cells: dict[tuple[Any, ...], Row] = defaultdict(dict)
     for metric in document["metrics"]:
-        if metric["name"] not in METRIC_COLUMNS or metric["gpu"] is None:
-            continue
-        key = (metric["target"], metric["gpu"], metric["precision"], metric["mode"])
-        if key not in cells:
-            cells[key] = _model_row(run, metric, entries.get(metric["target"], {}), document)
-        cells[key][metric["name"]] = metric["value"]
-    for row in cells.values():
+        key = tuple(metric[name] for name in ("target", "mode", "gpu", "precision"))
+        if metric["gpu"] is not None and metric["name"] in METRIC_COLUMNS:
+            cells[key][metric["name"]] = metric["value"]
+        elif metric["gpu"] is None and metric["name"] in ENTRY_METRICS:
+            of_models[metric["target"]][metric["name"]] = metric["value"]
+    for (target, mode, gpu, precision), values in cells.items():
+        entry = entries.get(target, {})
         # A precision that the GPU does not compute in is no row; a model that failed is.
-        if row["target"] not in entries or any(row[name] is not None for name in GPU_METRICS):
-            yield row
+        if not entry or any(values.get(name) is not None for name in GPU_METRICS):
+            own = {"target": target, "mode": mode, "gpu": gpu, "precision": precision}
+            model = {name: entry.get(name) for name in ("model", "graph_hash")}
+            yield {**run, **own, **model, **_counts(document, target), **of_models[target], **values}
     if not cells or document.get("summary", {}).get("source_files"):
         yield {**run, **_counts(document, None)}
 
@@ -118,8 +112,7 @@ def _run_columns(document: Mapping[str, Any], file: Path, name: str) -> Row:
         **dict.fromkeys(COLUMNS),
         "report": name,
         "time": _time(git.get("commit_time"), file),
-        "commit": git.get("commit"),
-        "dirty": git.get("dirty"),
+        **{name: git.get(name) for name in ("commit", "dirty")},
         "tclint": document["tool"].get("version"),
         "tclint_hash": document["tool"].get("hash"),
         "torch": provenance.get("torch"),
@@ -130,41 +123,16 @@ def _time(commit_time: object, file: Path) -> str:
     """UTC, ISO 8601, so that texts sort as times do."""
     moment = None
     if isinstance(commit_time, str):
-        try:
+        with contextlib.suppress(ValueError):
             moment = datetime.datetime.fromisoformat(commit_time.replace("Z", "+00:00"))
-        except ValueError:
-            moment = None
     if moment is None or moment.tzinfo is None:
         moment = datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.timezone.utc)
     return moment.astimezone(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _model_row(
-    run: Row, metric: Mapping[str, Any], entry: Mapping[str, Any], document: Mapping[str, Any]
-) -> Row:
-    row = {
-        **run,
-        "target": metric["target"],
-        "model": entry.get("model"),
-        "graph_hash": entry.get("graph_hash"),
-        "mode": metric["mode"],
-        "gpu": metric["gpu"],
-        "precision": metric["precision"],
-        **_counts(document, metric["target"]),
-    }
-    for other in document["metrics"]:
-        if other["target"] == metric["target"] and other["gpu"] is None and other["name"] in ENTRY_METRICS:
-            row[other["name"]] = other["value"]
-    return row
-
-
 def _counts(document: Mapping[str, Any], target: str | None) -> Row:
-    counts = dict.fromkeys(COUNT_COLUMNS, 0)
-    for finding in document["findings"]:
-        column = _LEVELS.get(finding["level"])
-        if finding["target"] == target and column is not None:
-            counts[column] += 1
-    return dict(counts)
+    levels = Counter(finding["level"] for finding in document["findings"] if finding["target"] == target)
+    return {f"{level}s": levels[level] for level in LEVEL_ORDER}
 
 
 def to_csv(rows: Sequence[Row]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tclint.config.settings import Settings
+from tclint.core.document import Table
 from tclint.core.text import listed
 from tclint.core.units import count, flops_text, percent_text, time_text
 from tclint.cost.rows import Estimate, Row
@@ -140,32 +141,15 @@ def _alike(found: Sequence[Layer]) -> list[Layer]:
 
 
 def _together(path: str, own: Sequence[Layer]) -> Layer:
-    times_us: dict[str, float] = defaultdict(float)
-    for layer in own:
-        for gpu, time_us in layer.times_us.items():
-            times_us[gpu] += time_us
-    return replace(
-        own[0],
-        path=path,
-        parameters=sum(layer.parameters for layer in own),
-        flops=sum(layer.flops for layer in own),
-        times_us=times_us,
-        count=len(own),
-    )
+    parameters, flops = (sum(getattr(one, name) for one in own) for name in ("parameters", "flops"))
+    gpus = dict.fromkeys(gpu for one in own for gpu in one.times_us)
+    times_us = {gpu: sum(one.times_us.get(gpu, 0.0) for one in own) for gpu in gpus}
+    return replace(own[0], path=path, parameters=parameters, flops=flops, times_us=times_us, count=len(own))
 
 
-@dataclass(frozen=True, slots=True)
-class LayerTable:
-    """The layers as text."""
-
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...]
-    """'1: why'; the numbers that stand behind 'no' and 'poorly'."""
-
-
-def layer_table(found: Sequence[Layer], steps_us: Mapping[str, float]) -> LayerTable:
-    """A row per layer; the share is of the step on the first GPU.
+def layer_table(found: Sequence[Layer], steps_us: Mapping[str, float]) -> tuple[Table, list[str]]:
+    """A row per layer, and notes, '1: why', for the numbers that stand behind 'no' and 'poorly'; the share is
+    of the step on the first GPU.
 
     Args:
         found: the layers.
@@ -190,4 +174,4 @@ def layer_table(found: Sequence[Layer], steps_us: Mapping[str, float]) -> LayerT
             )
         )
     header = ("layer", "returns", "parameters", "FLOPs", *steps_us, "share", "Tensor Cores")
-    return LayerTable(header, tuple(rows), tuple(f"{number}: {why}" for why, number in reasons.items()))
+    return Table(header, rows, words=1), [f"{number}: {why}" for why, number in reasons.items()]

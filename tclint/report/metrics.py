@@ -6,7 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 from tclint.config.settings import REPORTED_PRECISIONS
 from tclint.core.finding import LEVEL_ORDER
@@ -51,7 +52,7 @@ class MetricRow:
 
     name: str
     unit: Unit
-    value: float | int | None
+    value: Any
     target: str | None = None
     model: str | None = None
     gpu: str | None = None
@@ -81,36 +82,24 @@ def _entry_rows(entry: Entry) -> Iterator[MetricRow]:
         "not_analysed_operators": (sum(len(gap.op_indices) for gap in entry.not_analysed), None),
         "not_analysed_flops_percent": (share, unknown),
     }
+    row = partial(MetricRow, target=entry.target, model=entry.model, mode=entry.mode)
     for name, metric in ENTRY_METRICS.items():
         value, reason = known[name]
-        yield MetricRow(
-            name, metric.unit, value, entry.target, entry.model, mode=entry.mode, unavailable=reason
-        )
+        yield row(name, metric.unit, value, unavailable=reason)
     for gpu, metrics in entry.metrics.items():
         for name, metric in GPU_METRICS.items():
             value, reason = _value(name, metrics)
-            yield MetricRow(
-                name, metric.unit, value, entry.target, entry.model, gpu, entry.precision, entry.mode,
-                unavailable=reason,
-            )  # fmt: skip
-        yield from _other_precisions(entry, gpu, metrics)
-
-
-def _other_precisions(entry: Entry, gpu: str, metrics: Metrics) -> Iterator[MetricRow]:
-    for precision in REPORTED_PRECISIONS:
-        if precision == entry.precision or not metrics.step_time_us_by_precision:
-            continue
-        value = metrics.step_time_us_by_precision.get(precision)
-        reason = None
-        if value is None:
-            reason = f"{gpu} does not compute in {precision}"
-        elif not math.isfinite(value):
-            reason = _not_finite(value)
-            value = None
-        yield MetricRow(
-            "step_time_us", "us", value, entry.target, entry.model, gpu, precision, entry.mode,
-            unavailable=reason,
-        )  # fmt: skip
+            yield row(name, metric.unit, value, gpu=gpu, precision=entry.precision, unavailable=reason)
+        for precision in REPORTED_PRECISIONS if metrics.step_time_us_by_precision else ():
+            if precision == entry.precision:
+                continue
+            value = metrics.step_time_us_by_precision.get(precision)
+            reason = None
+            if value is None:
+                reason = f"{gpu} does not compute in {precision}"
+            elif not math.isfinite(value):
+                reason, value = _not_finite(value), None
+            yield row("step_time_us", "us", value, gpu=gpu, precision=precision, unavailable=reason)
 
 
 def _not_finite(value: float) -> str:
@@ -126,35 +115,20 @@ def _not_analysed_percent(entry: Entry) -> tuple[float | None, str | None]:
     return sum(share for share in shares if share is not None), None
 
 
-def _memory_value(name: str, metrics: Metrics) -> tuple[int | None, str | None]:
-    memory = metrics.memory
-    if memory is None:
-        return None, "not computed"
-    if name == "memory_checkpointed_bytes":
-        value = memory.checkpointed_total_bytes
-        return value, None if value is not None else _NO_BLOCKS
-    part: int = getattr(memory, name.removeprefix("memory_"))
-    return part, None
-
-
-def _batch_value(name: str, metrics: Metrics) -> tuple[int | None, str | None]:
-    limits = metrics.batch_limits
-    if limits is None:
-        return None, "not computed"
-    value: int | None = getattr(limits, name.replace("largest_batch", "largest"))
-    if value is not None:
-        return value, None
-    return None, limits.unknown or _NO_BLOCKS
-
-
 def _value(name: str, metrics: Metrics) -> tuple[float | int | None, str | None]:
+    memory, limits = metrics.memory, metrics.batch_limits
+    value: Any
     if name.startswith("memory_") and name != "memory_bytes":
-        return _memory_value(name, metrics)
-    if name.startswith("largest_batch"):
-        return _batch_value(name, metrics)
-    value: float | int | None = getattr(metrics, name)
+        part = name.removeprefix("memory_").replace("checkpointed_", "checkpointed_total_")
+        value = memory and getattr(memory, part)
+        why = _NO_BLOCKS if memory else "not computed"
+    elif name.startswith("largest_batch"):
+        value = limits and getattr(limits, name.replace("largest_batch", "largest"))
+        why = (limits.unknown or _NO_BLOCKS) if limits else "not computed"
+    else:
+        value, why = getattr(metrics, name), _WHY_NONE.get(name, "not computed")
     if value is None:
-        return None, _WHY_NONE.get(name, "not computed")
+        return None, why
     if not math.isfinite(value):
         no_bound = name == "amdahl_ceiling" and not math.isnan(value)
         return None, _NO_BOUND if no_bound else _not_finite(value)

@@ -19,7 +19,7 @@ HEADER = ("model", "GPU", "precision", "predicted step", "ready", "best gain", "
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ModelRow:
     """One model on one GPU."""
 
     target: str
@@ -54,11 +54,17 @@ def header(report: Report) -> tuple[str, ...]:
     return tuple(name for name in HEADER if several or name != "precision")
 
 
-def rows(report: Report) -> Iterator[Row]:
+def rows(report: Report) -> Iterator[ModelRow]:
     """A row per model and GPU; first the model whose best fix gains most, and those without a price last."""
-    by_model = [list(of_entry) for of_entry in _by_model(report)]
+    of_models = defaultdict(list)
+    for finding in report.findings:
+        for target in finding.targets:
+            of_models[target].append(finding)
+    by_model = [
+        list(_of_entry(number, entry, of_models[entry.target])) for number, entry in enumerate(report.entries)
+    ]
 
-    def gain(of_entry: list[Row]) -> float:
+    def gain(of_entry: list[ModelRow]) -> float:
         return max(
             (row.best_gain_percent for row in of_entry if row.best_gain_percent is not None), default=-1.0
         )
@@ -66,31 +72,15 @@ def rows(report: Report) -> Iterator[Row]:
     return (row for of_entry in sorted(by_model, key=gain, reverse=True) for row in of_entry)
 
 
-def _by_model(report: Report) -> Iterator[Iterator[Row]]:
-    found = defaultdict(list)
-    for finding in report.findings:
-        for target in finding.targets:
-            found[target].append(finding)
-    for number, entry in enumerate(report.entries):
-        yield _of_entry(number, entry, found[entry.target])
-
-
-def _of_entry(number: int, entry: Entry, findings: list[Finding]) -> Iterator[Row]:
+def _of_entry(number: int, entry: Entry, findings: list[Finding]) -> Iterator[ModelRow]:
     for index, (gpu, metrics) in enumerate(entry.metrics.items()):
         gains = [
             priced[gpu].gain_percent
             for finding in findings
             if gpu in (priced := finding.effect.per_gpu) and finding.effect.unknown is None
         ]
-        yield Row(
-            entry.target,
-            number,
-            not index,
-            entry.precision,
-            metrics,
-            max(gains, default=None),
-            len(findings),
-        )
+        best = max(gains, default=None)
+        yield ModelRow(entry.target, number, not index, entry.precision, metrics, best, len(findings))
 
 
 def overview(report: Report) -> Iterator[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any, TextIO
 
 from tclint.core.errors import UsageError, closest
-from tclint.core.terminal import WIDTH
+from tclint.core.terminal import WIDTH, report_width, wants_colour, wants_links
 from tclint.engine.report import Report
 
 FORMATS: dict[str, str] = {
@@ -42,17 +44,22 @@ class Style:
     verbosity: int = 0
     """-1: findings and errors only; 1: everything that was counted is listed too."""
 
+    @classmethod
+    def of_stream(cls, stream: TextIO, no_color: bool = False, **others: Any) -> Style:
+        """What a stream can show."""
+        colour, links = wants_colour(stream, no_color), wants_links(stream, no_color)
+        return cls(colour, links, report_width(stream), **others)
 
-def check_format(name: str) -> str:
-    """`name`, if it is one of FORMATS.
+
+def check_format(name: str, known: Collection[str] = FORMATS) -> str:
+    """`name`, if it is one of the known formats.
 
     Raises:
         UsageError: it is not; the message has the closest.
     """
-    if name not in FORMATS:
-        known = tuple(FORMATS)
+    if name not in known:
         raise UsageError(
-            f"There is no format {name!r}.{closest(name, known)} The formats are {', '.join(known)}."
+            f"There is no format {name!r}.{closest(name, tuple(known))} The formats are {', '.join(known)}."
         )
     return name
 

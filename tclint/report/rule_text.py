@@ -7,10 +7,9 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tclint.core.finding import Confidence, Finding, Level
+from tclint.core.finding import Finding
 from tclint.core.markup import text
 from tclint.core.rule import REFERENCES, Rule
-from tclint.engine.rule_registry import all_rules
 from tclint.report.catalogue import engine_page, rule_kind, rule_page
 from tclint.report.render import Style
 from tclint.report.rule_parts import Part, Reference, reference_texts, references, sections, summaries
@@ -22,65 +21,30 @@ _CODE_SECTIONS = ("Example", "Use instead")
 class RuleText:
     """One rule, or one of the engine's own findings, in words."""
 
-    code: str
-    name: str
-    level: Level
-    confidence: Confidence
     summary: str
     description: str
     """What it does, in a paragraph."""
     help_text: str
     help_markdown: str
-    tags: tuple[str, ...]
+    kinds: tuple[str, ...] = ()
+    """'graph' and 'source', as far as it has these sides."""
 
 
-def rule_texts(local: Sequence[str], findings: Iterable[Finding]) -> list[RuleText]:
-    """Every known rule, whether it found something or not, and whatever else findings name; by code.
+def rule_text(finding: Finding, sides: Sequence[type[Rule]]) -> RuleText:
+    """What is said of the rule of a finding.
 
-    Raises:
-        UsageError: a rule module cannot be imported.
+    Args:
+        sides: the classes of that rule; none for a finding of the engine, or of a rule that is gone.
     """
-    sides: dict[str, list[type[Rule]]] = {}
-    for rule in all_rules(local):
-        sides.setdefault(rule.code, []).append(rule)
-    found = {code: _of_rule(*rules) for code, rules in sides.items()}
-    for finding in findings:
-        if finding.code not in found:
-            found[finding.code] = _of_finding(finding)
-    return [found[code] for code in sorted(found)]
-
-
-def _of_rule(rule: type[Rule], *sides: type[Rule]) -> RuleText:
-    sections = rule.sections()
-    summary = " ".join(rule.summary().split()) or rule.name
-    description = " ".join(sections.get("What it does", "").split()) or summary
-    return RuleText(
-        code=rule.code,
-        name=rule.name,
-        level=rule.level,
-        confidence=rule.confidence,
-        summary=summary,
-        description=description,
-        help_text=rule_page((rule, *sides), Style()),
-        help_markdown=rule_markdown((rule, *sides)),
-        tags=("performance", "tensor-cores", *(rule_kind(side) for side in (rule, *sides))),
-    )
-
-
-def _of_finding(finding: Finding) -> RuleText:
-    page = engine_page(finding.code) or f"{finding.code} {finding.name}: this tclint has no page on it.\n"
-    body = " ".join(page.split("\n", 1)[-1].split()) or page.strip()
-    return RuleText(
-        code=finding.code,
-        name=finding.name,
-        level=finding.level,
-        confidence=finding.confidence,
-        summary=finding.name.replace("-", " ").capitalize() or finding.code,
-        description=body,
-        help_text=page,
-        help_markdown=f"{text(body)}\n",
-        tags=("performance", "tclint"),
-    )
+    if not sides:
+        page = engine_page(finding.code) or f"{finding.code} {finding.name}: this tclint has no page on it.\n"
+        body = " ".join(page.split("\n", 1)[-1].split()) or page.strip()
+        summary = finding.name.replace("-", " ").capitalize() or finding.code
+        return RuleText(summary, body, page, f"{text(body)}\n")
+    summary = " ".join(sides[0].summary().split()) or finding.name
+    description = " ".join(sides[0].sections().get("What it does", "").split()) or summary
+    kinds = tuple(map(rule_kind, sides))
+    return RuleText(summary, description, rule_page(sides, Style()), rule_markdown(sides), kinds)
 
 
 def rule_markdown(sides: Sequence[type[Rule]]) -> str:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from tclint.config.settings import Settings, settings_in
 from tclint.core.errors import UsageError
@@ -16,10 +16,11 @@ from tclint.engine.check import rank
 from tclint.engine.report import Entry, EntryError, Metrics, PlannedFix, Report
 from tclint.engine.same_findings import joined
 
-Document = Mapping[str, Any]
+Json = Mapping[str, Any]
+Made = TypeVar("Made")
 
 
-def report_of(document: Document, name: str) -> Report:
+def report_of(document: Json, name: str) -> Report:
     """The report of a document that `tclint.report.load.load_report` read from the file `name`.
 
     It has no graphs, so no charts of operators. Findings that were counted and not listed are there as many
@@ -47,7 +48,7 @@ class _SavedFinding(Finding):
         return self.saved_fingerprint
 
 
-def _report(document: Document) -> Report:
+def _report(document: Json) -> Report:
     from tclint.source.syntax.discovery import Skipped
 
     settings = _settings(Settings(), document["settings"])
@@ -76,7 +77,7 @@ def _report(document: Document) -> Report:
     )
 
 
-def _digests(findings: Sequence[Document]) -> dict[str, bytes]:
+def _digests(findings: Sequence[Json]) -> dict[str, bytes]:
     """Those of the files that findings are in; several runs put together may have read different ones."""
     found: dict[str, set[str]] = {}
     for finding in findings:
@@ -86,7 +87,7 @@ def _digests(findings: Sequence[Document]) -> dict[str, bytes]:
     return {path: bytes.fromhex(digests.pop()) for path, digests in found.items() if len(digests) == 1}
 
 
-def _settings(base: Settings, values: Document) -> Settings:
+def _settings(base: Settings, values: Json) -> Settings:
     """Settings with those of a report, where null stands for what is not given."""
     given: dict[str, Any] = {}
     for item in settings_in("report"):
@@ -98,41 +99,42 @@ def _settings(base: Settings, values: Document) -> Settings:
     return replace(base, **given)
 
 
-def _counted(rows: Sequence[Document], what: str) -> Iterator[Finding]:
+def _counted(rows: Sequence[Json], what: str) -> Iterator[Finding]:
     for row in rows:
         finding = Finding(row.get("code", ""), row.get("name", ""), "info", "low", "", Location("", 1))
         yield from [finding] * row[what]
 
 
-def _known(kind: type[Any], values: Document) -> dict[str, Any]:
-    """The values that a data class has fields for; lists as tuples."""
-    names = {field.name for field in fields(kind)}
-    return {
+def _made(kind: type[Made], values: Json, **own: Any) -> Made:
+    """A data class of the values that it has fields for, lists as tuples, and of some that were made."""
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    known = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in values.items()
         if name in names
     }
+    return kind(**{**known, **own})
 
 
 # ---------------------------------------------------------------- models
 
 
-def _entry(entry: Document, settings: Settings, reasons: Mapping[tuple[str, str], str]) -> Entry:
+def _entry(entry: Json, settings: Settings, reasons: Mapping[tuple[str, str], str]) -> Entry:
     from tclint.graph.lowering.work import Gap
     from tclint.graph.ops import Assumption, Site
 
-    values = _known(Entry, entry)
     plan = tuple(
-        PlannedFix(**{**_known(PlannedFix, fix), "location": _location(fix["location"])})
-        for fix in entry.get("plan", ())
+        _made(PlannedFix, fix, location=_made(Location, fix["location"])) for fix in entry.get("plan", ())
     )
-    values |= {
-        "metrics": {
+    return _made(
+        Entry,
+        entry,
+        metrics={
             gpu: _metrics(gpu, metrics, reasons.get((entry["target"], gpu)))
             for gpu, metrics in entry["metrics"].items()
         },
-        "inputs": tuple((each["name"], each["dtype"], tuple(each["shape"])) for each in entry["inputs"]),
-        "assumptions": tuple(
+        inputs=tuple((each["name"], each["dtype"], tuple(each["shape"])) for each in entry["inputs"]),
+        assumptions=tuple(
             Assumption(
                 each["what"],
                 Site(each["path"], each["line"]) if each["path"] else None,
@@ -141,22 +143,21 @@ def _entry(entry: Document, settings: Settings, reasons: Mapping[tuple[str, str]
             )
             for each in entry["assumptions"]
         ),
-        "not_analysed": tuple(
+        not_analysed=tuple(
             # Which operators they are is not in a report, but how many.
             Gap(each["name"], each["reason"], (-1,) * each["count"], each["flops"], each["flops_percent"])
             for each in entry["not_analysed"]
         ),
-        "comparisons": tuple(map(_comparison, entry["comparisons"])),
-        "plan": plan,
-        "fixes_made": entry.get("fixes_made", len(plan)),
-        "graph_hash": entry["graph_hash"] or "",
-        "torch_version": entry["torch"] or "",
-        "input_set": entry.get("input_set") or "",
-        "is_worst_case": bool(entry.get("is_worst_case")),
-        "settings": _settings(settings, entry.get("settings", {})),
-        "seconds": {},
-    }
-    return Entry(**values)
+        comparisons=tuple(map(_comparison, entry["comparisons"])),
+        plan=plan,
+        fixes_made=entry.get("fixes_made", len(plan)),
+        graph_hash=entry["graph_hash"] or "",
+        torch_version=entry["torch"] or "",
+        input_set=entry.get("input_set") or "",
+        is_worst_case=bool(entry.get("is_worst_case")),
+        settings=_settings(settings, entry.get("settings", {})),
+        seconds={},
+    )
 
 
 _UNKNOWN = (
@@ -166,32 +167,25 @@ _UNKNOWN = (
 """Numbers that are null in JSON where they are not finite."""
 
 
-def _metrics(gpu: str, metrics: Document, no_batch: str | None) -> Metrics:
+def _metrics(gpu: str, metrics: Json, no_batch: str | None) -> Metrics:
     from tclint.analysis.what_if.comparisons import BatchLimits
     from tclint.cost.rows import Memory
 
-    values = _known(Metrics, metrics)
-    values |= {name: math.nan for name in _UNKNOWN if values[name] is None}
-    if values["amdahl_ceiling"] is None:
-        values["amdahl_ceiling"] = math.nan if math.isnan(values["step_time_us"]) else math.inf
-    if metrics.get("step_time_range_us") is not None:
-        values["step_time_range_us"] = tuple(metrics["step_time_range_us"])
+    own: dict[str, Any] = {name: math.nan for name in _UNKNOWN if metrics[name] is None}
+    if metrics["amdahl_ceiling"] is None:
+        own["amdahl_ceiling"] = math.nan if metrics["step_time_us"] is None else math.inf
     if metrics.get("memory") is not None:
-        values["memory"] = Memory(**_known(Memory, metrics["memory"]))
-        values["batch_limits"] = BatchLimits(
-            metrics.get("batch"),
-            metrics.get("largest_batch"),
-            metrics.get("largest_batch_checkpointed"),
-            no_batch,
-        )
-    return Metrics(gpu=gpu, **values)
+        own["memory"] = _made(Memory, metrics["memory"])
+        largest, checkpointed = metrics.get("largest_batch"), metrics.get("largest_batch_checkpointed")
+        own["batch_limits"] = BatchLimits(metrics.get("batch"), largest, checkpointed, no_batch)
+    return _made(Metrics, metrics, gpu=gpu, **own)
 
 
-def _comparison(comparison: Document) -> Any:
+def _comparison(comparison: Json) -> Any:
     from tclint.analysis.what_if.comparisons import ComparedStep, Comparison
 
-    rows = tuple(ComparedStep(**_known(ComparedStep, row)) for row in comparison["rows"])
-    return Comparison(**{**_known(Comparison, comparison), "rows": rows})
+    rows = tuple(_made(ComparedStep, row) for row in comparison["rows"])
+    return _made(Comparison, comparison, rows=rows)
 
 
 # ---------------------------------------------------------------- findings
@@ -200,36 +194,33 @@ _PRICED = ("cost_us", "gain_us", "gain_percent", "uncertainty_percent")
 """Numbers that are null in JSON where they are not finite."""
 
 
-def _finding(finding: Document) -> Finding:
+def _finding(finding: Json) -> Finding:
     fix = finding["fix"]
     edits = tuple(
         Edit(edit["path"], tuple(edit["start"]), tuple(edit["end"]), edit["replacement"])
         for edit in (fix or {}).get("edits", ())
     )
-    return _SavedFinding(
-        **{
-            **_known(Finding, finding),
-            "location": _location(finding["location"]),
-            "related": tuple(
-                Related(_location(each["location"]), each["message"], each.get("is_alike", False))
-                for each in finding["related"]
-            ),
-            "effect": _effect(finding["effect"]),
-            "fix": None if fix is None else Fix(fix["advice"], fix["safety"], edits),
-            "also_targets": tuple(finding.get("targets", ())[1:]),
-        },
+    related = (
+        _made(Related, each, location=_made(Location, each["location"])) for each in finding["related"]
+    )
+    return _made(
+        _SavedFinding,
+        finding,
+        location=_made(Location, finding["location"]),
+        related=tuple(related),
+        effect=_effect(finding["effect"]),
+        fix=None if fix is None else Fix(fix["advice"], fix["safety"], edits),
+        also_targets=tuple(finding.get("targets", ())[1:]),
         saved_fingerprint=finding["fingerprint"],
     )
 
 
-def _effect(effect: Document) -> Effect:
+def _effect(effect: Json) -> Effect:
     if "unknown" in effect:
         return Effect(unknown=effect["unknown"])
-    priced = {gpu: _known(GpuEffect, each) for gpu, each in effect.items()}
-    for values in priced.values():
-        values |= {name: math.nan for name in _PRICED if values[name] is None}
-    return Effect({gpu: GpuEffect(**values) for gpu, values in priced.items()})
-
-
-def _location(location: Document) -> Location:
-    return Location(**_known(Location, location))
+    return Effect(
+        {
+            gpu: _made(GpuEffect, each, **{name: math.nan for name in _PRICED if each[name] is None})
+            for gpu, each in effect.items()
+        }
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tclint.core.document import Table
 from tclint.core.units import (
     bytes_text,
     count,
@@ -209,10 +210,8 @@ def _host_lines(entry: Entry) -> Iterator[str]:
         )
 
 
-def comparison_table(
-    comparison: Comparison,
-) -> tuple[str, tuple[str, ...], list[tuple[str, ...]], list[str]]:
-    """Title, heading, rows and footnotes of a what-if table."""
+def comparison_table(comparison: Comparison) -> tuple[str, Table, list[str]]:
+    """Title, table and footnotes of a what-if."""
     title = f"the step {TITLES[comparison.kind]}"
     if comparison.gpu is not None:
         title += f" ({comparison.gpu})"
@@ -220,9 +219,8 @@ def comparison_table(
     header = (comparison.kind, "step", "speed", *(("samples/s",) if with_samples else ()))
     header += ("ready", "on TC", "memory")
     rows: list[tuple[str, ...]] = []
-    notes: list[str] = []
     said = list(dict.fromkeys(row.note for row in comparison.rows if row.note))
-    notes += [f"[{number}] {note}" for number, note in enumerate(said, start=1)]
+    notes = [f"[{number}] {note}" for number, note in enumerate(said, start=1)]
     for row in comparison.rows:
         mark = f" [{said.index(row.note) + 1}]" if row.note else ""
         rows.append(_cells(row, mark, with_samples))
@@ -232,7 +230,7 @@ def comparison_table(
         notes.append("! more than the GPU has")
     if any(row.present for row in comparison.rows):
         notes.append("> as this run is set")
-    return title, header, rows, notes
+    return title, Table(header, rows), notes
 
 
 def _cells(row: ComparedStep, mark: str, with_samples: bool) -> tuple[str, ...]:

@@ -102,8 +102,7 @@ def counts_text(report: Report) -> str:
     if not report.findings:
         return "no findings"
     by_level = Counter(finding.level for finding in report.findings)
-    nouns = {"error": ("error", "errors"), "warning": ("warning", "warnings"), "info": ("info", "infos")}
-    levels = ", ".join(plural(by_level[level], *nouns[level]) for level in LEVEL_ORDER if by_level[level])
+    levels = ", ".join(plural(by_level[level], level) for level in LEVEL_ORDER if by_level[level])
     return f"{plural(len(report.findings), 'finding')} ({levels})"
 
 
@@ -143,9 +142,7 @@ def doubts(report: Report) -> list[str]:
 
 def conclusion(report: Report) -> str:
     """'3 findings (1 error, 2 info) in 1 model and 2 files; 1 fixable with --fix; 2 suppressed.'"""
-    looked_at = []
-    if report.entries:
-        looked_at.append(plural(model_count(report), "model"))
+    looked_at = [plural(model_count(report), "model")] if report.entries else []
     if report.source_files or not (report.entries or report.errors):
         looked_at.append(plural(report.source_files, "file"))
     where = " and ".join(looked_at)

@@ -115,15 +115,11 @@ def workspace_edit(edits: Iterable[Edit], uri: str, version: int | None, text: T
 
 
 def overlap(one: types.Range, other: types.Range) -> bool:
-    return _key(one.start) <= _key(other.end) and _key(other.start) <= _key(one.end)
+    return one.start <= other.end and other.start <= one.end
 
 
 def share_a_line(one: types.Range, other: types.Range) -> bool:
     return one.start.line <= other.end.line and other.start.line <= one.end.line
-
-
-def _key(position: types.Position) -> tuple[int, int]:
-    return position.line, position.character
 
 
 def page(code: str, local_rules: Sequence[str]) -> str | None:

@@ -23,7 +23,7 @@ from tclint.engine.declared_models import settings_of as declared_settings
 from tclint.engine.declared_models import target_of
 from tclint.engine.model_listing.candidates import list_models
 from tclint.engine.report import Report
-from tclint.engine.trace_cache import TraceCache
+from tclint.engine.trace_cache import TraceCache, Traced
 from tclint.server.text import unchanged_lines
 from tclint.tracing import TraceResult, trace_targets
 
@@ -39,7 +39,7 @@ class TraceTarget:
 
 
 @dataclass(frozen=True)
-class Traced:
+class LastTrace:
     """What the last trace of a model says."""
 
     report: Report
@@ -117,7 +117,7 @@ def targets_in(path: str, data: bytes, settings: Settings) -> list[TraceTarget]:
     return sorted(found.values(), key=lambda one: one.line)
 
 
-def look_up(model: TraceTarget) -> Traced | None:
+def look_up(model: TraceTarget) -> LastTrace | None:
     """What the trace cache knows of a model, priced now; None where it would have to be traced."""
     started_ns = time.time_ns()
     with contextlib.suppress(TclintError):
@@ -141,7 +141,7 @@ def trace(model: TraceTarget, on_progress: Callable[[str], None]) -> tuple[list[
     return list(run([model.target], settings, on_progress=on_progress)), started_ns
 
 
-def priced(model: TraceTarget, results: list[TraceResult], at_ns: int) -> Traced:
+def priced(model: TraceTarget, results: list[TraceResult], at_ns: int) -> LastTrace:
     """The report of a model that was traced.
 
     Args:
@@ -150,9 +150,9 @@ def priced(model: TraceTarget, results: list[TraceResult], at_ns: int) -> Traced
     Raises:
         UsageError: a setting names a rule or GPU that there is not.
     """
-    report = check(model.target, model.settings, cache=_Given(results))
+    report = check(model.target, model.settings, cache=Traced(results))
     paths = {os.path.abspath(finding.location.path) for finding in report.findings}
-    return Traced(report, at_ns, {path: _lines(path) for path in paths})
+    return LastTrace(report, at_ns, {path: _lines(path) for path in paths})
 
 
 def _lines(path: str) -> list[str]:
@@ -171,13 +171,3 @@ def _caches(model: TraceTarget) -> Iterator[TraceCache]:
     users = TraceCache.of_user()
     if users is not None:
         yield users
-
-
-@dataclass(frozen=True)
-class _Given:
-    """Traces that are there already."""
-
-    results: list[TraceResult]
-
-    def trace(self, *_: object, **__: object) -> Iterator[TraceResult]:
-        yield from self.results

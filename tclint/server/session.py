@@ -12,7 +12,7 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +27,7 @@ from tclint.core.finding import Finding
 from tclint.core.version import __version__
 from tclint.engine.declared_models import file_of
 from tclint.server import answers
-from tclint.server.models import Traced, TraceTarget, look_up, priced, targets_in, trace
+from tclint.server.models import LastTrace, TraceTarget, look_up, priced, targets_in, trace
 from tclint.server.sources import Linted, SettingsOf, lint
 from tclint.server.text import Text
 
@@ -52,7 +52,7 @@ class Server(LanguageServer):
         self.trace_on_save = False
         self.linted: dict[str, Linted] = {}
         """By URI of the open documents, the last version that was read."""
-        self.models: dict[str, tuple[TraceTarget, Traced | None]] = {}
+        self.models: dict[str, tuple[TraceTarget, LastTrace | None]] = {}
         """By target: what the last trace says; None where there is none."""
         self._reading: dict[str, asyncio.Task[None]] = {}
         self._tracing: set[str] = set()
@@ -172,7 +172,7 @@ class Server(LanguageServer):
             said, failed = f"{target}: {traced.title}", bool(traced.report.errors)
         except TclintError as error:
             said = f"{target}: {error}"
-        except Exception as error:  # nobody else would hear of it
+        except Exception as error:  # the task has no caller that would see it
             said = f"{target}: internal error, {type(error).__name__}: {error}; please report it."
         self._tracing.discard(target)
         if token is not None:
@@ -257,20 +257,13 @@ class Server(LanguageServer):
 
 async def _in_thread(run: Callable[[], Result]) -> Result:
     """The result of what runs in a thread that nobody waits for at the end of the process."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Result] = loop.create_future()
-
-    def give(result: Result | None, error: BaseException | None) -> None:
-        if not done.done():
-            done.set_exception(error) if error is not None else done.set_result(result)  # type: ignore[arg-type]
+    done: Future[Result] = Future()
 
     def work() -> None:
         try:
-            result = run()
+            done.set_result(run())
         except BaseException as error:
-            loop.call_soon_threadsafe(give, None, error)
-        else:
-            loop.call_soon_threadsafe(give, result, None)
+            done.set_exception(error)
 
     threading.Thread(target=work, daemon=True).start()
-    return await done
+    return await asyncio.wrap_future(done)

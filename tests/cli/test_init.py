@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tclint.cli import init_config
+from tclint.cli import init as init_command
 from tclint.cli.main import cli
 from tclint.config.pyproject import load_config
 from tclint.config.settings import SETTINGS_BY_KEY, Settings
@@ -92,7 +92,7 @@ def test_every_commented_key_works_when_it_is_uncommented(tmp_path: Path) -> Non
     file.write_text(text)
     settings = load_config(file)
     assert settings.gpus == ("h100", "a10")
-    assert settings.explicit >= {SETTINGS_BY_KEY[name].field for name in init_config._SHOWN_KEYS}
+    assert settings.explicit >= {SETTINGS_BY_KEY[name].field for name in init_command._SHOWN_KEYS}
 
 
 @pytest.mark.parametrize(
@@ -144,11 +144,11 @@ def test_many_models_are_left_to_choose(tmp_path: Path) -> None:
     classes = "".join(f"class N{n}(nn.Module):\n    def forward(self, x): ...\n" for n in range(40))
     (tmp_path / "zoo.py").write_text(f"import torch.nn as nn\n{classes}")
     init()
-    assert len(declared(tmp_path / "pyproject.toml")) == init_config.DECLARED_AT_MOST
+    assert len(declared(tmp_path / "pyproject.toml")) == init_command.DECLARED_AT_MOST
     assert "# 10 more: 'tclint models .' lists them" in (tmp_path / "pyproject.toml").read_text()
 
 
 @given(st.text())
 def test_any_text_is_a_toml_value(text: str) -> None:
     data = text.encode("utf-8", "replace").decode()
-    assert parse_toml(f"a = {init_config._toml(data)}")["a"] == json.loads(json.dumps(data))
+    assert parse_toml(f"a = {init_command._toml(data)}")["a"] == json.loads(json.dumps(data))

@@ -17,7 +17,7 @@ from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.fleet import bulk, cluster
 from tclint.fleet.bulk import files_of
-from tclint.fleet.cluster import IN_FLIGHT, Lost, Place, completed, connected
+from tclint.fleet.cluster import IN_FLIGHT, Lost, Workplace, completed, connected
 from tclint.fleet.prices import Family, Pricing, price_families
 from tclint.fleet.targets import Task
 from tclint.graph.ops import Graph
@@ -98,7 +98,7 @@ def test_points_cost_the_same(workers: Any) -> None:
 
 def test_a_worker_is_killed_in_the_middle(workers: Any, tmp_path: Path) -> None:
     """Its jobs run again on the others, and no more than a few of them wait at the scheduler."""
-    with connected(workers.scheduler_address, Place.here([])) as client:
+    with connected(workers.scheduler_address, Workplace.here([])) as client:
         submitted: list[Any] = []
         submit = client.submit
 
@@ -118,7 +118,7 @@ def test_a_worker_is_killed_in_the_middle(workers: Any, tmp_path: Path) -> None:
 
 
 def test_a_job_that_ends_its_workers_costs_only_itself(workers: Any) -> None:
-    with connected(workers.scheduler_address, Place.here([])) as client:
+    with connected(workers.scheduler_address, Workplace.here([])) as client:
         ends = lambda number: __import__("os")._exit(1) if number == 1 else number  # noqa: E731
         results = dict(completed(client, ends, [(number,) for number in range(4)], at_once=1))
     assert isinstance(results[1], Lost)
@@ -149,7 +149,7 @@ def test_targets_that_ended_their_workers_are_tried_alone(
 
 
 def test_a_worker_without_the_same_files_is_refused(workers: Any) -> None:
-    place = Place.here(files_of(Task("zoo.py:small", "zoo.py:small", Settings())))
+    place = Workplace.here(files_of(Task("zoo.py:small", "zoo.py:small", Settings())))
     assert [file for file, _ in place.digests] == ["zoo.py"]
     Path("zoo.py").write_text(MODELS + "\n")
     with pytest.raises(UsageError, match=r"zoo.py' is missing there, or another file than here; give all"):
@@ -159,11 +159,11 @@ def test_a_worker_without_the_same_files_is_refused(workers: Any) -> None:
 
 
 def test_what_a_worker_may_lack(tmp_path: Path) -> None:
-    assert Place.here(["zoo.py"]).problem() == ""
-    here = Place.here([])
-    other = Place(here.folder, (), (("tensorcore-lint", "0.0.1"), *here.versions[1:]))
+    assert Workplace.here(["zoo.py"]).problem() == ""
+    here = Workplace.here([])
+    other = Workplace(here.folder, (), (("tensorcore-lint", "0.0.1"), *here.versions[1:]))
     assert "it has tensorcore-lint" in other.problem()
-    assert "has no folder" in Place(str(tmp_path / "gone"), (), here.versions).problem()
+    assert "has no folder" in Workplace(str(tmp_path / "gone"), (), here.versions).problem()
     assert files_of(Task("timm:resnet50", "timm:resnet50", Settings())) == []
 
 

@@ -119,7 +119,7 @@ def test_the_magic_lints_a_cell_runs_it_and_traces_a_model(shell, capsys) -> Non
     [
         ("", "%tclint takes the name of a model"),
         ("nothing", "'nothing' cannot be linted: NameError"),
-        ("x --gpu", "--gpu needs a value"),
+        ("x --gpu", "The line of the magic cannot be read: --gpu needs a value"),
         ("x --gppu h100", "There is no option 'gppu'. Did you mean 'gpu'"),
         ("x --precision fp17", "The option 'precision' "),
     ],

@@ -211,7 +211,7 @@ def test_text_markdown_and_html() -> None:
     assert "## Beside the model" in markdown
     assert "| linear fc1 | 100 us |" in markdown
     page = run("infer.json", "net.py:build", "--format", "html").stdout
-    assert '<td>linear fc1</td><td class="number">100 us</td>' in page
+    assert '<th scope="row">linear fc1</th><td class="number">100 us</td>' in page
 
 
 def test_calls_of_other_sizes_are_not_matched() -> None:

@@ -14,8 +14,9 @@ from profile_support import A100, ADD, SGEMM, TraceWriter
 
 from tclint.cli.main import cli
 from tclint.config.settings import Settings
+from tclint.core.document import as_text
 from tclint.core.errors import TargetError, UsageError
-from tclint.profile.beside_text import render
+from tclint.profile.document import MOST, profile_document
 from tclint.profile.recording import STEPS, Recording, record, record_here
 from tclint.profile.verify import verify
 from tclint.tracing.worker.torch_probe import Torch
@@ -125,7 +126,7 @@ def test_a_training_step_and_the_fix_of_a_finding() -> None:
     assert found.fix.predicted_after_us < found.fix.predicted_before_us
     assert found.profile.summary.backward_us > 0
     assert found.profile.summary.optimizer_us > 0
-    text = " ".join(render([found], width=100).split())
+    text = " ".join(as_text(profile_document([], [], [found], MOST["brief"]), 100).split())
     assert "FMT001 with its fix (layout channels_last): measured" in text
     assert "(50 % gained); predicted" in text
 

@@ -249,7 +249,7 @@ def test_command_options(run: Run, reports: tuple[Path, Path]) -> None:
         (("wrong.json", "old.json"), "'value' in 'metrics'"),
         (("binary.json", "old.json"), "not UTF-8"),
         (("old.json", "old.json", "--threshold", "much"), "--threshold expects percent"),
-        (("old.json", "old.json", "--format", "html"), "--format expects one of text, markdown, json"),
+        (("old.json", "old.json", "--format", "html"), "The formats are text, markdown, json."),
         (("old.json", "old.json", "--fail-on", "warnin"), "Did you mean 'warning'"),
         (("old.json", "."), "Cannot read the report"),
     ],

@@ -11,7 +11,7 @@ from typing import Any
 from tclint.core.markup import code, prose, shortened, table, text
 from tclint.core.text import printable
 from tclint.core.units import percent_text, plural
-from tclint.report.comparison import ChangedFinding, Diff, Document, best_gain_percent, place
+from tclint.report.comparison import ChangedFinding, Diff, Json, best_gain_percent, place
 from tclint.report.formats.json import clean
 from tclint.report.gate import GATED, MetricDelta, change_text, gated_text, moved_text, value_text
 
@@ -78,7 +78,7 @@ def _text(found: Diff) -> Iterator[str]:
         yield f"  {_metric_name(delta)}: {moved_text(delta)}"
 
 
-def _finding_line(finding: Document) -> str:
+def _finding_line(finding: Json) -> str:
     return f"{place(finding)}: {finding['level']}: {finding['code']} {finding['name']}: {finding['message']}"
 
 
@@ -93,7 +93,7 @@ def _change(change: ChangedFinding) -> str:
     return "; ".join(parts)
 
 
-def _gain(finding: Document) -> str:
+def _gain(finding: Json) -> str:
     best = best_gain_percent(finding)
     return "unknown" if best is None else percent_text(best)
 

@@ -44,21 +44,13 @@ def _lines(report: Report) -> Iterator[str]:
     for level in LEVEL_ORDER:
         left_out = shown[level] - ANNOTATIONS_PER_LEVEL
         if left_out > 0:
-            noun, nouns = _NOUNS[level]
             are = "is" if left_out == 1 else "are"
             yield (
-                f"tclint: {plural(left_out, f'more {noun}', f'more {nouns}')} {are} not shown as "
+                f"tclint: {plural(left_out, f'more {COMMANDS[level]}')} {are} not shown as "
                 f"annotations: GitHub shows {ANNOTATIONS_PER_LEVEL} of a level per step. "
                 "The job summary lists them."
             )
     yield f"tclint: {counts_text(report)}"
-
-
-_NOUNS: dict[Level, tuple[str, str]] = {
-    "error": ("error", "errors"),
-    "warning": ("warning", "warnings"),
-    "info": ("notice", "notices"),
-}
 
 
 def _annotation(finding: Finding, paths: RepositoryPaths) -> str:

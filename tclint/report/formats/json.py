@@ -13,7 +13,8 @@ from typing import Any
 
 from tclint.config.kinds import Setting
 from tclint.config.settings import Settings, settings_in
-from tclint.core.finding import Effect, Finding, Fix, Level
+from tclint.core.finding import LEVEL_ORDER, Effect, Finding, Fix
+from tclint.core.saved import picked
 from tclint.engine.check import relative_path
 from tclint.engine.provenance import provenance, tool
 from tclint.engine.report import Entry, Metrics, Report
@@ -23,8 +24,6 @@ from tclint.report.metrics import metric_rows
 SCHEMA_VERSION = "1.0"
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-
-LEVELS: tuple[Level, ...] = ("error", "warning", "info")
 
 
 def render(report: Report) -> str:
@@ -81,7 +80,7 @@ def to_dict(report: Report, of_run: Settings | None = None) -> dict[str, Any]:
             {"path": item.path, "reason": item.reason, **({"is_part": True} if item.is_part else {})}
             for item in report.skipped
         ],
-        "errors": [{"target": error.target, "message": error.message} for error in report.errors],
+        "errors": [picked(error, "target", "message") for error in report.errors],
         "summary": _summary(report),
         "statistics": statistics(report),
     }
@@ -109,7 +108,7 @@ def _summary(report: Report) -> dict[str, Any]:
     by_level = Counter(finding.level for finding in report.findings)
     return {
         "findings": len(report.findings),
-        "by_level": {level: by_level[level] for level in LEVELS},
+        "by_level": {level: by_level[level] for level in LEVEL_ORDER},
         "below_min_gain": len(report.below_min_gain),
         "suppressed": len(report.suppressed),
         "baselined": len(report.baselined),
@@ -122,18 +121,13 @@ def _entry(entry: Entry, of_run: Settings) -> dict[str, Any]:
     # `seconds` stays out: the same findings must give the same document.
     own = entry.settings or of_run
     return {
-        "target": entry.target,
-        "model": entry.model,
-        "mode": entry.mode,
-        "precision": entry.precision,
+        **picked(entry, "target", "model", "mode", "precision"),
         "graph_hash": entry.graph_hash or None,
         "torch": entry.torch_version or None,
         "inputs": [
             {"name": name, "dtype": dtype, "shape": list(shape)} for name, dtype, shape in entry.inputs
         ],
-        "parameters": entry.parameters,
-        "flops": entry.flops,
-        "op_count": entry.op_count,
+        **picked(entry, "parameters", "flops", "op_count"),
         "metrics": {gpu: rounded(_metrics(metrics)) for gpu, metrics in entry.metrics.items()},
         "assumptions": [
             {
@@ -164,11 +158,9 @@ def _entry(entry: Entry, of_run: Settings) -> dict[str, Any]:
         "comparisons": [rounded(asdict(comparison)) for comparison in entry.comparisons],
         "not_analysed": [
             {
-                "name": gap.name,
-                "reason": gap.reason,
+                **picked(gap, "name", "reason"),
                 "count": len(gap.op_indices),
-                "flops": gap.flops,
-                "flops_percent": rounded(gap.flops_percent),
+                **rounded(picked(gap, "flops", "flops_percent")),
             }
             for gap in entry.not_analysed
         ],
@@ -190,7 +182,7 @@ def _operators(entry: Entry, settings: Settings) -> dict[str, Any]:
     context = GraphContext(entry.graph, entry.settings or settings)
     return {
         "operators": {
-            priced.gpu.id: [{name: rounded(getattr(row, name)) for name in _KERNEL} for row in priced.rows]
+            priced.gpu.id: [rounded(picked(row, *_KERNEL)) for row in priced.rows]
             for priced in map(context.estimate, context.scenarios)
         }
     }
@@ -205,20 +197,15 @@ def _metrics(metrics: Metrics) -> dict[str, Any]:
             "total_bytes": memory.total_bytes,
             "checkpointed_total_bytes": memory.checkpointed_total_bytes,
         }
-    values["batch"] = None if limits is None else limits.batch
-    values["largest_batch"] = None if limits is None else limits.largest
-    values["largest_batch_checkpointed"] = None if limits is None else limits.largest_checkpointed
+    values["batch"] = limits and limits.batch
+    values["largest_batch"] = limits and limits.largest
+    values["largest_batch_checkpointed"] = limits and limits.largest_checkpointed
     return values
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
     return {
-        "code": finding.code,
-        "name": finding.name,
-        "level": finding.level,
-        "confidence": finding.confidence,
-        "message": finding.message,
-        "target": finding.target,
+        **picked(finding, "code", "name", "level", "confidence", "message", "target"),
         "targets": list(finding.targets),
         "location": asdict(finding.location),
         "related": [asdict(related) for related in finding.related],

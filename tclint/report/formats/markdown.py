@@ -40,7 +40,7 @@ def render(report: Report, budget_bytes: int = SUMMARY_BYTES) -> str:
     tail = "\n".join(_notes(report))
     tail = f"\n{tail}\n" if tail else ""
     if _bytes(head) + _bytes(tail) + _TAIL_BYTES > budget_bytes:
-        # So many models that not even their table fits: the count is all that can be said.
+        # Where not even the table of models fits, only the count is shown.
         short = f"## tclint: {counts_text(report)}\n\nThe details do not fit into this summary.\n"
         return short if _bytes(short) <= budget_bytes else ""
     return head + _findings(report, budget_bytes - _bytes(head) - _bytes(tail)) + tail

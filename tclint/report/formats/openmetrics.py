@@ -11,14 +11,7 @@ from tclint.core.text import printable
 from tclint.engine.provenance import provenance, tool
 from tclint.engine.report import Report
 from tclint.report.formats.json import SCHEMA_VERSION
-from tclint.report.metrics import (
-    ENTRY_METRICS,
-    GPU_METRICS,
-    RUN_METRICS,
-    Metric,
-    MetricRow,
-    metric_rows,
-)
+from tclint.report.metrics import ENTRY_METRICS, GPU_METRICS, RUN_METRICS, Metric, MetricRow, metric_rows
 
 _BASE_UNITS: dict[str, tuple[str, float]] = {
     "us": ("seconds", 1e-6),

@@ -15,13 +15,16 @@ from typing import Any
 from tclint.core.errors import TclintError
 from tclint.core.finding import Confidence, Finding, Fix, Level, Location
 from tclint.core.markup import shortened
+from tclint.core.rule import Rule
+from tclint.core.saved import picked
 from tclint.core.text import printable
 from tclint.engine.provenance import git_state, tool
 from tclint.engine.report import Entry, EntryError, Report
+from tclint.engine.rule_registry import all_rules
 from tclint.report.excerpt import SourceLines
 from tclint.report.formats.json import clean
 from tclint.report.paths import RepositoryPaths, file_uri, line_hashes, relative_uri
-from tclint.report.rule_text import RuleText, rule_texts
+from tclint.report.rule_text import rule_text
 from tclint.report.words import effect_text
 
 SCHEMA_URI = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -64,12 +67,15 @@ class _Log:
     def __post_init__(self) -> None:
         self.lines = SourceLines.of(self.report)
         try:
-            self.rules = rule_texts(self.report.settings.rules, self.report.findings)
+            known = all_rules(self.report.settings.rules)
         except TclintError:
             # The report is older than a rule module that cannot be imported any more.
-            self.rules = rule_texts((), self.report.findings)
-        used = {finding.code for finding in self.report.findings}
-        self.rules = [rule for rule in self.rules if rule.code in used]
+            known = all_rules(())
+        used = {finding.code: finding for finding in reversed(self.report.findings)}
+        self.rules = {
+            code: _descriptor(used[code], [rule for rule in known if rule.code == code])
+            for code in sorted(used)
+        }
 
     def document(self) -> dict[str, Any]:
         saved = self.report.made_with.get("provenance")
@@ -122,8 +128,8 @@ class _Log:
         git: dict[str, Any],
     ) -> dict[str, Any]:
         codes = {finding.code for finding in findings[:MAX_RESULTS]}
-        rules = [rule for rule in self.rules if rule.code in codes]
-        rule_index = {rule.code: index for index, rule in enumerate(rules)}
+        rules = {code: rule for code, rule in self.rules.items() if code in codes}
+        rule_index = {code: index for index, code in enumerate(rules)}
         results = []
         for finding in findings[:MAX_RESULTS]:
             result = self._result(finding, rule_index[finding.code])
@@ -141,7 +147,7 @@ class _Log:
                 _notification("warning", f"{left_out} findings of lower rank are left out: GitHub's limits.")
             )
         run: dict[str, Any] = {
-            "tool": {"driver": _driver(rules, tool(self.report))},
+            "tool": {"driver": _driver(list(rules.values()), tool(self.report))},
             # Everything up to the last slash is GitHub's category; nothing follows it.
             "automationDetails": {"id": f"tclint/{printable(self._folder() + category)}/"},
             "columnKind": "unicodeCodePoints",
@@ -184,11 +190,7 @@ class _Log:
         related = finding.related[:MAX_LOCATIONS]
         if related:
             result["relatedLocations"] = [
-                {
-                    "id": number,
-                    **self._location(item.location),
-                    "message": {"text": _message(item.message)},
-                }
+                {"id": number, **self._location(item.location), "message": {"text": _message(item.message)}}
                 for number, item in enumerate(related, start=1)
             ]
         return result
@@ -282,27 +284,29 @@ def _notification(level: str, text: str) -> dict[str, Any]:
     return {"level": level, "message": {"text": _message(text)}}
 
 
-def _driver(rules: Sequence[RuleText], made_by: dict[str, Any]) -> dict[str, Any]:
+def _driver(rules: list[dict[str, Any]], made_by: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": "tclint",
         "fullName": "tclint: where PyTorch code wastes Tensor Cores",
         "version": made_by["version"],
         "semanticVersion": made_by["version"],
-        "rules": [_descriptor(rule) for rule in rules],
+        "rules": rules,
         "properties": {"hash": made_by["hash"]},
     }
 
 
-def _descriptor(rule: RuleText) -> dict[str, Any]:
+def _descriptor(finding: Finding, sides: Sequence[type[Rule]]) -> dict[str, Any]:
+    """The rule of a finding."""
+    rule, told = (sides[0] if sides else finding), rule_text(finding, sides)
     return {
         "id": rule.code,
         "name": shortened(printable(rule.name), NAME_CHARACTERS),
-        "shortDescription": {"text": shortened(rule.summary, DESCRIPTION_CHARACTERS)},
-        "fullDescription": {"text": shortened(rule.description, DESCRIPTION_CHARACTERS)},
-        "help": {"text": rule.help_text, "markdown": rule.help_markdown},
+        "shortDescription": {"text": shortened(told.summary, DESCRIPTION_CHARACTERS)},
+        "fullDescription": {"text": shortened(told.description, DESCRIPTION_CHARACTERS)},
+        "help": {"text": told.help_text, "markdown": told.help_markdown},
         "defaultConfiguration": {"level": LEVELS[rule.level]},
         "properties": {
-            "tags": list(rule.tags)[:MAX_TAGS],
+            "tags": ["performance", *(("tensor-cores", *told.kinds) if sides else ("tclint",))][:MAX_TAGS],
             "precision": PRECISIONS[rule.confidence],
             "problem.severity": SEVERITIES[rule.level],
         },
@@ -311,10 +315,7 @@ def _descriptor(rule: RuleText) -> dict[str, Any]:
 
 def _entry(entry: Entry) -> dict[str, Any]:
     return {
-        "target": entry.target,
-        "model": entry.model,
-        "mode": entry.mode,
-        "precision": entry.precision,
+        **picked(entry, "target", "model", "mode", "precision"),
         "graphHash": entry.graph_hash,
         "readinessPercent": {gpu: metrics.readiness_percent for gpu, metrics in entry.metrics.items()},
         "stepTimeUs": {gpu: metrics.step_time_us for gpu, metrics in entry.metrics.items()},

@@ -84,7 +84,8 @@ class _Renderer:
             yield ""
         yield from self._errors()
         if self.style.verbosity >= 0:
-            yield from self._skipped()
+            skipped = [f"{skipped_word(item)} {item.path}: {item.reason}" for item in self.report.skipped]
+            yield from self._some(skipped, "skipped file", indent="")
         # Of a saved report it is known how many they were.
         if self.style.verbosity > 0 and not self.report.made_with:
             yield from self._counted("below --min-gain", self.report.below_min_gain)
@@ -93,7 +94,7 @@ class _Renderer:
         if self.style.statistics:
             yield from self._statistics()
         if self.style.verbosity >= 0:
-            yield from self._conclusion()
+            yield from self._wrapped(conclusion(self.report), "")
 
     # --- findings
 
@@ -107,21 +108,18 @@ class _Renderer:
         yield from self._wrapped(f"Findings are ranked by their largest gain on any of the GPUs{more}.", "")
         for gpu in gpus if self.style.verbosity > 0 else ():
             gains = [
-                (finding.effect.per_gpu[gpu].gain_percent, finding)
-                for finding in priced
-                if gpu in finding.effect.per_gpu
+                (one.effect.per_gpu[gpu].gain_percent, one) for one in priced if gpu in one.effect.per_gpu
             ]
-            gains.sort(key=lambda gain: -gain[0])
-            listed = "; ".join(
-                f"{finding.code} {place_text(finding.location)} {percent_text(gain)}"
-                for gain, finding in gains
+            ranked = (
+                f"{one.code} {place_text(one.location)} {percent_text(gain)}"
+                for gain, one in sorted(gains, key=lambda gain: -gain[0])
             )
-            yield from self._wrapped(f"on {gpu}: {listed}", "  ", "    ")
+            yield from self._wrapped(f"on {gpu}: {'; '.join(ranked)}", "  ", "    ")
         yield ""
 
     def _findings(self, *, of_models: bool) -> Iterator[str]:
         source = SourceLines.of(self.report)
-        # A problem that must be solved is told in full however many models there are.
+        # Errors are always shown in full: they must be solved, however many models there are.
         for finding in grouped_by_file(
             finding
             for finding in self.report.findings
@@ -164,27 +162,18 @@ class _Renderer:
         effect = finding.effect
         if effect.unknown is not None or not effect.per_gpu:
             if self.style.verbosity > 0 and finding.is_about_speed:
-                yield from self._wrapped(
-                    f"no predicted effect: {effect.unknown or 'not priced'}", "  ", "    "
-                )
+                why = effect.unknown or "not priced"
+                yield from self._wrapped(f"no predicted effect: {why}", "  ", "    ")
             return
         if self.style.verbosity > 0:
             yield from _effect_table(effect)
-            if saved := savings_text(effect):
-                yield from self._wrapped(saved, "  ", "    ")
-            return
-        best = best_effect(effect)
-        if best is not None:
+        elif best := best_effect(effect):
             gpu, priced = best
             costs, gains, share, uncertainty = _priced(priced)
-            yield from self._wrapped(
-                f"costs {costs}, fix gains {gains}, {share} of the step ({uncertainty}), on {gpu}"
-                f"{_notes(priced)}",
-                "  ",
-                "    ",
-            )
-            if saved := savings_text(effect):
-                yield from self._wrapped(saved, "  ", "    ")
+            said = f"costs {costs}, fix gains {gains}, {share} of the step ({uncertainty}), on {gpu}"
+            yield from self._wrapped(said + _notes(priced), "  ", "    ")
+        if saved := savings_text(effect):
+            yield from self._wrapped(saved, "  ", "    ")
 
     # --- entries
 
@@ -245,22 +234,22 @@ class _Renderer:
         from tclint.report.layers import layer_table, layers
 
         steps_us = {gpu: metrics.step_time_us for gpu, metrics in entry.metrics.items()}
-        shown = layer_table(layers(entry, settings, each=self.style.verbosity > 0), steps_us)
+        shown, notes = layer_table(layers(entry, settings, each=self.style.verbosity > 0), steps_us)
         yield ""
         yield "  layers" if shown.rows else "  layers: the report has no graph"
-        yield from table(shown.header, shown.rows)
-        for note in shown.notes:
+        yield from table(tuple(shown.header), shown.rows)
+        for note in notes:
             yield from self._wrapped(note, "  ", "     ")
         yield ""
 
     def _comparisons(self, entry: Entry) -> Iterator[str]:
         for comparison in entry.comparisons:
-            title, header, rows, notes = comparison_table(comparison)
+            title, shown, notes = comparison_table(comparison)
             yield ""
             yield f"  {title}"
             if comparison.unavailable is not None:
                 yield from self._wrapped(f"none: {comparison.unavailable}", "    ")
-            yield from table(header, rows)
+            yield from table(tuple(shown.header), shown.rows)
             for note in notes:
                 yield from self._wrapped(note, "  ", "    ")
 
@@ -280,33 +269,19 @@ class _Renderer:
             for line in output.rstrip().split("\n"):
                 yield f"  > {printable(line.expandtabs(4))}"
 
-    def _skipped(self) -> Iterator[str]:
-        yield from self._some(
-            [f"{skipped_word(item)} {item.path}: {item.reason}" for item in self.report.skipped],
-            "skipped file",
-            indent="",
-        )
-
     def _counted(self, why: str, findings: Iterable[Finding]) -> Iterator[str]:
         for finding in findings:
             text = f"{why}: {place_text(finding.location)}: {finding.code} {finding.name}: {finding.message}"
             yield from self._wrapped(text, "", "  ")
 
     def _statistics(self) -> Iterator[str]:
+        counts = ("findings", "below_min_gain", "suppressed")
         rows = [
-            (
-                f"{row['code']} {row['name']}",
-                str(row["findings"]),
-                str(row["below_min_gain"]),
-                str(row["suppressed"]),
-            )
+            (f"{row['code']} {row['name']}", *(str(row[name]) for name in counts))
             for row in statistics(self.report)
         ]
         yield from table(("rule", "findings", "below min-gain", "suppressed"), rows)
         yield ""
-
-    def _conclusion(self) -> Iterator[str]:
-        yield from self._wrapped(conclusion(self.report), "")
 
     # --- helpers
 

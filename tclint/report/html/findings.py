@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
+from difflib import unified_diff
 from typing import Any
 
 from tclint.core.finding import Edit, Effect, Finding, Fix, Location
@@ -186,9 +186,6 @@ def _edited(lines: Sequence[str], edits: Sequence[Edit], first: int) -> list[str
 
 
 def _differing(before: list[str], after: list[str]) -> tuple[list[str], list[str]]:
-    """Both without the lines that they begin and end with alike."""
-    alike = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))))
-    before, after = before[alike:], after[alike:]
-    pairs = zip(reversed(before), reversed(after), strict=False)
-    alike = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
-    return before[: len(before) - alike], after[: len(after) - alike]
+    """The lines of both that the other has not."""
+    marked = list(unified_diff(before, after, n=0, lineterm=""))[2:]
+    return [line[1:] for line in marked if line[0] == "-"], [line[1:] for line in marked if line[0] == "+"]

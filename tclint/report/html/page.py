@@ -25,7 +25,7 @@ from tclint.report.excerpt import SourceLines
 from tclint.report.html import summary as html_summary
 from tclint.report.html.findings import findings_json
 from tclint.report.html.markup import text
-from tclint.report.html.profile import LIMITERS, Limits, Profile, Texts, profiles
+from tclint.report.html.profile import LIMITERS, Profile, Texts, profiles
 from tclint.report.words import model_count
 
 SIZE_LIMIT_BYTES = 5_000_000
@@ -62,7 +62,7 @@ def render(report: Report) -> str:
     before, after = _page(report)
     room = SIZE_LIMIT_BYTES - len(before.encode("utf-8")) - len(after.encode("utf-8"))
     steps = [
-        (number, profiles(entry, entry.settings or report.settings))
+        (number, list(profiles(entry, entry.settings or report.settings)))
         for number, entry in enumerate(report.entries[:ENTRIES_AT_MOST])
         if entry.graph is not None
     ]
@@ -83,14 +83,13 @@ def island(value: Any) -> str:
 def _data(report: Report, steps: Sequence[tuple[int, list[Profile]]], detail: _Detail) -> dict[str, Any]:
     texts = Texts()
     each = max(detail.rows // max(sum(len(drawn) for _, drawn in steps), 1), 10)
-    limits = Limits(ops=each, kernels=each, modules=max(each, 50))
     drawn = steps if detail.rows else []
     listed = report.findings[: detail.findings]
     return {
         "limiters": list(LIMITERS),
         "models": [texts.of(entry.target) for entry in report.entries],
         "entries": [
-            {"model": number, "profiles": [one.to_json(texts, limits) for one in drawn_here]}
+            {"model": number, "profiles": [one.to_json(texts, each) for one in drawn_here]}
             for number, drawn_here in drawn
         ],
         "is_saved": bool(report.made_with),

@@ -40,36 +40,24 @@ class Texts:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How many ops, kernels and modules a profile lists, those that take the most time first."""
-
-    ops: int
-    kernels: int
-    modules: int
+LEAST_MODULES = 50
+"""Modules that a profile lists, whatever its limit."""
 
 
-def profiles(entry: Entry, settings: Settings) -> list[Profile]:
+def profiles(entry: Entry, settings: Settings) -> Iterator[Profile]:
     """One per GPU of the run and precision of its units; none where no graph was kept."""
-    if entry.graph is None:
-        return []
-    return [
-        Profile.of(estimate, entry.graph, is_run=estimate.scenario.precision == entry.precision)
-        for estimate in _estimates(entry.graph, settings)
-    ]
-
-
-def _estimates(graph: Graph, settings: Settings) -> Iterator[Estimate]:
     from tclint.analysis.graph_context import GraphContext
     from tclint.cost.gpu import load_gpu
 
-    context = GraphContext(graph, settings)
+    if entry.graph is None:
+        return
+    context = GraphContext(entry.graph, settings)
     # By precision first: a step is lowered once per precision and priced on every GPU.
-    shown = dict.fromkeys((settings.precision, *REPORTED_PRECISIONS))
-    for precision in shown:
+    for precision in dict.fromkeys((settings.precision, *REPORTED_PRECISIONS)):
         for scenario in context.scenarios:
             if precision == settings.precision or load_gpu(scenario.gpu).supports(precision):
-                yield context.estimate(replace(scenario, precision=precision))
+                estimate = context.estimate(replace(scenario, precision=precision))
+                yield Profile.of(estimate, entry.graph, is_run=precision == entry.precision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +72,7 @@ class Profile:
     @classmethod
     def of(cls, estimate: Estimate, graph: Graph, *, is_run: bool) -> Profile:
         gpu, precision = estimate.gpu, estimate.scenario.precision
+        step = f"{time_text(estimate.step_time_us)} {uncertainty_text(estimate.uncertainty_percent)}"
         head = {
             "gpu": gpu.id,
             "precision": precision,
@@ -97,10 +86,7 @@ class Profile:
             ],
             "step_time_us": _short(estimate.step_time_us),
             "facts": [
-                [
-                    "step",
-                    f"{time_text(estimate.step_time_us)} {uncertainty_text(estimate.uncertainty_percent)}",
-                ],
+                ["step", step],
                 ["ready", percent_text(estimate.readiness_percent)],
                 ["on Tensor Cores", percent_text(estimate.tensor_core_time_percent)],
                 ["forward", time_text(estimate.forward_time_us)],
@@ -110,16 +96,16 @@ class Profile:
         }
         return cls(head, _ops(estimate), _kernels(estimate), graph)
 
-    def to_json(self, texts: Texts, limits: Limits) -> dict[str, Any]:
-        """Times are microseconds, traffic is bytes, rates 1e12 FLOP/s and 1e9 bytes/s; text is a position
-        in `texts`."""
+    def to_json(self, texts: Texts, limit: int) -> dict[str, Any]:
+        """At most so many ops and kernels, the longest first. Times are microseconds, traffic is bytes, rates
+        1e12 FLOP/s and 1e9 bytes/s; text is a position in `texts`."""
         return {
             **self.head,
-            "ops": [op.to_json(self.graph, texts) for op in self.ops[: limits.ops]],
-            "ops_left_out": max(len(self.ops) - limits.ops, 0),
-            "kernels": [_kernel(rows, texts) for rows in self.kernels[: limits.kernels]],
-            "kernels_left_out": max(len(self.kernels) - limits.kernels, 0),
-            "modules": _modules(self.ops, self.graph, texts, limits.modules),
+            "ops": [op.to_json(self.graph, texts) for op in self.ops[:limit]],
+            "ops_left_out": max(len(self.ops) - limit, 0),
+            "kernels": [_kernel(rows, texts) for rows in self.kernels[:limit]],
+            "kernels_left_out": max(len(self.kernels) - limit, 0),
+            "modules": _modules(self.ops, self.graph, texts, max(limit, LEAST_MODULES)),
         }
 
 

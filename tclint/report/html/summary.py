@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tclint.analysis.what_if.comparisons import Comparison
+from tclint.core.document import Table, html_table
 from tclint.core.text import listed
 from tclint.core.units import (
     bytes_text,
@@ -18,9 +19,9 @@ from tclint.core.units import (
     uncertainty_text,
 )
 from tclint.engine.report import Entry, Metrics, PlannedFix, Report
-from tclint.report.html.markup import text
+from tclint.report.html.markup import Cell, overview_section, text
 from tclint.report.layers import layer_table, layers
-from tclint.report.overview import FEW_MODELS, HEADER, Row, header, rows
+from tclint.report.overview import FEW_MODELS, HEADER, ModelRow, header, rows
 from tclint.report.step_text import comparison_table, entry_lines, gap_text, memory_parts
 from tclint.report.words import counts_text, doubts, not_listed, step_text
 
@@ -128,37 +129,22 @@ def overview(report: Report, sections: int) -> str:
     if len(report.entries) < 2:
         return ""
     shown = header(report)
-    heads = "".join(f"<th scope='col'{_number(name)}>{text(name)}</th>" for name in shown)
-    body = "".join(_row(row, shown, row.number < sections) for row in rows(report))
-    return (
-        "<section id='overview'><h2>Models</h2>"
-        "<div class='scroll tall' tabindex='0' role='region' aria-label='Table of models'>"
-        f"<table id='models'><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div></section>"
-    )
+    cells = (_cells(row, shown, row.number < sections) for row in rows(report))
+    return overview_section("Models", shown, _NUMBERS, cells)
 
 
-def _number(name: str) -> str:
-    return " class='number'" if name in _NUMBERS else ""
-
-
-def _row(row: Row, shown: Sequence[str], linked: bool) -> str:
+def _cells(row: ModelRow, shown: Sequence[str], linked: bool) -> list[Cell]:
     sizes = {
         "predicted step": row.metrics.step_time_us,
         "ready": row.metrics.readiness_percent,
         "best gain": row.best_gain_percent,
     }
-    cells = []
-    for name, cell in zip(HEADER, row.cells, strict=True):
-        if name not in shown:
-            continue
-        if name == "model":
-            link = f"<a href='#model-{row.number + 1}'>{text(cell)}</a>" if linked else text(cell)
-            cells.append(f"<th scope='row'>{link}</th>")
-            continue
-        size = sizes.get(name)
-        known = f" data-size='{size:.6g}'" if size is not None and math.isfinite(size) else ""
-        cells.append(f"<td{known or _number(name)}>{text(cell)}</td>")
-    return f"<tr>{''.join(cells)}</tr>"
+    cells = [
+        (text(cell), sizes.get(name)) for name, cell in zip(HEADER, row.cells, strict=True) if name in shown
+    ]
+    if linked:
+        cells[0] = f"<a href='#model-{row.number + 1}'>{cells[0][0]}</a>", None
+    return cells
 
 
 def models(report: Report, room: int) -> list[str]:
@@ -195,7 +181,7 @@ def _model(entry: Entry, number: int, *, closed: bool, several: bool) -> str:
     cards = "".join(_card(metrics, entry) for metrics in entry.metrics.values())
     title = f"<h2 tabindex='-1'>{text(entry.target)}</h2>"
     back = "<p class='back' hidden><a href='#overview'>All models</a></p>" if several else ""
-    # Who follows the link to something inside of it opens it.
+    # A browser opens a closed section when somebody follows a link into it.
     begin = f"<details><summary>{title}</summary>" if closed else title
     end = "</details>" if closed else ""
     return (
@@ -218,49 +204,25 @@ def _layers(entry: Entry) -> str:
         return ""
     steps_us = {gpu: metrics.step_time_us for gpu, metrics in entry.metrics.items()}
     found = layers(entry, entry.settings)
-    shown = layer_table(found[:_LAYERS_AT_MOST], steps_us)
-    if not shown.rows:
+    table, notes = layer_table(found[:_LAYERS_AT_MOST], steps_us)
+    if not table.rows:
         return ""
-    last = len(shown.header) - 1
-    heads = "".join(
-        f"<th scope='col' class='{'text' if at in (0, last) else 'number'}'>{text(cell)}</th>"
-        for at, cell in enumerate(shown.header)
-    )
-    body = "".join(
-        f"<tr><th scope='row'>{text(row[0])}</th>"
-        + "".join(f"<td class='number'>{text(cell)}</td>" for cell in row[1:-1])
-        + f"<td>{text(row[-1])}</td></tr>"
-        for row in shown.rows
-    )
     more = [f"and {len(found) - _LAYERS_AT_MOST} more"] if len(found) > _LAYERS_AT_MOST else []
-    notes = "".join(f"<li>{text(note)}</li>" for note in (*shown.notes, *more))
-    return (
-        "<details class='words'><summary>Layers</summary>"
-        f"<div class='scroll'><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
-        + (f"<ul class='notes'>{notes}</ul>" if notes else "")
-        + "</details>"
-    )
+    return f"<details class='words'><summary>Layers</summary>{_with_notes(table, [*notes, *more])}</details>"
 
 
 def _comparison(comparison: Comparison) -> str:
     """The step under other circumstances, as `--compare` asked for it."""
-    title, header, rows, notes = comparison_table(comparison)
+    title, table, notes = comparison_table(comparison)
     if comparison.unavailable is not None:
         notes = [f"none: {comparison.unavailable}"]
-    first, *others = header
-    heads = f"<th scope='col'>{text(first)}</th>"
-    heads += "".join(f"<th scope='col' class='number'>{text(cell)}</th>" for cell in others)
-    body = "".join(
-        f"<tr><th scope='row'>{text(row[0].strip())}</th>"
-        + "".join(f"<td class='number'>{text(cell)}</td>" for cell in row[1:])
-        + "</tr>"
-        for row in rows
-    )
-    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>" if rows else ""
-    listed = "".join(f"<li>{text(note)}</li>" for note in notes)
-    return f"<h3>{text(title[:1].upper() + title[1:])}</h3><div class='scroll'>{table}</div>" + (
-        f"<ul class='notes'>{listed}</ul>" if listed else ""
-    )
+    return f"<h3>{text(title[:1].upper() + title[1:])}</h3>{_with_notes(table, notes)}"
+
+
+def _with_notes(table: Table, notes: Sequence[str]) -> str:
+    items = "".join(f"<li>{text(note)}</li>" for note in notes)
+    shown = f"<div class='scroll'>{html_table(table, text)}</div>"
+    return shown + (f"<ul class='notes'>{items}</ul>" if items else "")
 
 
 def _card(metrics: Metrics, entry: Entry) -> str:
