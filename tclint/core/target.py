@@ -17,7 +17,12 @@ LIBRARIES = ("timm", "hf")
 """Prefixes of models that are named, as in 'timm:resnet50' (tclint/tracing/worker/libraries.py)."""
 _LIBRARY_TARGET = re.compile(rf"({'|'.join(LIBRARIES)}):[\w./\\~-]+")
 
-_MODEL_FILES = frozenset({".onnx", ".pt", ".pt2", ".pth", ".torchscript", ".ts"})
+WEIGHT_FILES = frozenset(
+    {".bin", ".ckpt", ".gguf", ".npz", ".onnx", ".pkl", ".pt", ".pth", ".t7", ".tar", ".th", ".weights"}
+    | {".safetensors"}
+)
+"""Endings of files that hold the weights of a model, mostly."""
+_MODEL_FILES = WEIGHT_FILES - {".pkl", ".tar"} | {".pt2", ".torchscript", ".ts"}
 """Endings of files that hold a model without its code, or only its weights."""
 
 

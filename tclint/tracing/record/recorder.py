@@ -19,7 +19,7 @@ from tclint.tracing.meta_ops.argument_checks import check_arguments
 from tclint.tracing.meta_ops.index_checks import check_constant_rows, integer_indices
 from tclint.tracing.meta_ops.meta_kernels import MetaKernels, made_like, run_on_zeros, to_meta
 from tclint.tracing.record.autocast_casts import cast_arguments
-from tclint.tracing.record.call_recorder import CallRecorder, inherit_parameter
+from tclint.tracing.record.call_recorder import CallRecorder, carried_out_by_subclass, inherit_parameter
 from tclint.tracing.record.fx_writer import Arguments, FxWriter
 from tclint.tracing.record.guesses import GUESSES
 from tclint.tracing.record.higher_order import run_higher_order
@@ -113,6 +113,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
     ) -> Any:
         if types and any(kind.__torch_dispatch__ != _NO_DISPATCH for kind in types):
             # A tensor subclass runs the operator on the tensors that it is made of, which come here in turn.
+            self.had_gradients_above = self._has_gradients()
             return NotImplemented
         kwargs = kwargs or {}
         facts = facts_of(func)
@@ -366,11 +367,14 @@ class Recorder(CallRecorder, TorchDispatchMode):
 
 
 def _only_repeats(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
-    """Whether a view is that of a `:` in an index, or detaches what is detached.
+    """Whether a view is that of a `:` in an index, or detaches what is detached or what nothing can be.
 
     Older versions of torch (2.6) run an operator for each `:`, and detach twice.
     """
     if facts.full_name == "detach":
         maker = maker_of(args[0])
-        return maker is not None and maker.target is facts.function
+        return (maker is not None and maker.target is facts.function) or carried_out_by_subclass() not in (
+            None,
+            facts.function,
+        )
     return is_whole_slice(facts, args)

@@ -139,6 +139,8 @@ def load_target(
             function = getattr(function, part)
         except AttributeError:
             raise TargetError(_no_such_callable(target, module, part)) from None
+    if _is_built(function):
+        return _load_built(target, function, module, arguments)
     if not callable(function):
         raise TargetError(
             f"{target.attribute} in {target.container} is of type {type(function).__name__}, not a function "
@@ -149,6 +151,27 @@ def load_target(
     _check_signature(target, function, site, values)
     assumptions = (*assumptions, *stand_ins())
     return LoadedTarget(target, functools.partial(function, **values), module, site, assumptions)
+
+
+def _is_built(value: Any) -> bool:
+    from tclint.tracing.session.exported import is_model
+
+    return is_model(value)
+
+
+def _load_built(
+    target: Target, model: Any, module: ModuleType, arguments: Sequence[ArgumentSpec]
+) -> LoadedTarget:
+    """A model that stands in the file: its place is its class, or the line that makes it of a library's."""
+    from tclint.tracing.patches.modules import construct_site_of
+    from tclint.tracing.values.sites import SiteFinder
+
+    if arguments:
+        raise TargetError(f"{target.text} is built already, and takes no argument {arguments[0].name!r}.")
+    site = site_of(type(model))
+    if site is None or not SiteFinder().is_user_file(site.path):
+        site = construct_site_of(model).site
+    return LoadedTarget(target, lambda: model, module, site, stand_ins())
 
 
 def _load_saved(target: Target, arguments: Mapping[str, Any]) -> LoadedTarget:
