@@ -32,7 +32,7 @@ def check_graph(
     from tclint.analysis.advice import advice
     from tclint.analysis.graph_context import GraphContext
     from tclint.analysis.what_if.comparisons import WhatIf, batch_limits
-    from tclint.analysis.what_if.fitting_batch import with_fitting_batch
+    from tclint.analysis.what_if.usual_batch import with_usual_batch
     from tclint.engine.doubts.guess_ranges import ranged
     from tclint.engine.doubts.trained_share import untrained
     from tclint.engine.model_facts import aligned_flops_percent, graph_hash
@@ -47,7 +47,7 @@ def check_graph(
     if settings.mode == "train":
         said += tuple(untrained(graph))
         graph, missing = _with_loss(graph, settings)
-    context, fitted = with_fitting_batch(GraphContext(graph, settings, result.entry))
+    context, fitted = with_usual_batch(GraphContext(graph, settings, result.entry))
     graph = context.graph
     if fitted and missing:
         _, missing = _with_loss(graph, settings)  # what the loss would add at this batch
@@ -90,7 +90,7 @@ def check_graph(
         if estimate.gaps and not estimate.kernels:
             metrics[estimate.gpu.id] = _unknown(metrics[estimate.gpu.id])
     steps_us = {gpu: one.step_time_us for gpu, one in metrics.items()}
-    assumptions, ranges = ranged(graph, context.scenarios, steps_us)
+    assumptions, ranges = ranged(traced, context.scenarios, steps_us, context if fitted else None)
     metrics = {gpu: replace(one, step_time_range_us=ranges.get(gpu)) for gpu, one in metrics.items()}
     run = RunCost.of(settings)
     if run is not None:
