@@ -1,4 +1,4 @@
-"""Work that a price lacks or takes for other work: operators without a formula, backward passes written out."""
+"""Work that a price lacks or takes for other work: operators without a formula, gradients written out."""
 
 from __future__ import annotations
 
