@@ -22,11 +22,18 @@ from tclint.core.errors import TargetError, closest
 from tclint.core.target import LIBRARIES, is_model_file
 from tclint.core.text import listed
 from tclint.graph.ops import Assumption, Site
-from tclint.tracing.stand_ins.install import has_stand_in, stand_in_for, stand_ins
+from tclint.tracing.stand_ins.install import (
+    can_be_offered,
+    has_stand_in,
+    offer,
+    stand_in_for,
+    stand_ins,
+)
 from tclint.tracing.worker.hints import hint_for, holds_weights, in_plain_words
 from tclint.tracing.worker.project_files import import_roots, package_of
 from tclint.tracing.worker.project_imports import (
     OwnPackages,
+    asked_for,
     missing_packages,
     name_in_package,
     own_packages,
@@ -305,6 +312,7 @@ def _import_file(target: Target) -> ModuleType:
     package = package_of(path)
     # As Python has it: the folder of a script comes first, that of a package's module is not searched.
     sys.path.insert(0, package[0] if package is not None else os.path.dirname(path))
+    offer(asked_for(path, can_be_offered()))
     # Behind what is installed: a folder of tests or utilities must not hide a library.
     sys.path.extend(root for root in import_roots(path) if root not in sys.path)
     if package is not None:
@@ -359,7 +367,7 @@ def _with_stand_ins(run: Callable[[], _T]) -> _T:
     while True:
         try:
             return run()
-        except ModuleNotFoundError as error:
+        except ImportError as error:
             if not stand_in_for(error.name):
                 raise
 
@@ -368,6 +376,7 @@ def _import_module(target: Target) -> ModuleType:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     name = target.module or ""
+    offer(asked_for(os.path.join(os.getcwd(), name), can_be_offered()))
     try:
         return _with_stand_ins(lambda: importlib.import_module(name))
     except ModuleNotFoundError as error:
