@@ -36,6 +36,7 @@ from tclint.tracing.patches.compilers import NotExported, exported_with
 from tclint.tracing.patches.environment import without_gpu
 from tclint.tracing.patches.modules import remembered_construction
 from tclint.tracing.patches.stored_weights import random_weights
+from tclint.tracing.patches.writes import no_training, nothing_written
 from tclint.tracing.session.build import on_meta
 from tclint.tracing.session.exported import Exported, example_inputs, unwrapped
 from tclint.tracing.session.trace import tensors_of
@@ -91,15 +92,20 @@ def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) ->
     @contextlib.contextmanager
     def while_loading() -> Iterator[None]:
         # Decorators such as @torch.compile run when the file is imported, and so may constructors.
-        with without_gpu(), remembered_construction(sites), random_weights(sites):
+        with without_gpu(), remembered_construction(sites), random_weights(sites), no_training():
             yield
 
-    with _timed(seconds, "import"):
-        loaded = load_target(target, options.arguments, while_loading)
-    with _timed(seconds, "build"):
-        model, returned, assumed = _build(loaded, sites)
-        put_into_mode(model, options, sites)
-        sets = choose_inputs(loaded, model, returned, options, sites)
+    written: list[str] = []
+    with nothing_written((folder, os.getcwd()), written):
+        with _timed(seconds, "import"):
+            loaded = load_target(target, options.arguments, while_loading)
+        with _timed(seconds, "build"):
+            model, returned, assumed = _build(loaded, sites)
+            put_into_mode(model, options, sites)
+            sets = choose_inputs(loaded, model, returned, options, sites)
+    if written:
+        told = f"not written: {listed(written, 4)}, which the code writes before its forward runs"
+        assumed += (Assumption(told),)
     yield from runs_of(loaded, model, sets, assumed, options, sites, seconds)
 
 

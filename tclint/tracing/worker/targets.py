@@ -157,7 +157,7 @@ def load_target(
     site = site_of(function)
     values, assumptions = resolve(arguments, function, module)
     _check_signature(target, function, site, values)
-    assumptions = (*assumptions, *stand_ins())
+    assumptions = (*_ended_early, *assumptions, *stand_ins())
     return LoadedTarget(target, functools.partial(function, **values), module, site, assumptions)
 
 
@@ -179,7 +179,7 @@ def _load_built(
     site = site_of(type(model))
     if site is None or not SiteFinder().is_user_file(site.path):
         site = construct_site_of(model).site
-    return LoadedTarget(target, lambda: model, module, site, stand_ins())
+    return LoadedTarget(target, lambda: model, module, site, (*_ended_early, *stand_ins()))
 
 
 def _load_saved(target: Target, arguments: Mapping[str, Any]) -> LoadedTarget:
@@ -335,8 +335,19 @@ def _import_file(target: Target) -> ModuleType:
     try:
         _with_stand_ins(lambda: run(module))
     except BaseException as error:
-        raise _import_error(target, error) from None
+        problem = _import_error(target, error)
+        is_defined = hasattr(module, target.attribute.partition(".")[0])
+        if not isinstance(problem, TargetError) or isinstance(error, ImportError) or not is_defined:
+            raise problem from None
+        # What is asked for stood above that line: a script that goes on to read its data, or to train.
+        why = f"sys.exit({error.code!r})" if isinstance(error, SystemExit) else describe(error)
+        told = f"{target.container} was run up to {why}{_line_outside_libraries(error)}, and nothing below"
+        _ended_early.append(Assumption(told))
     return module
+
+
+_ended_early: list[Assumption] = []
+"""Of the file whose import ended before its end."""
 
 
 def _import_quietly(name: str) -> ModuleType | None:
@@ -411,7 +422,10 @@ def _import_error(target: Target, error: BaseException) -> BaseException:
         )
     line = _line_outside_libraries(error)
     if isinstance(error, SystemExit):
-        return TargetError(f"{container} called sys.exit({error.code!r}) while it was imported{line}.")
+        return TargetError(
+            f"{container} called sys.exit({error.code!r}) while it was imported{line}; name a file that only "
+            "defines the model, or put what this script runs below `if __name__ == '__main__':`."
+        )
     if isinstance(error, ModuleNotFoundError):
         return TargetError(
             f"{container} imports {error.name!r}, which is not installed here{line}; install "
