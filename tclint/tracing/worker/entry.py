@@ -32,6 +32,7 @@ from tclint.tracing.inputs.guesses.example_calls import Origin
 from tclint.tracing.inputs.guesses.inference import infer_inputs
 from tclint.tracing.inputs.phases import Phase, phase_inputs
 from tclint.tracing.inputs.specs import SYNTAX, InputSpec
+from tclint.tracing.inputs.training_steps import trains_in_steps
 from tclint.tracing.patches.compilers import NotExported, exported_with
 from tclint.tracing.patches.environment import without_gpu
 from tclint.tracing.patches.modules import remembered_construction
@@ -179,7 +180,10 @@ def split_built(built: Any, what: str) -> tuple[nn.Module, Any, tuple[Assumption
     if not is_module(built):
         kind = "nothing" if built is None else f"a {type(built).__name__}"
         raise TargetError(f"{what} returned {kind}, not an nn.Module or (module, inputs).")
-    if "forward" not in vars(built) and inspect.getattr_static(type(built), "forward") is nn.Module.forward:
+    has_forward = "forward" in vars(built) or (
+        inspect.getattr_static(type(built), "forward") is not nn.Module.forward
+    )
+    if not has_forward and not trains_in_steps(built):
         raise TargetError(f"{what} returned a {type(built).__name__}, which has no forward to trace.")
     return built, exported_with(built) if returned is None else returned, assumed
 
