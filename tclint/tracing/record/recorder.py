@@ -62,6 +62,7 @@ _DECOMPOSED = frozenset({"chain_matmul", "einsum", "linalg_multi_dot", "tensordo
 
 _COPIES_BETWEEN_DEVICES = frozenset({"_copy_from", "_to_copy", "clone", "copy", "to"})
 _INDEXED = frozenset({"index", "index_put", "index_put_", "_unsafe_index", "_unsafe_index_put"})
+_PRODUCTS = frozenset({"addmm", "bmm", "matmul", "mm", "mv"})
 # Before their arguments are changed or guessed from; all others once for equal calls.
 _CHECKED_AS_GIVEN = _INDEXED | _DECOMPOSED | GUESSES.keys()
 
@@ -242,6 +243,8 @@ class Recorder(CallRecorder, TorchDispatchMode):
         if not all(tensor.is_meta for tensor in tensors):
             if facts.full_name in _INDEXED:
                 args = integer_indices(args)
+            elif facts.full_name in _PRODUCTS and any(one.layout is not torch.strided for one in tensors):
+                self.assumptions.add("a product with a sparse matrix is priced as that with a dense one")
             elif facts.full_name == "embedding" and not self.assumptions.are_made:
                 check_constant_rows(*args[:2])
             demote = self._demote_for_good if facts.mutates else self._demote

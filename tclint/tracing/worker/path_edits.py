@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +30,19 @@ _CALLS = frozenset(
 )
 
 
-def added_folders(folders: list[Path]) -> list[str]:
+def added_folders(folders: list[Path], read: Callable[[Path, str], str]) -> list[str]:
     """The folders that scripts in these folders add, as far as they are there.
 
     Relative ones are looked for from the working directory, from where the script lies, and from the folders.
+
+    Args:
+        read: the text of a file in a folder, by both names.
     """
     found: list[str] = []
     for folder in dict.fromkeys(folders):
         scripts = sorted(folder.glob("*.py"))
         for script in scripts if len(scripts) <= _MOST_FILES else ():
-            for text in _added_by(script):
+            for text in _added_by(script, read(folder, script.name)):
                 places = [Path.cwd(), script.parent, *folders]
                 there = (place / text for place in places if (place / text).is_dir())
                 if (first := next(there, None)) is not None:
@@ -47,13 +50,12 @@ def added_folders(folders: list[Path]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _added_by(script: Path) -> Iterator[str]:
+def _added_by(script: Path, source: str) -> Iterator[str]:
+    if "sys.path" not in source:
+        return
     try:
-        source = script.read_bytes()
-        if b"sys.path" not in source:
-            return
         tree = ast.parse(source)
-    except (OSError, SyntaxError, ValueError):
+    except (SyntaxError, ValueError):
         return
     for node in ast.walk(tree):
         if (

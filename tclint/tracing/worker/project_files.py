@@ -35,7 +35,7 @@ def import_roots(path: str) -> list[str]:
     top = project_folder(path)
     if top is not None:
         roots += source_folders(top)
-    roots += added_folders([folder, Path(above), *([top] if top is not None else [])])
+    roots += added_folders([folder, Path(above), *([top] if top is not None else [])], setup_text)
     return [root for root in dict.fromkeys(roots) if root != str(folder)]
 
 

@@ -31,7 +31,7 @@ from tclint.tracing.stand_ins.install import (
 )
 from tclint.tracing.worker.hints import hint_for, holds_weights, in_plain_words
 from tclint.tracing.worker.path_edits import added_folders
-from tclint.tracing.worker.project_files import import_roots, package_of
+from tclint.tracing.worker.project_files import import_roots, package_of, setup_text
 from tclint.tracing.worker.project_imports import (
     OwnPackages,
     asked_for,
@@ -387,7 +387,7 @@ def _with_stand_ins(run: Callable[[], _T]) -> _T:
 def _import_module(target: Target) -> ModuleType:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    sys.path.extend(added_folders([Path.cwd()]))
+    sys.path.extend(added_folders([Path.cwd()], setup_text))
     name = target.module or ""
     offer(asked_for(os.path.join(os.getcwd(), name), can_be_offered()))
     try:
