@@ -90,9 +90,6 @@ _REQUIREMENTS = (
     "requirements*.txt",
     "requirements/*.txt",
     "environment*.y*ml",
-    "setup.cfg",
-    "setup.py",
-    "pyproject.toml",
 )
 _INSTALLED_BY_HAND = re.compile(r"(?:pip3?|conda) install\b[^\n]*")
 
@@ -103,6 +100,8 @@ def asked_for(path: str, packages: Sequence[str]) -> list[str]:
     if top is None:
         return []
     texts = [_text(file) for pattern in _REQUIREMENTS for file in sorted(top.glob(pattern))]
+    # A trace does not rest on the settings that stand in these.
+    texts += [setup_text(top, file) for file in ("setup.cfg", "setup.py", "pyproject.toml")]
     texts += _INSTALLED_BY_HAND.findall(setup_text(top, "README.md"))
     needed = "\n".join(re.sub(r"#.*", "", text) for text in texts).lower()
     return [
