@@ -23,7 +23,12 @@ RECIPE_SUFFIXES = (".yaml", ".yml", ".json", ".toml")
 SCRIPT_SUFFIXES = (".sh", ".bash", ".slurm")
 """Endings of files that may start one."""
 
-_MODEL_FILES = frozenset({".onnx", ".pt", ".pt2", ".pth", ".torchscript", ".ts"})
+WEIGHT_FILES = frozenset(
+    {".bin", ".ckpt", ".gguf", ".npz", ".onnx", ".pkl", ".pt", ".pth", ".t7", ".tar", ".th", ".weights"}
+    | {".safetensors"}
+)
+"""Endings of files that hold the weights of a model, mostly."""
+_MODEL_FILES = WEIGHT_FILES - {".pkl", ".tar"} | {".pt2", ".torchscript", ".ts"}
 """Endings of files that hold a model without its code, or only its weights."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from math import log2, prod
+from math import prod
 
 from tclint.graph.lowering.kernels import NoFormulaError
 from tclint.graph.lowering.step import forward_flops, lower_op
@@ -44,7 +44,7 @@ def _flops(gap: Gap, graph: Graph) -> tuple[int | None, bool]:
 
 
 def _count(op: Op) -> int | None:
-    rule = _transform if op.name.startswith("fft_") else _COUNTS.get(_name(op))
+    rule = _COUNTS.get(_name(op))
     if rule is None or not op.inputs or not op.outputs:
         return None
     try:
@@ -56,30 +56,6 @@ def _count(op: Op) -> int | None:
 def _name(op: Op) -> str:
     """'cholesky' of linalg_cholesky_ex."""
     return op.name.removeprefix("linalg_").removesuffix("_ex")
-
-
-def _transform(op: Op) -> float:
-    """5 n log2 n per complex transform of n points, half of it with a real side (FFTW's convention)."""
-    x, y = op.inputs[0], op.outputs[0]
-    points = max(x.numel, y.numel)
-    dims = op.attributes.get("dim")
-    axes = dims if isinstance(dims, list) else [dims if isinstance(dims, int) else -1]
-    if op.name.endswith("2") and not isinstance(dims, list):
-        axes = [-2, -1]
-    if op.name.endswith("n") and not isinstance(dims, list):
-        axes = list(range(len(x.shape)))
-    whole = x if x.numel >= y.numel else y
-    length = prod(whole.shape[axis] for axis in axes)
-    real = "rfft" in op.name or "hfft" in op.name
-    return 5.0 * points * log2(max(length, 2)) * (0.5 if real else 1.0)
-
-
-def _short_transforms(op: Op) -> float:
-    """One real transform of n_fft points per frame."""
-    points = int(op.attributes["n_fft"])
-    spectrum = op.outputs[0] if op.name == "stft" else op.inputs[0]
-    frames = spectrum.numel / (points // 2 + 1 if op.attributes.get("onesided", True) else points)
-    return 2.5 * points * log2(max(points, 2)) * frames
 
 
 def _weight_only(op: Op) -> float:
@@ -101,8 +77,6 @@ _CUBES = {
 }
 _COUNTS: dict[str, Callable[[Op], float]] = {
     **dict.fromkeys(_CUBES, _factorization),
-    "stft": _short_transforms,
-    "istft": _short_transforms,
     "_weight_int8pack_mm": _weight_only,
     "_weight_int4pack_mm": _weight_only,
 }

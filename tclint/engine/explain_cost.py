@@ -88,7 +88,7 @@ def explain_target(
         TargetError: it could not be built or traced.
     """
     from tclint.analysis.graph_context import GraphContext
-    from tclint.analysis.what_if.fitting_batch import with_fitting_batch
+    from tclint.analysis.what_if.usual_batch import with_usual_batch
     from tclint.tracing import trace_targets
 
     settings = settings.in_phase()
@@ -99,7 +99,7 @@ def explain_target(
     (result,) = trace_targets([target], settings, on_progress=on_progress)
     if result.graph is None:
         raise result.error or TargetError(f"{target} was not traced: unknown error.")
-    context, fitted = with_fitting_batch(GraphContext(result.graph, settings, target))
+    context, fitted = with_usual_batch(GraphContext(result.graph, settings, target))
     explanation = explain_cost(context, name, pads)
     how = ", ".join((target, settings.mode, precision_title(settings.precision), *(f.what for f in fitted)))
     return explanation, how + (", compiled" if settings.compiled else "")

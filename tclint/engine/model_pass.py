@@ -32,9 +32,10 @@ def check_graph(
     from tclint.analysis.advice import advice
     from tclint.analysis.graph_context import GraphContext
     from tclint.analysis.what_if.comparisons import WhatIf, batch_limits
-    from tclint.analysis.what_if.fitting_batch import with_fitting_batch
+    from tclint.analysis.what_if.usual_batch import with_usual_batch
     from tclint.engine.doubts.guess_ranges import ranged
     from tclint.engine.doubts.trained_share import untrained
+    from tclint.engine.doubts.unpriced import unpriced, written_backward
     from tclint.engine.model_facts import aligned_flops_percent, graph_hash
     from tclint.graph.lowering.step import forward_flops
 
@@ -46,8 +47,10 @@ def check_graph(
     missing: tuple[Assumption, ...] = ()
     if settings.mode == "train":
         said += tuple(untrained(graph))
+        written = written_backward(graph)
+        said += () if written is None else (written,)
         graph, missing = _with_loss(graph, settings)
-    context, fitted = with_fitting_batch(GraphContext(graph, settings, result.entry))
+    context, fitted = with_usual_batch(GraphContext(graph, settings, result.entry))
     graph = context.graph
     if fitted and missing:
         _, missing = _with_loss(graph, settings)  # what the loss would add at this batch
@@ -90,12 +93,15 @@ def check_graph(
         if estimate.gaps and not estimate.kernels:
             metrics[estimate.gpu.id] = _unknown(metrics[estimate.gpu.id])
     steps_us = {gpu: one.step_time_us for gpu, one in metrics.items()}
-    assumptions, ranges = ranged(graph, context.scenarios, steps_us)
+    assumptions, ranges = ranged(traced, context.scenarios, steps_us, context if fitted else None)
     metrics = {gpu: replace(one, step_time_range_us=ranges.get(gpu)) for gpu, one in metrics.items()}
     run = RunCost.of(settings)
     if run is not None:
         found = [run.with_savings(finding, metrics) for finding in found]
         metrics = {gpu: run.with_run(of_gpu) for gpu, of_gpu in metrics.items()}
+    gaps = _gaps(context)
+    left_out = unpriced(graph, gaps)
+    said += () if left_out is None else (left_out,)
     comparisons = WhatIf(context).compare(settings.compare)
     cost_s = priced - started + time.perf_counter() - ruled
     entry = Entry(
@@ -108,7 +114,7 @@ def check_graph(
         op_count=len(graph.ops),
         metrics=metrics,
         assumptions=(*assumptions, *said, *_priced_as(context)),
-        not_analysed=_gaps(context),
+        not_analysed=gaps,
         seconds={**result.seconds, "cost": cost_s, "rules": ruled - priced},
         inputs=tuple((spec.input_name or "", spec.dtype, spec.shape) for spec in graph.inputs),
         graph_hash=graph_hash(traced),

@@ -129,7 +129,7 @@ def _step(recording: Recording) -> Callable[[], None]:
     settings, device = recording.settings, recording.device
     torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = tf32_switches(settings.precision)
     loaded, built = _built(recording)
-    model, returned = split_built(built, loaded.target.attribute)
+    model, returned, _ = split_built(built, loaded.target.attribute)
     if trains_in_steps(model) and settings.mode == "train":
         raise TargetError(
             "a LightningModule trains in its Trainer; profile that with Trainer(profiler='pytorch'), and "

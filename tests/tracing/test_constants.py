@@ -72,3 +72,23 @@ def test_a_forwards_table_of_many_numbers_is_work(rows: int, recorded: int) -> N
 
     graph = tclint.trace(lambda: Embedded(4, 4))
     assert sum(1 for op in graph.ops if op.name in ("mul", "sin")) == recorded
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr"])
+def test_a_product_with_a_sparse_buffer_is_priced_as_a_dense_one_and_said(layout: str) -> None:
+    class Convolution(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            edges = torch.tensor([[index % 50 for index in range(200)], [index % 49 for index in range(200)]])
+            graph = torch.sparse_coo_tensor(edges, torch.ones(200), (50, 50)).coalesce()
+            self.register_buffer("graph", graph if layout == "coo" else graph.to_sparse_csr())
+            self.linear = nn.Linear(16, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            mixed: torch.Tensor = self.graph @ self.linear(x)
+            return mixed
+
+    graph = tclint.trace(Convolution, torch.empty(50, 16))
+    said = [assumption.what for assumption in graph.assumptions]
+    assert "a product with a sparse matrix is priced as that with a dense one" in said
+    assert graph.outputs[0].shape == (50, 8)

@@ -15,8 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import tclint
+from tclint.config.settings import Settings
 from tclint.core.errors import TargetError, UsageError
+from tclint.graph.lowering.gradients import gradient_needs
 from tclint.graph.lowering.step import forward_flops
+from tclint.graph.ops import Graph
 from tclint.tracing.worker.entry import split_built
 
 FLOPS = 2 * 32 * (16 * 24 + 24 * 8)
@@ -177,7 +180,121 @@ def test_what_is_no_model_is_told_in_one_sentence(tmp_path: Path) -> None:
 
 def test_what_a_builder_returns_beside_the_model_is_inputs_only_where_it_holds_tensors() -> None:
     model, other, images = nn.Linear(4, 4), nn.Linear(2, 2), torch.empty(8, 4)
-    assert split_built((model, images), "build") == (model, images)
-    assert split_built((model, {"x": images}), "build") == (model, {"x": images})
-    assert split_built((model, object()), "build") == (model, None)
-    assert split_built((object(), model, other), "build") == (model, None)
+    assert split_built((model, images), "build") == (model, images, ())
+    assert split_built((model, {"x": images}), "build") == (model, {"x": images}, ())
+    assert split_built((model, object()), "build") == (model, None, ())
+    assert split_built([object(), model], "build") == (model, None, ())
+    assert split_built({"net": model, "tokenizer": object()}, "build") == (model, None, ())
+    chosen, returned, (told,) = split_built((nn.CrossEntropyLoss(), model, other), "build")
+    assert (chosen, returned) == (model, None)
+    assert told.what == (
+        "the model is Linear, of 3 modules that build returned (CrossEntropyLoss, Linear and Linear); "
+        "to lint another, name what builds it alone"
+    )
+
+
+class ByKeyword(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(100, 8), nn.Linear(8, 100)
+
+    def forward(self, *, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        hidden = self.words(input_ids)
+        return self.head(hidden if mask is None else hidden * mask[..., None])
+
+
+@pytest.mark.parametrize("texts", [(), ("int64[8,128]",), ("input_ids=int64[8,128]", "mask:=None")])
+def test_a_forward_that_takes_keywords_only(texts: tuple[str, ...]) -> None:
+    report = tclint.check(ByKeyword, settings=Settings(inputs=texts))
+    assert report.errors == ()
+    assert [spec.input_name for spec in report.entries[0].graph.inputs] == ["input_ids"]
+
+
+_FILE = """
+import torch
+from torch import distributed, nn
+from torch.nn import functional
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 24), nn.Linear(24, 8)
+
+    def forward(self, x, scale=1.0):
+        return self.last(self.first(x).relu()) * scale
+
+model = nn.Sequential(nn.Linear(16, 24))
+net = Net().cuda()
+
+def exported():
+    inputs, named = (torch.ones(32, 16),), {"scale": torch.ones(32, 8)}
+    return torch.export.export(Net(), inputs, named, dynamic_shapes=None).run_decompositions().module()
+
+class Alone(Net):
+    def __init__(self):
+        assert not distributed.is_initialized() or distributed.get_backend() == "nccl"
+        super().__init__()
+        self.group = distributed.new_group([distributed.get_rank()])
+        self.norm = nn.SyncBatchNorm(24)
+
+    def forward(self, x):
+        hidden = self.norm(self.first(x))
+        parts = [torch.empty_like(hidden) for _ in range(distributed.get_world_size(self.group))]
+        distributed.all_gather(tensor_list=parts, tensor=hidden, group=self.group)
+        work = distributed.all_reduce(parts[0], async_op=True)
+        work.wait()
+        return self.last(torch.cat(parts))
+
+def alone():
+    distributed.init_process_group("nccl")
+    assert distributed.is_initialized()
+    return Alone()
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "net.py"
+    path.write_text(_FILE)
+    return path
+
+
+def _graph(target: str, **settings: Any) -> Graph:
+    report = tclint.check(target, settings=Settings(cache=False, **settings))
+    assert report.errors == ()
+    return report.entries[0].graph
+
+
+@pytest.mark.usefixtures("file")
+def test_models_that_stand_in_a_file() -> None:
+    model, net = _graph("net.py:model"), _graph("net.py:net")
+    assert [op.name for op in model.ops] == ["linear"]
+    assert [op.name for op in net.ops] == ["linear", "relu", "linear", "mul"]
+    assert [graph.root_site and graph.root_site.line for graph in (model, net)] == [14, 6]
+    report = tclint.check("net.py:net", settings=Settings(cache=False, arguments=("width=8",)))
+    assert "net.py:net is built already, and takes no argument 'width'" in report.errors[0].message
+
+
+@pytest.mark.usefixtures("file")
+def test_a_builder_that_exports_its_model_is_traced_on_the_inputs_of_the_export() -> None:
+    graph = _graph("net.py:exported")
+    assert {spec.input_name: spec.shape for spec in graph.inputs} == {"x": (32, 16), "scale": (32, 8)}
+    assert [op.module_path for op in graph.ops if op.kind == "linear"] == ["first", "last"]
+
+
+@pytest.mark.usefixtures("file")
+def test_a_process_that_is_alone_in_its_group() -> None:
+    for target in ("net.py:Alone", "net.py:alone"):
+        graph = _graph(target, inputs=("32,16",))
+        assert [op.kind for op in graph.ops if op.kind in ("linear", "norm")] == ["linear", "norm", "linear"]
+        needs = gradient_needs(graph)
+        assert needs[0][1]  # the first layer's weight learns through what was gathered
+
+
+@pytest.mark.usefixtures("file")
+@pytest.mark.parametrize("name", ["weights.th", "weights.ckpt", "weights.safetensors"])
+def test_files_of_weights_are_named(name: str) -> None:
+    Path(name).write_bytes(b"")
+    report = tclint.check(name)
+    assert "is a file of weights, which holds no Python to trace" in report.errors[0].message

@@ -31,6 +31,7 @@ INTEGERS = sorted(name for name in ITEMSIZE_BYTES if name.startswith(("int", "ui
         ("images[0]['rgb']=4,5", InputSpec((4, 5), "float32", "images[0]['rgb']")),
         ("size := (64, 48)", InputSpec((), name="size", value=(64, 48))),
         ("task[1]:='depth'", InputSpec((), name="task[1]", value="depth")),
+        ("mask:=None", InputSpec((), name="mask", value=None)),
     ],
 )
 def test_accepted(text: str, expected: InputSpec) -> None:
@@ -79,7 +80,7 @@ def test_absurd_size() -> None:
         parse_input(f"{1 << 30},{1 << 30}")
 
 
-@pytest.mark.parametrize("text", ["x:=", "x:=None", "x:=open('a')", "x:=(1,"])
+@pytest.mark.parametrize("text", ["x:=", "x:=...", "x:=open('a')", "x:=(1,"])
 def test_a_value_is_a_literal(text: str) -> None:
     with pytest.raises(UsageError, match=r"what follows ':='|write sizes"):
         parse_input(text)
@@ -126,7 +127,9 @@ def test_one_name_twice() -> None:
 
 
 _VALUES = st.recursive(
-    st.integers() | st.booleans() | st.text(max_size=5), lambda each: st.lists(each, max_size=3), max_leaves=4
+    st.none() | st.integers() | st.booleans() | st.text(max_size=5),
+    lambda each: st.lists(each, max_size=3),
+    max_leaves=4,
 )
 
 

@@ -10,6 +10,7 @@ from versions import since_2_5
 
 import tclint
 from tclint.core.errors import TargetError
+from tclint.graph.lowering.gradients import gradient_needs
 from tclint.graph.ops import Graph, Op
 
 pytestmark = pytest.mark.skipif(
@@ -50,6 +51,22 @@ class Strided(nn.Module):
 
 def op_named(graph: Graph, name: str) -> Op:
     return next(op for op in graph.ops if op.name == name)
+
+
+@since_2_5
+def test_weights_learn_through_what_nested_tensors_detach_of_their_own() -> None:
+    graph = tclint.trace(Encoder, inputs=([torch.empty(4, 64), torch.empty(10, 64)],))
+    needs = [need for op, need in zip(graph.ops, gradient_needs(graph), strict=True) if op.name == "linear"]
+    assert [need[1] for need in needs] == [True, True]
+
+    class Cut(Encoder):
+        def forward(self, sequences: list[torch.Tensor]) -> torch.Tensor:
+            nested = torch.nested.as_nested_tensor(list(sequences), layout=torch.jagged)
+            return self.out(self.qkv(nested).chunk(3, -1)[0].detach()).values()
+
+    graph = tclint.trace(Cut, inputs=([torch.empty(4, 64), torch.empty(10, 64)],))
+    needs = [need for op, need in zip(graph.ops, gradient_needs(graph), strict=True) if op.name == "linear"]
+    assert [need[1] for need in needs] == [False, True]
 
 
 @since_2_5

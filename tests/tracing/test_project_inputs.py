@@ -38,7 +38,7 @@ def _in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _inputs(target: str = "net.py:Net") -> tuple[dict[str, list[int]], list[dict[str, object]]]:
-    result = CliRunner().invoke(cli, [target, "--format", "json", "--fail-on", "never"])
+    result = CliRunner().invoke(cli, [target, "--mode", "infer", "--format", "json", "--fail-on", "never"])
     entry = json.loads(result.stdout)["entries"][0]
     return {given["name"]: given["shape"] for given in entry["inputs"]}, entry["assumptions"]
 

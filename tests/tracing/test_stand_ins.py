@@ -124,6 +124,53 @@ def test_a_guarded_import_keeps_its_own_way(tmp_path: Path) -> None:
     assert not any("flash_attn" in note.what for note in entry.assumptions)
 
 
+GUARDED = """
+try:
+    from flash_attn import flash_attn_func
+    from flash_attn.ops.fused_dense import NAME
+except ImportError:
+    flash_attn_func = None
+def attend(qkv):
+    if flash_attn_func is None:
+        return qkv.unbind(2)[0].relu()
+    return flash_attn_func(*qkv.unbind(2), causal=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("requirements.txt", "torch\nflash-attn>=2.5 --no-build-isolation\n"),
+        ("README.md", "## Set up\n```sh\npip install torch flash_attn\n```\n"),
+        ("pyproject.toml", '[project]\nname = "net"\ndependencies = ["torch", "flash-attn"]\n'),
+    ],
+)
+def test_a_guarded_import_of_what_the_project_asks_for_is_answered(
+    tmp_path: Path, file: str, text: str
+) -> None:
+    (tmp_path / "setup.py").write_text("")
+    (tmp_path / file).write_text(text)
+    entry = linted(tmp_path, GUARDED.replace("    from flash_attn.ops.fused_dense import NAME\n", "") + QKV)
+    assert "scaled_dot_product_attention" in [op.name for op in entry.graph.ops] if entry.graph else False
+    assert any(
+        note.what.startswith("flash_attn is not installed, though the project asks for it: ")
+        for note in entry.assumptions
+    )
+
+
+def test_a_guarded_import_of_what_has_no_stand_in_keeps_its_own_way(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("flash-attn\n")
+    entry = linted(tmp_path, GUARDED + QKV)
+    assert "relu" in [op.name for op in entry.graph.ops] if entry.graph else False
+
+
+def test_a_comment_asks_for_nothing(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("torch  # no flash-attn here\n")
+    (tmp_path / "README.md").write_text("flash-attn is faster.\n")
+    entry = linted(tmp_path, GUARDED.replace("    from flash_attn.ops.fused_dense import NAME\n", "") + QKV)
+    assert "relu" in [op.name for op in entry.graph.ops] if entry.graph else False
+
+
 def test_what_has_no_stand_in_says_so_where_it_is_used(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text(f"{HEAD}from flash_attn.modules.mha import MHA\ndef Net(): return MHA(64)\n")

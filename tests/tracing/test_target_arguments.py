@@ -29,6 +29,12 @@ class GPTConfig:
 class OtherConfig:
     depth: int = 3
 
+CONFIGS = {"small": GPTConfig(n_layer=2)}
+BASE = GPTConfig(n_layer=3)
+
+def scaled(value):
+    return value
+
 class GPT:
     def __init__(self, config, flag=False):
         self.config = config
@@ -109,6 +115,18 @@ def test_a_configuration_can_be_called() -> None:
 def test_fields_are_set_in_frozen_classes_too() -> None:
     assert _built("GPT", "config.n_layer=6").config.n_layer == 6
     assert _built("GPT", "config=GPTConfig()", "config.n_layer=7").config.n_layer == 7
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_value_may_be_what_the_file_has() -> None:
+    assert _built("GPT", "config=CONFIGS['small']").config.n_layer == 2
+    assert _built("GPT", "config=BASE").config.n_layer == 3
+    assert _built("Plain", "width=8", "name=BASE").name == "BASE"  # a text, as its default is
+    assert _built("GPT", "config=scaled").config == "scaled"  # functions share names with texts: 'relu'
+    assert _error("GPT", "config=CONFIGS['smal']") == "--arg config: CONFIGS['smal'] raised KeyError: 'smal'."
+    assert "has no 'CONFIG'. Did you mean 'CONFIGS'?" in _error("GPT", "config=CONFIG['small']")
+    assert "nn.GELLU raised AttributeError" in _error("Plain", "width=nn.GELLU")
+    assert _built("GPT", "config=weights.pt").config == "weights.pt"
 
 
 @pytest.mark.usefixtures("folder")

@@ -126,6 +126,30 @@ def test_the_top_folder_of_the_project_is_importable(folder: Path) -> None:
     assert load_target(parse_target("project/nets/model.py:build")).function() == 9
 
 
+_ENTRY = """
+import os, sys
+from pathlib import Path
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "third"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "deep" / "er"))
+sys.path.append("./far")
+sys.path.extend(["plain", "no such folder"])
+sys.path.append(sys.argv[1])
+sys.path.append(open("ran", "w").name)
+"""
+
+
+def test_folders_that_an_entry_script_adds_are_searched(folder: Path) -> None:
+    (folder / "train.py").write_text(_ENTRY)
+    for name in ("third", "deep/er", "far", "plain"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / f"{Path(name).name}_.py").write_text("")
+    (folder / "net").mkdir()
+    (folder / "net" / "__init__.py").write_text("")
+    (folder / "net" / "model.py").write_text("import third_, er_, far_, plain_\ndef f(): pass\n")
+    load_target(parse_target("net/model.py:f"))
+    assert not (folder / "ran").exists()
+
+
 def test_a_module_of_a_package_is_imported_once_under_its_name(folder: Path) -> None:
     package = folder / "pkg13"
     package.mkdir()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import tclint
+from tclint.config.settings import Settings
 from tclint.tracing import trace_targets
 
 
@@ -93,6 +94,35 @@ def test_the_batch_that_is_given() -> None:
     assert graph.ops[-1].name == "cross_entropy_loss"
     alone = tclint.trace(Classifier(), torch.zeros(2, 3, 16, 16))
     assert [spec.shape for spec in alone.inputs] == [(2, 3, 16, 16), (2,)]
+
+
+class Words(LightningModule):
+    """Has no forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(100, 16), nn.Linear(16, 100)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        scores = self.head(self.words(batch["input_ids"]))
+        return functional.cross_entropy(scores.flatten(0, 1), batch["labels"].flatten())
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        (),
+        ("batch['input_ids']=int64[8,128]", "batch['labels']=int64[8,128]"),
+        ("input_ids=int64[8,128]", "labels=int64[8,128]"),
+    ],
+)
+def test_a_step_without_a_forward_and_the_names_that_reports_print(texts: tuple[str, ...]) -> None:
+    settings = Settings(inputs=texts, batch=8)
+    (entry,) = tclint.check(Words, settings=settings).entries
+    assert entry.inputs == (
+        ("batch['input_ids']", "int64", (8, 128)),
+        ("batch['labels']", "int64", (8, 128)),
+    )
 
 
 def test_inference_is_its_forward() -> None:

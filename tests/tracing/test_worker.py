@@ -43,7 +43,7 @@ def crashes():
 
 def hangs():
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    open("hanging", "w").close()
+    os.close(os.open("hanging", os.O_CREAT))
     while True:
         pass
 

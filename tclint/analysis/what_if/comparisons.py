@@ -87,6 +87,8 @@ class BatchLimits:
     """With every repeated block checkpointed; None where no such block saves memory."""
     unknown: str | None = None
     """Why the limits are None."""
+    of_half: int | None = None
+    """The largest that takes half of the memory."""
 
 
 class WhatIf:
@@ -244,7 +246,10 @@ def batch_limits(context: GraphContext, scenario: Scenario) -> BatchLimits:
         return BatchLimits(None, None, None, lines)
     plain, checkpointed = lines
     return BatchLimits(
-        plain.batch, plain.largest(gpu), None if checkpointed is None else checkpointed.largest(gpu)
+        plain.batch,
+        plain.largest(gpu),
+        None if checkpointed is None else checkpointed.largest(gpu),
+        of_half=plain.largest(gpu, 0.5),
     )
 
 

@@ -66,7 +66,7 @@ def attention_times(
     pv_dim = np.ceil(value_dim / HEAD_DIM_GRANULARITY) * HEAD_DIM_GRANULARITY
     dims = np.where(backward, 3 * qk_dim + 2 * pv_dim, qk_dim + pv_dim)
     # The diagonal blocks are computed whole.
-    seen_keys = np.where(causal, np.minimum(keys, (keys + KEY_BLOCK) / 2), keys)
+    seen_keys = np.where(causal, np.minimum(keys, (keys + KEY_BLOCK) / 2), keys * column("seen_share"))
     # A single query packs the heads that share keys into one block.
     packed = (queries == 1) & (kv_heads < heads) & ~backward
     rows = np.where(packed, heads / kv_heads, queries)

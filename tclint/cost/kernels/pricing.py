@@ -347,9 +347,14 @@ def price_attentions(works: Sequence[Attention], gpu: Gpu, unit: UnitClass) -> l
         unit,
         calibration,
         time_us=times.time_us,
-        # Work.flops counts the full square of scores, of which a causal mask leaves a triangle.
+        # Work.flops counts the full square of scores, of which a mask leaves a triangle or some blocks.
         flops=[w.flops for w in works],
-        saved_math=np.array([2 * w.key_length / (w.key_length + 1) if w.is_causal else 1.0 for w in works]),
+        saved_math=np.array(
+            [
+                2 * w.key_length / (w.key_length + 1) if w.is_causal else 1 / max(w.seen_share, 1e-6)
+                for w in works
+            ]
+        ),
         bytes_read=times.bytes_read,
         bytes_written=times.bytes_written,
         aligned=[w.head_dim % 8 == 0 and w.value_head_dim % 8 == 0 for w in works],

@@ -153,9 +153,9 @@ class BatchMemory:
     fixed_bytes: float
     per_sample_bytes: float
 
-    def largest(self, gpu: Gpu) -> int:
-        """The largest batch that fits the GPU with RESERVED_BYTES left; 0 where not even one sample does."""
-        available = gpu.dram_gib * 2**30 - RESERVED_BYTES - self.fixed_bytes
+    def largest(self, gpu: Gpu, share: float = 1.0) -> int:
+        """The largest batch that fits a share of the GPU with RESERVED_BYTES left; 0 where no sample does."""
+        available = share * (gpu.dram_gib * 2**30 - RESERVED_BYTES) - self.fixed_bytes
         if self.per_sample_bytes <= 0 or available <= 0:
             return 0
         return int(available / self.per_sample_bytes)

@@ -10,6 +10,7 @@ from tclint.analysis.change import Change
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.what_if.combined import FixStep, all_fixes, change_of
+from tclint.analysis.what_if.usual_batch import as_if_stated
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.core.finding import Edit, Finding
@@ -85,7 +86,7 @@ class _Planner:
         self._target, self._entry, self._report = target, entry, report
         self._keep_architecture = keep_architecture
         self._say = on_progress or (lambda _: None)
-        self._settings: Settings = entry.settings or report.settings
+        self._settings: Settings = as_if_stated(GraphContext(entry.graph, entry.settings or report.settings))
         rules = [rule for rule in Selection(report.settings).rules if isinstance(rule, GraphRule)]
         self._context, self._found = checked(entry.graph, rules, self._settings, entry.target)
         # Some rules ask for the least gain themselves; a shorter step alone makes no finding new.

@@ -92,6 +92,7 @@ def attention(low: Lowering) -> None:
         is_causal=bool(low.attribute("is_causal", False)),
         has_mask=mask is not None,
         has_dropout=bool(low.attribute("dropout_p", 0.0)) and low.training,
+        seen_share=float(low.attribute("seen_share", 1.0)),
     )
     if not work.flops:
         return

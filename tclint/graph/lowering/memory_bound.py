@@ -147,6 +147,9 @@ def norm_shape(op: Op) -> tuple[int, int]:
         rows = x.shape[0] * x.shape[1]
     elif "group_norm" in op.name:
         rows = x.shape[0] * int(op.attributes.get("num_groups", op.attributes.get("group", 1)))
+    elif "weight_norm" in op.name:
+        axis = op.attributes.get("dim", 0)  # -1: one norm of everything
+        rows = x.shape[axis] if isinstance(axis, int) and 0 <= axis < len(x.shape) else 1
     else:
         shape = op.attributes.get("normalized_shape")
         columns = prod(shape if isinstance(shape, (list, tuple)) else x.shape[-1:])
@@ -161,11 +164,11 @@ _SOFTMAX_FLOPS = 5
 
 
 def norm(low: Lowering) -> None:
-    """Batch, instance, layer, group and RMS norm.
+    """Batch, instance, layer, group, RMS and weight norm.
 
-    Reads of the input in forward: layer and RMS norm 1 (a row stays on the chip), batch norm 1 in eval mode,
-    batch, instance and group norm 2 (statistics, then normalisation). Backward reads input and gradient
-    twice (sums, then the gradient); layer norm's second time for the parameters' gradients.
+    Reads of the input in forward: layer, RMS and weight norm 1 (a row stays on the chip), batch norm 1 in
+    eval mode, batch, instance and group norm 2 (statistics, then normalisation). Backward reads input and
+    gradient twice (sums, then the gradient); layer norm's second time for the parameters' gradients.
     """
     name, x = low.op.name, low.op.inputs[0]
     rows, columns = norm_shape(low.op)
@@ -175,7 +178,7 @@ def norm(low: Lowering) -> None:
         fixed_statistics = not (low.training and low.attribute("training", low.attribute("train", True)))
     elif "instance_norm" in name:
         fixed_statistics = not low.attribute("use_input_stats", True)
-    by_row = "layer_norm" in name or "rms_norm" in name
+    by_row = any(kind in name for kind in ("layer_norm", "rms_norm", "weight_norm"))
     reads = 1 if fixed_statistics or by_row else 2
     low.traffic(
         "norm", reads * size, out, rows=rows, columns=columns, launches=reads, flops=_NORM_FLOPS * x.numel

@@ -13,6 +13,7 @@ from dataclasses import replace
 from tclint.graph.lowering import attention as lower_attention
 from tclint.graph.lowering import convolution as lower_conv
 from tclint.graph.lowering import copies as lower_copy
+from tclint.graph.lowering import fourier as lower_fourier
 from tclint.graph.lowering import matmul as lower_gemm
 from tclint.graph.lowering import memory_bound as lower_memory
 from tclint.graph.lowering import other_products as lower_products
@@ -27,6 +28,7 @@ from tclint.graph.ops.op_tables import operators
 _RULES: Mapping[str, Rule] = {
     **lower_memory.RULES,
     **lower_copy.RULES,
+    **lower_fourier.RULES,
     **lower_gemm.RULES,
     **lower_products.RULES,
     **lower_conv.RULES,

@@ -105,6 +105,8 @@ class Attention:
     has_mask: bool = False
     is_backward: bool = False
     has_dropout: bool = False
+    seen_share: float = 1.0
+    """Of the blocks of scores, those that a block mask leaves to be computed."""
     kernel: AttentionKernel | None = None
     """Whose kernel it is, where that is known; None: the one that torch's dispatcher chooses on a GPU."""
 

@@ -1,6 +1,6 @@
 """The data of a traced model: Graph, Op and TensorSpec (JSON-serialisable); lists of torch's operators."""
 
-from tclint.graph.ops.graph import Assumption, Graph, Guess, Parameter
+from tclint.graph.ops.graph import ASSUMED_BATCH, Assumption, Graph, Guess, Parameter
 from tclint.graph.ops.op import GEMM_KINDS, OP_KINDS, Cast, Checkpoint, Op, OpKind
 from tclint.graph.ops.spec import (
     FLOATING_DTYPES,
@@ -14,6 +14,7 @@ from tclint.graph.ops.spec import (
 )
 
 __all__ = [
+    "ASSUMED_BATCH",
     "FLOATING_DTYPES",
     "GEMM_KINDS",
     "ITEMSIZE_BYTES",

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import torch
 
 GRAPH_SCHEMA_VERSION = "5"
+ASSUMED_BATCH = 8
+"""How many samples a trace has that nobody gave inputs for; a step is priced with as many as suit the GPU."""
 
 
 @dataclass(frozen=True, slots=True)

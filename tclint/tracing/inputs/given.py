@@ -12,6 +12,7 @@ import torch
 
 from tclint.core.errors import TargetError
 from tclint.graph.ops import Assumption
+from tclint.tracing.inputs.forward import parameters_of
 from tclint.tracing.inputs.specs import InputSpec
 from tclint.tracing.values.cache import Cache
 
@@ -100,10 +101,27 @@ def inputs_from_specs(
             level = parts
             for step in owners:
                 level = level.setdefault(step, _Parts())
-            level[last] = make(spec) if spec.value is None else spec.value
+            level[last] = make(spec) if spec.value is ... else spec.value
     return CallInputs(
         args, {str(name): _joined(value, str(name)) for name, value in parts.items()}, source="--input"
     )
+
+
+def by_keyword(inputs: CallInputs, model: torch.nn.Module) -> CallInputs:
+    """The same inputs, as the forward takes them: some by keyword only."""
+    parameters = list(parameters_of(model).values())
+    if any(parameter.kind == parameter.VAR_POSITIONAL for parameter in parameters):
+        return inputs
+    by_name = [parameter.name for parameter in parameters if parameter.kind == parameter.KEYWORD_ONLY]
+    count = sum(
+        parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        for parameter in parameters
+    )
+    free = [name for name in by_name if name not in inputs.kwargs]
+    if len(inputs.args) > count + len(free) or not free:
+        return inputs
+    named = dict(zip(free, inputs.args[count:], strict=False))
+    return dataclasses.replace(inputs, args=inputs.args[:count], kwargs={**named, **inputs.kwargs})
 
 
 class _Parts(dict[int | str, Any]):

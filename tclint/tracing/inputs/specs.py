@@ -54,8 +54,8 @@ class InputSpec:
     """The forward's argument, or a part of it: "batch[0]['image']"; None: positional, in the order given."""
     below: int | None = None
     """Integers are from 0 up to this number, exclusive."""
-    value: Any = None
-    """A number, a text or a container of them instead of a tensor; None: a tensor."""
+    value: Any = ...
+    """A number, a text, None or a container of them instead of a tensor; `...`: a tensor."""
 
     @property
     def path(self) -> tuple[int | str, ...]:
@@ -72,7 +72,7 @@ class InputSpec:
 
     def __str__(self) -> str:
         """The spec as it can be given again."""
-        if self.value is not None:
+        if self.value is not ...:
             return f"{self.name}:={self.value!r}"
         sizes = ",".join(str(size) for size in self.shape)
         name = "" if self.name is None else f"{self.name}="
@@ -131,10 +131,10 @@ def _literal(text: str, whole: str) -> Any:
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        value = None
-    if value is None:
+        value = ...
+    if value is ...:
         raise UsageError(
-            f"{whole!r} is not an input: what follows ':=' is a number, a text or a tuple of them."
+            f"{whole!r} is not an input: what follows ':=' is a number, a text, None or a tuple of them."
         )
     return value
 

@@ -64,14 +64,20 @@ def batch_inputs(model: nn.Module, inputs: CallInputs, sites: SiteFinder) -> Cal
     """
     batches: list[Any] = []
     if inputs.source != "inferred":
-        batches.append(_whole(inputs))
+        batches.append(_whole(model, inputs))
     for guess in (inputs, *inputs.alternatives)[:_RUNS]:
         with contextlib.suppress(Exception):
             returned = record(model, guess.args, guess.kwargs, sites).returned
             batches += _batches(model, [*guess.args, *guess.kwargs.values()], returned)
             break
     else:
-        batches.append(_whole(inputs))
+        parts, keys = _form(model)
+        # Without a forward that tells the targets: as words are those of a language model.
+        given = [*inputs.args, *inputs.kwargs.values()] * max(len(keys), parts, 1)
+        given = [torch.empty_like(one) if isinstance(one, torch.Tensor) else one for one in given]
+        if inputs.source == "inferred" and given and (keys or parts > 1):
+            batches.append(dict(zip(keys, given, strict=False)) if keys else given[:parts])
+        batches.append(_whole(model, inputs))
     found = [
         dataclasses.replace(
             inputs,
@@ -94,7 +100,11 @@ def _further_arguments(model: Any) -> int:
     return sum(one.default is one.empty and one.kind == one.POSITIONAL_OR_KEYWORD for one in parameters) - 1
 
 
-def _whole(inputs: CallInputs) -> Any:
+def _whole(model: Any, inputs: CallInputs) -> Any:
+    """The batch of given inputs: named as the step names it, as reports print its parts, or by its parts."""
+    name = next(iter(inspect.signature(model.training_step).parameters), "")
+    if not inputs.args and list(inputs.kwargs) == [name]:
+        return inputs.kwargs[name]
     if inputs.kwargs:
         return dict(inputs.kwargs)
     return inputs.args[0] if len(inputs.args) == 1 else list(inputs.args)

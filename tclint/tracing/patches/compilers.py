@@ -1,11 +1,11 @@
-"""Compiled and scripted modules run as the Python they were made of."""
+"""Compiled, scripted and exported modules run as the Python they were made of."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -66,6 +66,49 @@ def without_scripting() -> Iterator[None]:
         yield
 
 
+@patch(
+    replaces="`torch.export.export`",
+    why="its fake tensors and the recorder's meta tensors do not mix, and an exported module names no line",
+)
+def without_exporting() -> Iterator[None]:
+    with patched([(torch.export, "export", NotExported)]):
+        yield
+
+
+class NotExported:
+    """Stands for the exported program of a model while that is built: it is the model itself."""
+
+    def __init__(
+        self, mod: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None, **_: Any
+    ) -> None:
+        self._model = mod
+        with contextlib.suppress(TypeError):  # a class with __eq__ and no __hash__
+            _EXPORTED_WITH[mod] = args
+            if kwargs:
+                _EXPORTED_WITH[mod] = inspect.signature(mod.forward).bind(*args, **kwargs).arguments
+
+    def module(self, *_: Any, **__: Any) -> nn.Module:
+        """The model."""
+        return self._model
+
+    @property
+    def graph_module(self) -> nn.Module:
+        """The model."""
+        return self._model
+
+    def run_decompositions(self, *_: Any, **__: Any) -> NotExported:
+        """The same: the parts that operators have on a GPU are known."""
+        return self
+
+
+def exported_with(model: nn.Module) -> Any:
+    """The inputs with which the code that built a model wanted to export it; None where it did not."""
+    with contextlib.suppress(TypeError):
+        return _EXPORTED_WITH.get(model)
+    return None
+
+
+_EXPORTED_WITH: weakref.WeakKeyDictionary[nn.Module, Any] = weakref.WeakKeyDictionary()
 _COMPILED: weakref.WeakSet[Any] = weakref.WeakSet()
 """Modules, and `forward` functions of classes, that were to be compiled."""
 _COMPILE_NOTHING = ("eager", "aot_eager", "tclint")

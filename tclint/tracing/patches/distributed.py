@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import nn
 
-from tclint.tracing.patches.patch import nothing
+from tclint.tracing.patches import process_group
 
 _WRAPPERS = {
     "torch.nn.parallel.distributed": ("DistributedDataParallel", "module"),
@@ -57,8 +57,9 @@ class SingleProcessMesh:
         """This process is the first."""
         return 0
 
-    def get_group(self, *_: Any) -> None:
-        """There is no process group."""
+    def get_group(self, *_: Any) -> process_group.ProcessGroupOfOne:
+        """This process alone."""
+        return process_group.ProcessGroupOfOne()
 
 
 def _fully_shard(module: Any, *_args: Any, **_kwargs: Any) -> Any:
@@ -98,26 +99,13 @@ def plain_wrappers() -> list[tuple[Any, str, Any]]:
             function = inspect.unwrap(function) if callable(function) else None
             if inspect.isfunction(function) and not function.__code__.co_freevars:
                 found.append((function, "__code__", substitute))
-        found += [
-            (distributed, "init_process_group", nothing),
-            (distributed, "get_rank", _first_rank),
-            (distributed, "get_world_size", _one_process),
-            (distributed, "barrier", nothing),
-        ]
+        found += process_group.replacements(distributed)
     return found
 
 
 def _is_idle(distributed: Any) -> bool:
     """Whether this torch can run several processes, and does not."""
     return bool(distributed.is_available() and not distributed.is_initialized())
-
-
-def _first_rank(*_args: Any, **_kwargs: Any) -> int:
-    return 0
-
-
-def _one_process(*_args: Any, **_kwargs: Any) -> int:
-    return 1
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tclint.tracing.patches.autocast import autocast_without_gpu
-from tclint.tracing.patches.compilers import without_compilation, without_scripting
+from tclint.tracing.patches.compilers import without_compilation, without_exporting, without_scripting
 from tclint.tracing.patches.custom_functions import patched_apply, visible_checkpoints
 from tclint.tracing.patches.distributed import MODULES, plain_wrappers
 from tclint.tracing.patches.gpu import without_cuda
@@ -68,9 +68,9 @@ _LATE_MODULES = frozenset({*MODULES, SCANS, *LIBRARIES})
 
 @patch(
     replaces="`DistributedDataParallel`, `FullyShardedDataParallel` (`__init__`, `forward`), `fully_shard`, "
-    "`init_device_mesh`, `parallelize_module`, `associative_scan`, and of `torch.distributed` "
-    "`init_process_group`, `get_rank`, `get_world_size`, `barrier`; `load_file` of safetensors, "
-    "`load_pretrained` of timm, `PreTrainedModel.from_pretrained` of transformers",
+    "`init_device_mesh`, `parallelize_module`, `associative_scan`, and of `torch.distributed` what starts a "
+    "process group, asks for it (`get_rank`, `is_initialized`, ...) or sends in it (`all_reduce`, ...); of "
+    "safetensors `load_file`, of timm `load_pretrained`, of transformers `PreTrainedModel.from_pretrained`",
     why="they need other processes, a GPU or stored weights; a finder in `sys.meta_path` patches what is "
     "imported later",
 )
@@ -126,6 +126,7 @@ def without_gpu() -> Iterator[None]:
     with (
         without_compilation(),
         without_scripting(),
+        without_exporting(),
         autocast_without_gpu(),
         without_cuda(),
         lazy_parameters(),

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from tclint.core.target import WEIGHT_FILES
 from tclint.graph.ops import Assumption
 from tclint.tracing.patches.patch import patch, patched
 from tclint.tracing.values.sites import SiteFinder
 
 _DESCRIBES = re.compile(r"arg|conf|cfg|hparam|hyper|opt(ion)?s?$|class|vocab|version", re.IGNORECASE)
 """Keys of a file under which an architecture is described: that cannot be made up."""
-_OF_WEIGHTS = re.compile(r"\.(bin|ckpt|npz|pkl|pt|pth|safetensors|tar|weights)\b", re.IGNORECASE)
+_OF_WEIGHTS = re.compile(rf"({'|'.join(map(re.escape, sorted(WEIGHT_FILES)))})\b", re.IGNORECASE)
 
 
 class AbsentWeights(dict[Any, Any]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -67,6 +68,8 @@ class CallRecorder:
         """In a region that the model takes out of autocast, on or not."""
         self.in_custom_function = False
         """Inside a custom autograd.Function that was entered with gradients on."""
+        self.had_gradients_above = False
+        """When a tensor subclass was last given an operator to carry out."""
         self.has_own_backward = False
         """As above, and not torch.utils.checkpoint's, which differentiates what it runs."""
         self.checkpoint: Checkpoint | None = None
@@ -123,11 +126,17 @@ class CallRecorder:
             node.meta["stack_trace"] = line.site.as_trace()
         call.construct, call.line = module.construct, line
         call.is_alias = facts.name in VIEW_OR_COPY and shares_memory(made[0], given)
-        call.differentiable = torch.is_grad_enabled() or self.in_custom_function
+        call.differentiable = self._has_gradients()
         call.has_own_backward = self.has_own_backward
         call.checkpoint = self.checkpoint
         call.autocast_disabled = self.autocast_disabled
         call.casts = casts
+
+    def _has_gradients(self) -> bool:
+        """Whether a gradient flows through the operator that is called."""
+        if torch.is_grad_enabled() or self.in_custom_function:
+            return True
+        return self.had_gradients_above and carried_out_by_subclass() is not None
 
     def _module_stack(self, depth: int) -> ModuleStack:
         """The modules that run, up to one of them."""
@@ -208,3 +217,17 @@ def _parameter_of_all(tensors: Sequence[torch.Tensor]) -> str | None:
     """The first tensor's parameter, if all of them are parameters or made from parameters alone."""
     names = [parameter_of(tensor) for tensor in tensors]
     return names[0] if names and None not in names else None
+
+
+def carried_out_by_subclass() -> Any:
+    """What a tensor subclass is carrying out by other operators, which autograd does not see; None: none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == _DISPATCH and not SiteFinder.is_own_file(code.co_filename):
+            return frame.f_locals.get("func")
+        frame = frame.f_back
+    return None
+
+
+_DISPATCH = "__torch_dispatch__"

@@ -121,14 +121,43 @@ def _flex_attention(recorder: Recording, *args: Any, **_: Any) -> Any:
     logsumexp = torch.empty(query.shape[:-1], dtype=torch.float32, device=_META)
     function = torch.ops.higher_order.flex_attention
     name = name_of(function)
-    arguments = tuple(Argument(given, False) for given in ("query", "key", "value"))
+    arguments = tuple(Argument(given, False) for given in ("query", "key", "value", "seen_share"))
     operator = f"higher_order::{name}"
     facts = OperatorFacts(name, name, False, False, False, False, False, arguments, {}, operator, function)
-    recorder.record(facts, (query, key, value), {}, (output, logsumexp), ())
+    share = _seen_share(args[4] if len(args) > 4 else (), query.shape[-2], key.shape[-2])
+    if share is None:
+        recorder.assumptions.add("a block mask that depends on data leaves nothing out")
+    seen = {} if share is None else {"seen_share": share}
+    recorder.record(facts, (query, key, value), seen, (output, logsumexp), ())
     # Who can ask for the scores' maximum as well is handed it always.
     if hasattr(torch.nn.attention.flex_attention, "AuxRequest"):
         return output, logsumexp, torch.empty_like(logsumexp)
     return output, logsumexp
+
+
+_BLOCK = 128
+"""Queries and keys of a block of scores, which is computed whole or not at all."""
+_MOST_POSITIONS = 1024
+
+
+def _seen_share(block_mask: Sequence[Any], queries: int, keys: int) -> float | None:
+    """The share of the blocks in which a mask leaves any score, from scores at even distances of the first
+    head; None where it depends on data."""
+    allows = next((part for part in reversed(block_mask) if callable(part)), None)
+    if allows is None or not queries or not keys:
+        return 1.0
+    steps = [max(_BLOCK // 8, -(-size // _MOST_POSITIONS)) for size in (queries, keys)]
+    first = torch.zeros((), dtype=torch.int64)
+    rows, columns = torch.arange(0, queries, steps[0])[:, None], torch.arange(0, keys, steps[1])[None]
+    try:
+        seen = allows(first, first, rows, columns).expand(len(rows), columns.shape[1])
+    except Exception:  # whatever the user's function makes of many positions at once
+        return None
+    if seen.is_meta:
+        return None
+    window = [max(_BLOCK // step, 1) for step in steps]
+    blocks = torch.nn.functional.max_pool2d(seen[None].float(), window, ceil_mode=True)
+    return float(blocks.mean())
 
 
 def _invoke_subgraph(recorder: Recording, body: Any, identifier: Any, *operands: Any) -> Any:

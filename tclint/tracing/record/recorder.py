@@ -19,7 +19,7 @@ from tclint.tracing.meta_ops.argument_checks import check_arguments
 from tclint.tracing.meta_ops.index_checks import check_constant_rows, integer_indices
 from tclint.tracing.meta_ops.meta_kernels import MetaKernels, made_like, run_on_zeros, to_meta
 from tclint.tracing.record.autocast_casts import cast_arguments
-from tclint.tracing.record.call_recorder import CallRecorder, inherit_parameter
+from tclint.tracing.record.call_recorder import CallRecorder, carried_out_by_subclass, inherit_parameter
 from tclint.tracing.record.fx_writer import Arguments, FxWriter
 from tclint.tracing.record.guesses import GUESSES
 from tclint.tracing.record.higher_order import run_higher_order
@@ -62,6 +62,7 @@ _DECOMPOSED = frozenset({"chain_matmul", "einsum", "linalg_multi_dot", "tensordo
 
 _COPIES_BETWEEN_DEVICES = frozenset({"_copy_from", "_to_copy", "clone", "copy", "to"})
 _INDEXED = frozenset({"index", "index_put", "index_put_", "_unsafe_index", "_unsafe_index_put"})
+_PRODUCTS = frozenset({"addmm", "bmm", "matmul", "mm", "mv"})
 # Before their arguments are changed or guessed from; all others once for equal calls.
 _CHECKED_AS_GIVEN = _INDEXED | _DECOMPOSED | GUESSES.keys()
 
@@ -113,6 +114,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
     ) -> Any:
         if types and any(kind.__torch_dispatch__ != _NO_DISPATCH for kind in types):
             # A tensor subclass runs the operator on the tensors that it is made of, which come here in turn.
+            self.had_gradients_above = self._has_gradients()
             return NotImplemented
         kwargs = kwargs or {}
         facts = facts_of(func)
@@ -241,6 +243,8 @@ class Recorder(CallRecorder, TorchDispatchMode):
         if not all(tensor.is_meta for tensor in tensors):
             if facts.full_name in _INDEXED:
                 args = integer_indices(args)
+            elif facts.full_name in _PRODUCTS and any(one.layout is not torch.strided for one in tensors):
+                self.assumptions.add("a product with a sparse matrix is priced as that with a dense one")
             elif facts.full_name == "embedding" and not self.assumptions.are_made:
                 check_constant_rows(*args[:2])
             demote = self._demote_for_good if facts.mutates else self._demote
@@ -366,11 +370,14 @@ class Recorder(CallRecorder, TorchDispatchMode):
 
 
 def _only_repeats(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
-    """Whether a view is that of a `:` in an index, or detaches what is detached.
+    """Whether a view is that of a `:` in an index, or detaches what is detached or what nothing can be.
 
     Older versions of torch (2.6) run an operator for each `:`, and detach twice.
     """
     if facts.full_name == "detach":
         maker = maker_of(args[0])
-        return maker is not None and maker.target is facts.function
+        return (maker is not None and maker.target is facts.function) or carried_out_by_subclass() not in (
+            None,
+            facts.function,
+        )
     return is_whole_slice(facts, args)

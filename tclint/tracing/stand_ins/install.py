@@ -1,7 +1,8 @@
 """Puts stand-ins in place of a library that the user's file needs and that is not installed.
 
-Code that can do without the library has its own way, which is taken: only an import that would end the build
-is answered, and only in the process that ends with its targets.
+Code that can do without the library has its own way, which is taken unless the project asks for the library,
+so that the GPU machine has it. What no stand-in is known for is missing all the same, until an import of it
+would end the build. All of it holds in the process that ends with its targets.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import importlib
 import importlib.machinery
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -22,33 +24,57 @@ class _Library:
     answers: str
     """The module here that has its functions, by their names there."""
     replaced_with: str
+    version: str = ""
+    """What the library's functions are of; empty: code that can do without it is left to do so."""
 
 
-_ATTENTION = _Library("attention", "its functions were replaced with scaled_dot_product_attention")
+_AS_ATTENTION = "its functions were replaced with scaled_dot_product_attention"
+_ATTENTION = _Library("attention", _AS_ATTENTION, "2.8.3")
 _LIBRARIES: Mapping[str, _Library] = {
     "flash_attn": _ATTENTION,
     "flash_attn_interface": _ATTENTION,
-    "xformers": _ATTENTION,
-    "apex": _Library("norms", "its fused norms were replaced with torch's layer_norm and rms_norm"),
+    "xformers": _Library("attention", _AS_ATTENTION, "0.0.32"),
+    "apex": _Library("norms", "its fused norms were replaced with torch's layer_norm and rms_norm", "0.1"),
     "mamba_ssm": _Library(
-        "state_space", "its selective scan was replaced with an operator of the same bytes and FLOPs"
+        "state_space", "its selective scan was replaced with an operator of the same bytes and FLOPs", "2.2.5"
     ),
     "selective_scan_cuda": _Library("state_space", "its scan was replaced with one of the same work"),
-    "causal_conv1d": _Library("state_space", "its functions were replaced with conv1d"),
+    "causal_conv1d": _Library("state_space", "its functions were replaced with conv1d", "1.5.2"),
     "triton": _Library("triton", "its kernels do nothing here, and have no price"),
 }
 _installed: dict[str, Assumption] = {}
+_offered: set[str] = set()
+"""Those of them that code can do without: names that no stand-in is known for are missing."""
+_used: set[str] = set()
 
 
 def stand_in_for(module: str | None) -> bool:
     """Answer imports of a missing library from now on; False where there is no stand-in, or it is there."""
     root = (module or "").partition(".")[0]
-    if root not in _LIBRARIES or root in _installed:
+    if root not in _LIBRARIES or (root in _installed and root not in _offered):
         return False
+    _offered.discard(root)
+    _install(root, "")
+    return True
+
+
+def offer(asked_for: Iterable[str]) -> None:
+    """Answer imports of what a project asks for, where code can do without it, too."""
+    for root in asked_for:
+        if _LIBRARIES[root].version and root not in _installed and find_spec(root) is None:
+            _offered.add(root)
+            _install(root, ", though the project asks for it")
+
+
+def can_be_offered() -> Sequence[str]:
+    """Names of libraries that `offer` knows."""
+    return [name for name, library in _LIBRARIES.items() if library.version]
+
+
+def _install(root: str, why: str) -> None:
     if not _installed:
         sys.meta_path.append(_Finder)
-    _installed[root] = Assumption(f"{root} is not installed: {_LIBRARIES[root].replaced_with}")
-    return True
+    _installed[root] = Assumption(f"{root} is not installed{why}: {_LIBRARIES[root].replaced_with}")
 
 
 def has_stand_in(package: str) -> bool:
@@ -58,7 +84,7 @@ def has_stand_in(package: str) -> bool:
 
 def stand_ins() -> tuple[Assumption, ...]:
     """What was replaced so far, for the report."""
-    return tuple(_installed.values())
+    return tuple(told for root, told in _installed.items() if root in _used)
 
 
 class _Finder:
@@ -68,9 +94,20 @@ class _Finder:
     def find_spec(
         name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name.partition(".")[0] not in _installed:
+        root = name.partition(".")[0]
+        if root not in _installed or (root in _offered and _asks_for_a_name()):
             return None
         return importlib.machinery.ModuleSpec(name, _Loader, is_package=True)  # type: ignore[arg-type]
+
+
+def _asks_for_a_name() -> bool:
+    """Whether `from module import name` looks for a submodule, because the module has no such name."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__") == "importlib._bootstrap":
+        if frame.f_code.co_name == "_handle_fromlist":
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 class _Loader:
@@ -81,18 +118,24 @@ class _Loader:
     @staticmethod
     def exec_module(module: ModuleType) -> None:
         """There is nothing to run."""
+        _used.add(module.__name__.partition(".")[0])
 
 
 class _StandIn(ModuleType):
     """Answers names that are known; another one can be imported, and fails when it is called."""
 
     def __getattr__(self, name: str) -> Any:
+        root = self.__name__.partition(".")[0]
+        library = _LIBRARIES[root]
+        if name == "__version__":
+            return library.version
         if name.startswith("__"):
             raise AttributeError(name)
-        library = _LIBRARIES[self.__name__.partition(".")[0]]
         answers = importlib.import_module(f"tclint.tracing.stand_ins.{library.answers}")
         found = getattr(answers, name, None)
         if found is None or getattr(found, "__module__", "") != answers.__name__:
+            if root in _offered:
+                raise AttributeError(name)
             found = importlib.import_module(f"{self.__name__}.{name}")
         setattr(self, name, found)
         return found

@@ -16,10 +16,12 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
 from tclint.core.errors import TargetError
+from tclint.core.text import listed
 from tclint.graph.ops import Assumption
 from tclint.tracing.inputs.given import (
     CallInputs,
     InferenceFailed,
+    by_keyword,
     given_inputs,
     input_sets,
     inputs_from_specs,
@@ -30,9 +32,12 @@ from tclint.tracing.inputs.guesses.example_calls import Origin
 from tclint.tracing.inputs.guesses.inference import infer_inputs
 from tclint.tracing.inputs.phases import Phase, phase_inputs
 from tclint.tracing.inputs.specs import SYNTAX, InputSpec
+from tclint.tracing.inputs.training_steps import trains_in_steps
+from tclint.tracing.patches.compilers import NotExported, exported_with
 from tclint.tracing.patches.environment import without_gpu
 from tclint.tracing.patches.modules import remembered_construction
 from tclint.tracing.patches.stored_weights import random_weights
+from tclint.tracing.patches.writes import no_training, nothing_written
 from tclint.tracing.session.build import on_meta
 from tclint.tracing.session.exported import Exported, example_inputs, unwrapped
 from tclint.tracing.session.trace import tensors_of
@@ -89,15 +94,20 @@ def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) ->
     @contextlib.contextmanager
     def while_loading() -> Iterator[None]:
         # Decorators such as @torch.compile run when the file is imported, and so may constructors.
-        with without_gpu(), remembered_construction(sites), random_weights(sites):
+        with without_gpu(), remembered_construction(sites), random_weights(sites), no_training():
             yield
 
-    with _timed(seconds, "import"):
-        loaded = load_target(target, options.arguments, while_loading)
-    with _timed(seconds, "build"):
-        model, returned, assumed = _build(loaded, sites)
-        put_into_mode(model, options, sites)
-        sets = choose_inputs(loaded, model, returned, options, sites)
+    written: list[str] = []
+    with nothing_written((folder, os.getcwd()), written):
+        with _timed(seconds, "import"):
+            loaded = load_target(target, options.arguments, while_loading)
+        with _timed(seconds, "build"):
+            model, returned, assumed = _build(loaded, sites)
+            put_into_mode(model, options, sites)
+            sets = choose_inputs(loaded, model, returned, options, sites)
+    if written:
+        told = f"not written: {listed(written, 4)}, which the code writes before its forward runs"
+        assumed += (Assumption(told),)
     yield from runs_of(loaded, model, sets, assumed, options, sites, seconds)
 
 
@@ -142,28 +152,41 @@ def runs_of(
             yield Run(graph, input_set=name, seconds=own_seconds)
 
 
-def split_built(built: Any, what: str) -> tuple[nn.Module, Any]:
-    """(module, inputs or None) from what a callable returned.
+def split_built(built: Any, what: str) -> tuple[nn.Module, Any, tuple[Assumption, ...]]:
+    """(module, inputs or None, what was assumed) from what a callable returned: a model, or one among other
+    things in a tuple, list or dict.
 
     Raises:
         TargetError: there is no nn.Module in it.
     """
     returned = None
+    assumed: tuple[Assumption, ...] = ()
     if isinstance(built, ExportedProgram):
-        return Exported(built), example_inputs(built)
-    if isinstance(built, tuple) and any(isinstance(part, nn.Module) for part in built):
-        place = next(place for place, part in enumerate(built) if isinstance(part, nn.Module))
-        others = (*built[:place], *built[place + 1 :])
-        built, returned = built[place], others[0] if len(others) == 1 else others
+        return Exported(built), example_inputs(built), ()
+    if isinstance(built, NotExported):
+        built = built.module()
+    parts = list(built.values()) if isinstance(built, Mapping) else built
+    if isinstance(parts, (tuple, list)) and (modules := [part for part in parts if is_module(part)]):
+        chosen = next((one for one in modules if any(True for _ in one.parameters())), modules[0])
+        others = tuple(part for part in parts if part is not chosen)
+        returned = others[0] if len(others) == 1 else others
         if not _may_be_inputs(returned):  # a tokenizer, a second model, a schedule of diffusion
             returned = None
+        if len(modules) > 1:
+            all_of_them = listed([type(one).__name__ for one in modules], 4)
+            told = f"the model is {type(chosen).__name__}, of {len(modules)} modules that {what} returned"
+            assumed = (Assumption(f"{told} ({all_of_them}); to lint another, name what builds it alone"),)
+        built = chosen
     built = unwrapped(built)
     if not is_module(built):
         kind = "nothing" if built is None else f"a {type(built).__name__}"
         raise TargetError(f"{what} returned {kind}, not an nn.Module or (module, inputs).")
-    if "forward" not in vars(built) and inspect.getattr_static(type(built), "forward") is nn.Module.forward:
+    has_forward = "forward" in vars(built) or (
+        inspect.getattr_static(type(built), "forward") is not nn.Module.forward
+    )
+    if not has_forward and not trains_in_steps(built):
         raise TargetError(f"{what} returned a {type(built).__name__}, which has no forward to trace.")
-    return built, returned
+    return built, exported_with(built) if returned is None else returned, assumed
 
 
 def _may_be_inputs(value: Any) -> bool:
@@ -185,9 +208,9 @@ def _build(loaded: LoadedTarget, sites: SiteFinder) -> tuple[nn.Module, Any, tup
     with user_errors(f"{target.attribute} in {target.container}", sites.is_user_file):
         built, assumed = on_meta(loaded.function, sites)
     where = f" ({shown_path(loaded.site.path)}:{loaded.site.line})" if loaded.site else ""
-    model, returned = split_built(built, f"{target.attribute}{where}")
+    model, returned, among = split_built(built, f"{target.attribute}{where}")
     remember_builder(model, given_to(loaded.function))
-    return model, returned, assumed
+    return model, returned, (*assumed, *among)
 
 
 def put_into_mode(model: nn.Module, options: TraceOptions, sites: SiteFinder) -> None:
@@ -214,9 +237,9 @@ def choose_inputs(
     if options.phase is not None:
         return {"": phase_inputs(model, options.phase, options.batch, sites, loaded.target.text)}
     if options.input_sets:
-        return {name: inputs_from_specs(specs) for name, specs in options.input_sets}
+        return {name: by_keyword(inputs_from_specs(specs), model) for name, specs in options.input_sets}
     if options.inputs:
-        return {"": inputs_from_specs(options.inputs)}
+        return {"": by_keyword(inputs_from_specs(options.inputs), model)}
     if returned is not None:
         return {"": given_inputs(returned, loaded.target.attribute)}
     provided = inputs_of_module(loaded.module)

@@ -9,6 +9,8 @@ import socket
 import traceback
 from pathlib import Path, PurePath
 
+from tclint.core.target import WEIGHT_FILES
+
 _WORDS = (
     (
         r"QuantizedMeta|QuantizedCPU|quantized::|quantized_decomposed",
@@ -45,14 +47,11 @@ def in_plain_words(message: str) -> str | None:
 _NETWORK_ERRORS = frozenset(
     {"URLError", "ConnectError", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "NewConnectionError"}
 )
-_OF_WEIGHTS = frozenset(
-    {".bin", ".ckpt", ".gguf", ".npz", ".onnx", ".pt", ".pth", ".safetensors", ".t7", ".tar", ".weights"}
-)
 
 
 def holds_weights(path: str) -> bool:
     """Whether a file of that name is one of weights, and no Python."""
-    return PurePath(path).suffix.lower() in _OF_WEIGHTS
+    return PurePath(path).suffix.lower() in WEIGHT_FILES
 
 
 def hint_for(error: BaseException) -> str:

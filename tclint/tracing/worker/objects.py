@@ -226,7 +226,7 @@ class _Given:
             TargetError: it could not be built.
         """
         built, assumed = (self.given, ()) if is_model(self.given) else self._build(self.given)
-        model, returned = split_built(built, self.name)
+        model, returned, among = split_built(built, self.name)
         made_here = self.sites.ids()
         callers = [
             module
@@ -236,7 +236,7 @@ class _Given:
         with keep(*callers, *inputs):
             if isinstance(self.given, Captured) and self.given.prepare is not None:
                 self.given.prepare(model)
-            yield model, returned, assumed
+            yield model, returned, (*assumed, *among)
 
     def _build(self, build: Callable[[], Any]) -> tuple[Any, tuple[Assumption, ...]]:
         try:

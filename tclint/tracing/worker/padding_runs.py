@@ -63,7 +63,7 @@ def run_of_padding(text: str, options: TraceOptions, request: dict[str, Any]) ->
             with user_errors(f"{target.attribute} in {target.container}", sites.is_user_file):
                 fewer = request["fewer_layers"]
                 built = on_meta(loaded.function, sites)[0] if fewer else loaded.function()
-                model, returned = split_built(built, target.attribute)
+                model, returned, _ = split_built(built, target.attribute)
             put_into_mode(model, options, sites)
             model.double()
             layers = ""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tclint.tracing.values.sites import SiteFinder
+from tclint.tracing.worker.path_edits import added_folders
 
 # What stands in the top folder of a project.
 PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
@@ -22,8 +23,8 @@ _LEVELS = 6
 def import_roots(path: str) -> list[str]:
     """Folders to look for absolute imports in, besides that of the file: nearest first.
 
-    The working directory, the folder above the file's package, the project's top folder, and the one that
-    holds its sources.
+    The working directory, the folder above the file's package, the project's top folder, the one that holds
+    its sources, and those that scripts beside the file or in the top folder add to `sys.path`.
     """
     folder = Path(path).resolve().parent
     roots = [os.getcwd()]
@@ -34,6 +35,7 @@ def import_roots(path: str) -> list[str]:
     top = project_folder(path)
     if top is not None:
         roots += source_folders(top)
+    roots += added_folders([folder, Path(above), *([top] if top is not None else [])], setup_text)
     return [root for root in dict.fromkeys(roots) if root != str(folder)]
 
 

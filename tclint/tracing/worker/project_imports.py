@@ -86,6 +86,36 @@ def _project_names(top: Path) -> Iterator[str]:
             yield re.sub(r"[-.]", "_", name)
 
 
+_REQUIREMENTS = (
+    "requirements*.txt",
+    "requirements/*.txt",
+    "environment*.y*ml",
+)
+_INSTALLED_BY_HAND = re.compile(r"(?:pip3?|conda) install\b[^\n]*")
+
+
+def asked_for(path: str, packages: Sequence[str]) -> list[str]:
+    """Those of the packages that a file's project says it needs, or that its README says to install."""
+    top = project_folder(path)
+    if top is None:
+        return []
+    texts = [_text(file) for pattern in _REQUIREMENTS for file in sorted(top.glob(pattern))]
+    # A trace does not rest on the settings that stand in these.
+    texts += [setup_text(top, file) for file in ("setup.cfg", "setup.py", "pyproject.toml")]
+    texts += _INSTALLED_BY_HAND.findall(setup_text(top, "README.md"))
+    needed = "\n".join(re.sub(r"#.*", "", text) for text in texts).lower()
+    return [
+        name for name in packages if re.search(rf"(?<![\w-]){name.replace('_', '[-_]')}(?![\w-])", needed)
+    ]
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def missing_packages(path: str, roots: Sequence[str]) -> list[str]:
     """What a file, and those of its project that it imports, import in any case and is not installed here.
 

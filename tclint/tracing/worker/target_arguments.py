@@ -118,10 +118,8 @@ def resolve(
                     maker = configuration_maker(spec.name, hints.get(spec.name), function, module)
                     values[spec.name] = from_file(spec.text[1:], maker)
                 else:
-                    value = values[spec.name] = _value(spec.text, module)
-                    is_text = isinstance(value, str) and value == spec.text
-                    if is_text and not _takes_text(parameters.get(spec.name), hints.get(spec.name)):
-                        values[spec.name] = _class_named(spec.text, module)
+                    takes_text = _takes_text(parameters.get(spec.name), hints.get(spec.name))
+                    values[spec.name] = _value(spec.text, module, takes_text=takes_text)
             except TargetError as error:
                 raise TargetError(f"--arg {spec.name}: {error}", details=error.details) from None
     assumptions: list[Assumption] = []
@@ -147,7 +145,9 @@ def resolve(
                     f"--arg {spec.name} sets a field of {root!r}, which is not given: give it first, such as "
                     f"--arg {root}=SomeConfig()."
                 )
-            values[root] = _with_field(values[root], spec.path[1:], _value(spec.text, module), spec.name)
+            values[root] = _with_field(
+                values[root], spec.path[1:], _value(spec.text, module, takes_text=True), spec.name
+            )
     return values, tuple(assumptions)
 
 
@@ -188,9 +188,13 @@ def _annotations(function: Callable[..., Any], module: ModuleType) -> dict[str, 
 # ---------------------------------------------------------------- values
 
 
-def _value(text: str, module: ModuleType) -> Any:
+def _value(text: str, module: ModuleType, *, takes_text: bool) -> Any:
     """What an expression is in the target's file, which is run anyway; text that is none, or whose names lead
-    nowhere, is itself."""
+    nowhere, is itself.
+
+    Raises:
+        TargetError: nobody means the text of it, and it leads nowhere.
+    """
     plain = literal(text)
     if not isinstance(plain, str):
         return plain
@@ -200,21 +204,37 @@ def _value(text: str, module: ModuleType) -> Any:
         return plain
     if isinstance(tree.body, _NO_TEXT):
         return _evaluated(tree, module, vars(builtins))
-    if not isinstance(tree.body, (ast.Name, ast.Constant)):
-        with contextlib.suppress(TargetError):
+    if isinstance(tree.body, ast.Name) and plain == text:
+        return plain if takes_text else _value_named(text, module)
+    if not isinstance(tree.body, ast.Constant):
+        try:
             found = _evaluated(tree, module, {})
-            return plain if isinstance(found, ModuleType) else found
+        except TargetError:
+            if takes_text or not _leads_on(tree.body, module):
+                return plain
+            raise
+        return plain if isinstance(found, ModuleType) else found
     return plain
+
+
+def _leads_on(node: ast.expr, module: ModuleType) -> bool:
+    """Whether nobody means the expression's text: `CONFIGS['small']`, or an attribute of what there is."""
+    if isinstance(node, ast.Subscript):
+        return True
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and hasattr(module, node.id)
 
 
 def _takes_text(parameter: inspect.Parameter | None, annotation: Any) -> bool:
     return annotation is str or parameter is None or isinstance(parameter.default, str)
 
 
-def _class_named(text: str, module: ModuleType) -> Any:
-    """The class of the module with that name, else the text."""
-    named = getattr(module, text, None)
-    return named if inspect.isclass(named) else text
+def _value_named(text: str, module: ModuleType) -> Any:
+    """The class or the data of the module with that name, else the text: 'relu' may be both."""
+    named = getattr(module, text, text)
+    is_other = isinstance(named, ModuleType) or inspect.isroutine(named)
+    return text if is_other else named
 
 
 _NO_TEXT = (ast.Call, ast.ListComp, ast.SetComp, ast.DictComp, ast.Lambda)

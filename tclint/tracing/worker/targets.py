@@ -22,11 +22,19 @@ from tclint.core.errors import TargetError, closest
 from tclint.core.target import LIBRARIES, is_model_file, is_recipe_file
 from tclint.core.text import listed
 from tclint.graph.ops import Assumption, Site
-from tclint.tracing.stand_ins.install import has_stand_in, stand_in_for, stand_ins
+from tclint.tracing.stand_ins.install import (
+    can_be_offered,
+    has_stand_in,
+    offer,
+    stand_in_for,
+    stand_ins,
+)
 from tclint.tracing.worker.hints import hint_for, holds_weights, in_plain_words
-from tclint.tracing.worker.project_files import import_roots, package_of
+from tclint.tracing.worker.path_edits import added_folders
+from tclint.tracing.worker.project_files import import_roots, package_of, setup_text
 from tclint.tracing.worker.project_imports import (
     OwnPackages,
+    asked_for,
     missing_packages,
     name_in_package,
     own_packages,
@@ -142,6 +150,8 @@ def load_target(
             function = getattr(function, part)
         except AttributeError:
             raise TargetError(_no_such_callable(target, module, part)) from None
+    if _is_built(function):
+        return _load_built(target, function, module, arguments)
     if not callable(function):
         raise TargetError(
             f"{target.attribute} in {target.container} is of type {type(function).__name__}, not a function "
@@ -150,8 +160,29 @@ def load_target(
     site = site_of(function)
     values, assumptions = resolve(arguments, function, module)
     _check_signature(target, function, site, values)
-    assumptions = (*assumptions, *stand_ins())
+    assumptions = (*_ended_early, *assumptions, *stand_ins())
     return LoadedTarget(target, functools.partial(function, **values), module, site, assumptions)
+
+
+def _is_built(value: Any) -> bool:
+    from tclint.tracing.session.exported import is_model
+
+    return is_model(value)
+
+
+def _load_built(
+    target: Target, model: Any, module: ModuleType, arguments: Sequence[ArgumentSpec]
+) -> LoadedTarget:
+    """A model that stands in the file: its place is its class, or the line that makes it of a library's."""
+    from tclint.tracing.patches.modules import construct_site_of
+    from tclint.tracing.values.sites import SiteFinder
+
+    if arguments:
+        raise TargetError(f"{target.text} is built already, and takes no argument {arguments[0].name!r}.")
+    site = site_of(type(model))
+    if site is None or not SiteFinder().is_user_file(site.path):
+        site = construct_site_of(model).site
+    return LoadedTarget(target, lambda: model, module, site, (*_ended_early, *stand_ins()))
 
 
 def _load_saved(target: Target, arguments: Mapping[str, Any]) -> LoadedTarget:
@@ -287,6 +318,7 @@ def _import_file(target: Target) -> ModuleType:
     package = package_of(path)
     # As Python has it: the folder of a script comes first, that of a package's module is not searched.
     sys.path.insert(0, package[0] if package is not None else os.path.dirname(path))
+    offer(asked_for(path, can_be_offered()))
     # Behind what is installed: a folder of tests or utilities must not hide a library.
     sys.path.extend(root for root in import_roots(path) if root not in sys.path)
     if package is not None:
@@ -308,8 +340,19 @@ def _import_file(target: Target) -> ModuleType:
     try:
         _with_stand_ins(lambda: run(module))
     except BaseException as error:
-        raise _import_error(target, error) from None
+        problem = _import_error(target, error)
+        is_defined = hasattr(module, target.attribute.partition(".")[0])
+        if not isinstance(problem, TargetError) or isinstance(error, ImportError) or not is_defined:
+            raise problem from None
+        # What is asked for stood above that line: a script that goes on to read its data, or to train.
+        why = f"sys.exit({error.code!r})" if isinstance(error, SystemExit) else describe(error)
+        told = f"{target.container} was run up to {why}{_line_outside_libraries(error)}, and nothing below"
+        _ended_early.append(Assumption(told))
     return module
+
+
+_ended_early: list[Assumption] = []
+"""Of the file whose import ended before its end."""
 
 
 def _import_quietly(name: str) -> ModuleType | None:
@@ -341,7 +384,7 @@ def _with_stand_ins(run: Callable[[], _T]) -> _T:
     while True:
         try:
             return run()
-        except ModuleNotFoundError as error:
+        except ImportError as error:
             if not stand_in_for(error.name):
                 raise
 
@@ -349,7 +392,9 @@ def _with_stand_ins(run: Callable[[], _T]) -> _T:
 def _import_module(target: Target) -> ModuleType:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    sys.path.extend(added_folders([Path.cwd()], setup_text))
     name = target.module or ""
+    offer(asked_for(os.path.join(os.getcwd(), name), can_be_offered()))
     try:
         return _with_stand_ins(lambda: importlib.import_module(name))
     except ModuleNotFoundError as error:
@@ -382,7 +427,10 @@ def _import_error(target: Target, error: BaseException) -> BaseException:
         )
     line = _line_outside_libraries(error)
     if isinstance(error, SystemExit):
-        return TargetError(f"{container} called sys.exit({error.code!r}) while it was imported{line}.")
+        return TargetError(
+            f"{container} called sys.exit({error.code!r}) while it was imported{line}; name a file that only "
+            "defines the model, or put what this script runs below `if __name__ == '__main__':`."
+        )
     if isinstance(error, ModuleNotFoundError):
         return TargetError(
             f"{container} imports {error.name!r}, which is not installed here{line}; install "

@@ -21,6 +21,7 @@ from tclint.tracing.inputs.given import (
     ADVICE,
     CallInputs,
     InferenceFailed,
+    by_keyword,
     described,
     inferred,
     inputs_of_graph,
@@ -73,7 +74,7 @@ def infer_inputs(model: nn.Module, origin: Origin | None = None) -> CallInputs:
     """
     guesses: list[CallInputs] = []
     seen: set[str] = set()
-    made = (_as_stated(guess, model) for guess in _guesses(model))
+    made = (by_keyword(_as_stated(guess, model), model) for guess in _guesses(model))
     for guess in with_variants(made, model, origin):
         text = guess.describe()
         if text not in seen:

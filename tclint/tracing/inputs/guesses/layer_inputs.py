@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tclint.graph.ops import ASSUMED_BATCH
 from tclint.tracing.inputs.guesses.named_inputs import AUDIO_SAMPLES, tokens
 from tclint.tracing.inputs.stated_sizes import (
     FRAMES,
@@ -22,7 +23,7 @@ from tclint.tracing.inputs.stated_sizes import (
 
 _META = torch.device("meta")
 
-BATCH = 8
+BATCH = ASSUMED_BATCH
 VIDEO_SIZE = (FRAMES, 112, 112)
 VOLUME_SIZE = (96, 96, 96)
 """A patch of a medical scan, as nnU-Net and MONAI's models mostly take them."""
