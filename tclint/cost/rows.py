@@ -53,7 +53,7 @@ STEP_ERROR_PERCENT = {
 and BERT on V100 and T4 (mean 6 %, 8 within), 14 of those and others on A100, A10 and RTX 3090 (9 %, 11
 within) and 27 of MPT on A100, whose communication is not priced (15 %, 15 within); on H100 13 of MPT, to
 which the slowdown within a step was fitted, and ten of GPT-2 and ResNet-50 (15 %, 16 of the 23 within). No
-price of another generation was fitted to a step. Ada stands beside Ampere; Blackwell has no such slowdown, and
+price of another generation was fitted to a step. Ada stands beside Ampere; Blackwell has no slowdown, and
 states what Hopper was off by without it."""
 CANCELLED_SHARE = 0.5
 """Share of the kernels' mean error that is left in a step where the products were measured on the GPU: steps
