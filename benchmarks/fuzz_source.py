@@ -46,8 +46,8 @@ from tclint.edits.texts import apply_edits
 from tclint.engine.check import check
 from tclint.engine.fixes.sources import fix
 from tclint.engine.report import Report
-from tclint.engine.rule_registry import all_rules
-from tclint.engine.source_program import lint_text
+from tclint.engine.rules.registry import all_rules
+from tclint.engine.sources.program import lint_text
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.discovery import discover
 from tclint.source.syntax.parse import NotPython, decode

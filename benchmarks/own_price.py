@@ -32,7 +32,7 @@ from tclint.analysis.graph_context import GraphContext  # noqa: E402
 from tclint.analysis.graph_rule import GraphRule  # noqa: E402
 from tclint.config.settings import Settings  # noqa: E402
 from tclint.core.finding import Finding  # noqa: E402
-from tclint.engine.rule_registry import load_rules  # noqa: E402
+from tclint.engine.rules.registry import load_rules  # noqa: E402
 from tclint.graph.ops import Graph  # noqa: E402
 
 SETS = ("fixtures", "custom", "timm", "transformers", "random")

@@ -22,8 +22,8 @@ from pathlib import Path
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Location
 from tclint.core.rule import CRASH_CODE
-from tclint.engine.rule_registry import all_rules
-from tclint.engine.source_pass import lint
+from tclint.engine.rules.registry import all_rules
+from tclint.engine.sources.lint import lint
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.notebooks import Notebook
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tclint.config.settings import Settings
 from tclint.core.rule import CRASH_CODE
-from tclint.engine.rule_registry import all_rules
-from tclint.engine.source_pass import lint
+from tclint.engine.rules.registry import all_rules
+from tclint.engine.sources.lint import lint
 from tclint.source.source_rule import SourceRule
 
 DEFAULT_FOLDER = Path(__file__).parent.parent / "tests" / "source" / "labelled"

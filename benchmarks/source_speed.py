@@ -20,8 +20,8 @@ import libcst
 
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
-from tclint.engine.rule_registry import load_rules
-from tclint.engine.source_pass import lint
+from tclint.engine.rules.registry import load_rules
+from tclint.engine.sources.lint import lint
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.discovery import discover
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable

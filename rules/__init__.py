@@ -1,6 +1,6 @@
 """tclint's own rules, one module per topic; registered through the entry-point group `tclint.rules`.
 
-A run that needs a few rules imports these alone (tclint.engine.rule_index); RULES imports all.
+A run that needs a few rules imports these alone (tclint.engine.rules.index); RULES imports all.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ from tclint.core.rule import CRASH_CODE, Rule
 from tclint.core.toml import parse_toml
 from tclint.edits.registry import with_fixes
 from tclint.edits.texts import apply_edits
-from tclint.engine.rule_fields import check_fields
-from tclint.engine.source_program import lint_text
+from tclint.engine.rules.fields import check_fields
+from tclint.engine.sources.program import lint_text
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.prefilter import applicable
 from tclint.tracing import trace_callable

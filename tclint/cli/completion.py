@@ -58,7 +58,7 @@ def targets(context: click.Context, parameter: click.Parameter, incomplete: str)
 
 def rules(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Codes of the installed rules, with their names."""
-    from tclint.engine.rule_registry import all_rules
+    from tclint.engine.rules.registry import all_rules
 
     with contextlib.suppress(TclintError):
         return _matching(((rule.code, rule.name) for rule in all_rules()), incomplete)

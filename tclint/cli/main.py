@@ -267,7 +267,7 @@ def _say_details(report: Report) -> None:
 @config_options
 def rules(format_name: str, **flags: Any) -> int:
     """List every rule, those of installed packages and your own included."""
-    from tclint.engine.rule_registry import all_rules, load_rules
+    from tclint.engine.rules.registry import all_rules, load_rules
     from tclint.report.catalogue import rule_kind, rules_json, rules_text
 
     settings, _ = read_settings(flags)
@@ -290,7 +290,7 @@ def explain(rule: str, at: str | None, format_name: str, no_color: bool, **flags
     With --at, show what a rule on training code has to say of a line: what it reports there, or why it is
     silent, and what the program does on that line as far as rules see it.
     """
-    from tclint.engine.rule_registry import find_rule
+    from tclint.engine.rules.registry import find_rule
     from tclint.report.catalogue import engine_page, rule_json, rule_page
 
     settings, _ = read_settings(flags)
@@ -310,8 +310,8 @@ def explain(rule: str, at: str | None, format_name: str, no_color: bool, **flags
 
 
 def _explain_line(name: str, at: str, settings: Settings) -> int:
-    from tclint.engine.rule_registry import find_rule
-    from tclint.engine.silence import why
+    from tclint.engine.rules.registry import find_rule
+    from tclint.engine.sources.silence import why
     from tclint.report.catalogue import silence_text
     from tclint.source.source_rule import SourceRule
 

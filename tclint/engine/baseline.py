@@ -214,7 +214,7 @@ class _Coverage:
         self, folder: str, paths: frozenset[str], targets: frozenset[str], settings: Settings
     ) -> None:
         from tclint.core.finding import Location
-        from tclint.engine.rule_registry import Selection
+        from tclint.engine.rules.registry import Selection
 
         self._folder, self._paths, self._targets = folder, paths, targets
         self._selection = Selection(settings)

@@ -20,7 +20,7 @@ from tclint.core.rule import Rule
 from tclint.core.target import is_model_target, is_recipe, targets_of
 from tclint.engine.baseline import Baseline
 from tclint.engine.report import Entry, EntryError, Interrupted, Metrics, Report
-from tclint.engine.rule_registry import Selection
+from tclint.engine.rules.registry import Selection
 from tclint.engine.run_cost import RunCost
 from tclint.engine.same_findings import joined, mark_worst_case, worst_of_sets
 from tclint.engine.spans import Spans
@@ -349,7 +349,7 @@ def _check_sources(
     if not paths:
         return _Sources([], (), (), 0)
     from tclint.edits import with_fixes
-    from tclint.engine.source_pass import lint
+    from tclint.engine.sources.lint import lint
 
     if on_progress:
         on_progress(f"reading {', '.join(paths)}")
@@ -430,7 +430,7 @@ def _in_notebook(location: Location, notebook: Notebook) -> Location:
 
 def _of_directive(finding: Finding, notebooks: Mapping[str, Notebook]) -> Finding:
     """What suppressions report is found in a notebook's program: its edits become edits of the file."""
-    from tclint.engine.source_pass import with_edits_of_file
+    from tclint.engine.sources.lint import with_edits_of_file
 
     notebook = notebooks.get(finding.location.path) if finding.code.startswith("TCL") else None
     return finding if notebook is None else with_edits_of_file(finding, notebook)

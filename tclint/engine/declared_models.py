@@ -12,7 +12,7 @@ from tclint.config.pyproject import FILE_NAME, find_config, load_met_config, wit
 from tclint.config.settings import DeclaredModel, Settings
 from tclint.core.errors import UsageError
 from tclint.core.target import is_model_target
-from tclint.engine.rule_registry import without_unknown_rules
+from tclint.engine.rules.registry import without_unknown_rules
 from tclint.source.syntax.discovery import is_below, named_files
 
 if TYPE_CHECKING:

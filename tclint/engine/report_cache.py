@@ -22,7 +22,7 @@ from tclint.core.files import forget_oldest, write_bytes_atomically
 from tclint.core.saved import from_json, to_json
 from tclint.core.text import digest
 from tclint.engine.report import Report
-from tclint.engine.rule_registry import all_rules
+from tclint.engine.rules.registry import all_rules
 from tclint.engine.trace_cache import difference, environment, files_of
 from tclint.source.syntax.cache import private_folder
 

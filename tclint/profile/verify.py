@@ -127,7 +127,7 @@ def _change_of(trace: TraceResult, settings: Settings, code: str) -> dict[str, o
     from tclint.analysis.change import Change
     from tclint.analysis.graph_rule import GraphRule
     from tclint.engine.model_pass import check_graph
-    from tclint.engine.rule_registry import Selection
+    from tclint.engine.rules.registry import Selection
 
     rules = [rule for rule in Selection(settings).rules if isinstance(rule, GraphRule)]
     _, findings, _ = check_graph(trace, rules, settings)

@@ -21,7 +21,7 @@ from tclint.core.text import printable, wrapped
 from tclint.core.toml import packaged_toml
 from tclint.core.units import percent_text
 from tclint.cost.gpu import Calibration, Gpu
-from tclint.engine.silence import Answer
+from tclint.engine.sources.silence import Answer
 from tclint.report.render import Style
 from tclint.report.rule_parts import Part, reference_texts, references, sections, summaries
 

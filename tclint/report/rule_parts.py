@@ -10,7 +10,7 @@ from functools import lru_cache
 from tclint.analysis.graph_rule import GraphRule
 from tclint.core.rule import DOC_SECTIONS, REFERENCES, Rule
 from tclint.core.toml import packaged_toml
-from tclint.engine.rule_index import PACKAGE
+from tclint.engine.rules.index import PACKAGE
 
 DOCUMENTS = "documents.toml"
 

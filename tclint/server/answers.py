@@ -13,7 +13,7 @@ from tclint.core.errors import UsageError
 from tclint.core.finding import Edit, Finding, Level
 from tclint.core.markup import shortened
 from tclint.engine.ignores import can_be_ignored, ignoring
-from tclint.engine.rule_registry import find_rule
+from tclint.engine.rules.registry import find_rule
 from tclint.report.catalogue import engine_page
 from tclint.report.rule_text import rule_markdown
 from tclint.report.words import effect_text, models_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tclint.config.settings import Override, Settings
 from tclint.core.finding import Finding, Location
 from tclint.core.rule import CRASH_CODE, CRASH_NAME
-from tclint.engine.rule_registry import Selection
+from tclint.engine.rules.registry import Selection
 
 
 def finding(code: str, path: str) -> Finding:

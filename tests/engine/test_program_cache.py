@@ -10,8 +10,8 @@ import pytest
 
 from tclint.config.settings import Settings
 from tclint.core.rule import CRASH_CODE
-from tclint.engine import source_program
 from tclint.engine.check import check
+from tclint.engine.sources import program
 from tclint.source.context import SourceContext
 
 TRAIN = """\
@@ -39,13 +39,13 @@ Codes = Callable[[], set[str]]
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The programs that are run."""
     found: list[str] = []
-    made = source_program.SourceProgram.of.__func__  # type: ignore[attr-defined]
+    made = program.SourceProgram.of.__func__  # type: ignore[attr-defined]
 
     def of(cls: type, root: str, *rest: object) -> object:
         found.append(Path(root).name)
         return made(cls, root, *rest)
 
-    monkeypatch.setattr(source_program.SourceProgram, "of", classmethod(of))
+    monkeypatch.setattr(program.SourceProgram, "of", classmethod(of))
     return found
 
 

@@ -12,7 +12,7 @@ from tclint.config.settings import Override, Settings
 from tclint.core.errors import UsageError
 from tclint.core.finding import Finding, Location
 from tclint.core.rule import DOC_SECTIONS
-from tclint.engine.rule_registry import Selection, all_rules, find_rule, load_rules
+from tclint.engine.rules.registry import Selection, all_rules, find_rule, load_rules
 from tclint.report.catalogue import rule_json, rule_page
 from tclint.report.render import Style
 

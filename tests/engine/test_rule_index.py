@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tclint.config.settings import Settings
-from tclint.engine import rule_index
-from tclint.engine.rule_registry import all_rules, load_rules
-from tclint.engine.source_program import lint_text
+from tclint.engine.rules import index
+from tclint.engine.rules.registry import all_rules, load_rules
+from tclint.engine.sources.program import lint_text
 from tclint.source.source_rule import SourceRule
 
 RULE = """
@@ -46,13 +46,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (folder / "family" / "one.py").write_text(one)
     (folder / "family" / "two.py").write_text(two)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(rule_index, "PACKAGE", folder.name)
-    (folder / rule_index.FILE).write_text(rule_index.build())
+    monkeypatch.setattr(index, "PACKAGE", folder.name)
+    (folder / index.FILE).write_text(index.build())
     for name in [name for name in sys.modules if name.partition(".")[0] == folder.name]:
         del sys.modules[name]
-    rule_index.indexed_rules.cache_clear()
+    index.indexed_rules.cache_clear()
     yield folder
-    rule_index.indexed_rules.cache_clear()
+    index.indexed_rules.cache_clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == folder.name]:
         del sys.modules[name]
 
@@ -62,20 +62,20 @@ def imported(folder: Path) -> set[str]:
 
 
 def test_stand_ins_say_what_the_rules_say() -> None:
-    found = rule_index.indexed_rules()
+    found = index.indexed_rules()
     assert found is not None
     # A rule for traced models and its side for sources share a code.
-    said = {(rule.code, issubclass(rule, SourceRule)): rule_index.fields_of(rule) for rule in found}
+    said = {(rule.code, issubclass(rule, SourceRule)): index.fields_of(rule) for rule in found}
     for rule in all_rules():
         side = rule.code, issubclass(rule, SourceRule)
         if issubclass(rule, SourceRule) and said[side].get("asks_settings"):
             assert rule.applies is not SourceRule.applies
-        assert said.pop(side) == rule_index.fields_of(rule)
+        assert said.pop(side) == index.fields_of(rule)
     assert not said
 
 
 def test_a_rule_is_imported_when_it_runs(package: Path) -> None:
-    rules = rule_index.indexed_rules()
+    rules = index.indexed_rules()
     assert rules is not None
     assert not imported(package)
     (finding,) = lint_text("first()\n", [rule() for rule in rules if rule.code == "XYZ001"], Settings())  # type: ignore[misc]
@@ -88,7 +88,7 @@ def test_a_new_module_is_imported(package: Path) -> None:
         RULE.format(name="Three", code="XYZ003", kebab="three", trigger="third")
     )
     importlib.invalidate_caches()
-    rules = rule_index.indexed_rules()
+    rules = index.indexed_rules()
     assert rules is not None
     assert [rule.code for rule in rules] == ["XYZ001", "XYZ003", "XYZ002"]
     assert imported(package) == {"three"}
@@ -96,15 +96,15 @@ def test_a_new_module_is_imported(package: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", '{"family.one": 1, "family.two": {}}', '{"family.one": [{}]}'])
 def test_a_damaged_index_is_no_index(package: Path, text: str) -> None:
-    (package / rule_index.FILE).write_text(text)
-    rules = rule_index.indexed_rules()
+    (package / index.FILE).write_text(text)
+    rules = index.indexed_rules()
     assert rules is None or {rule.code for rule in rules} == {"XYZ001", "XYZ002"}
 
 
 def test_a_removed_module_is_gone(package: Path) -> None:
     (package / "family" / "two.py").unlink()
-    assert "family.two" in json.loads((package / rule_index.FILE).read_text())
-    assert [rule.code for rule in rule_index.indexed_rules() or ()] == ["XYZ001"]
+    assert "family.two" in json.loads((package / index.FILE).read_text())
+    assert [rule.code for rule in index.indexed_rules() or ()] == ["XYZ001"]
 
 
 def test_selected_rules_are_stand_ins_of_the_same_rules() -> None:

@@ -10,7 +10,7 @@ from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.what_if.combined import CombinedFix, all_fixes
 from tclint.core.finding import Finding
-from tclint.engine.rule_registry import load_rules
+from tclint.engine.rules.registry import load_rules
 
 torch = pytest.importorskip("torch")
 

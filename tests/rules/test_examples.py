@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tclint.core.rule import Rule
-from tclint.engine.rule_registry import all_rules
+from tclint.engine.rules.registry import all_rules
 from tclint.source.source_rule import SourceRule
 from tclint.testing import check_rule, examples
 

@@ -8,7 +8,7 @@ from examples import FIXTURES, context_of, findings_that_count, trace_fixture
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.core.finding import Finding
-from tclint.engine.rule_registry import all_rules
+from tclint.engine.rules.registry import all_rules
 
 RULES = [rule() for rule in all_rules() if issubclass(rule, GraphRule)]
 

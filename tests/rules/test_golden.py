@@ -23,7 +23,7 @@ from examples import FIXTURES, context_of, findings_that_count, trace_fixture
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.core.finding import Finding
-from tclint.engine.rule_registry import load_rules
+from tclint.engine.rules.registry import load_rules
 
 GOLDEN = Path(__file__).parent / "golden"
 UPDATE = bool(os.environ.get("TCLINT_UPDATE_GOLDEN"))

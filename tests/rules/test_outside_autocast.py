@@ -10,7 +10,7 @@ from examples import findings_that_count
 import tclint
 from tclint.analysis.graph_context import GraphContext
 from tclint.config.settings import Settings
-from tclint.engine.rule_registry import load_rules
+from tclint.engine.rules.registry import load_rules
 
 torch = pytest.importorskip("torch")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tclint.config.settings import Settings
-from tclint.engine.rule_registry import all_rules
-from tclint.engine.source_pass import lint
+from tclint.engine.rules.registry import all_rules
+from tclint.engine.sources.lint import lint
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.cache import TablesCache, user_folder
 from tclint.source.syntax.parse import parse
@@ -166,9 +166,9 @@ def test_unchanged_files_are_linted_without_libcst(cache: TablesCache, tmp_path:
     program = f"""
 import sys
 from tclint.config.settings import Settings
-from tclint.engine.rule_registry import load_rules
+from tclint.engine.rules.registry import load_rules
 from tclint.plugin import SourceRule
-from tclint.engine.source_pass import lint
+from tclint.engine.sources.lint import lint
 rules = [rule for rule in load_rules(Settings()) if isinstance(rule, SourceRule)]
 found = lint([{str(tmp_path / "train.py")!r}], rules, Settings()).findings
 print(sorted(finding.code for finding in found), "libcst" in sys.modules)

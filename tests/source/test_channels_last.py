@@ -8,8 +8,8 @@ import pytest
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
-from tclint.engine.rule_registry import find_rule
-from tclint.engine.source_pass import lint
+from tclint.engine.rules.registry import find_rule
+from tclint.engine.sources.lint import lint
 from tclint.source.source_rule import SourceRule
 
 ENGINE = """\

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tclint.config.settings import Settings
-from tclint.engine.rule_registry import find_rule
-from tclint.engine.source_program import lint_text
+from tclint.engine.rules.registry import find_rule
+from tclint.engine.sources.program import lint_text
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.prefilter import applicable
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
 from tclint.core.rule import CRASH_CODE, rules_of
-from tclint.engine.source_pass import lint
+from tclint.engine.sources.lint import lint
 from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
@@ -179,15 +179,16 @@ def test_pass_imports_no_torch_and_libcst_only_when_it_parses(tmp_path: Path) ->
     (tmp_path / "train.py").write_text(LOOP)
     program = f"""
 import sys
-import tclint.engine.source_pass
+import tclint.engine.sources.lint
 from tclint.config.settings import Settings
 from tclint.core.rule import rules_of
 from tclint_rules.scaling import loss_scaling
 rules = [rule() for rule in rules_of(loss_scaling)]
 assert not {{"torch", "libcst"}} & set(sys.modules), "import"
-assert not tclint.engine.source_pass.lint([{str(tmp_path / "plain.py")!r}], rules, Settings()).findings
+assert not tclint.engine.sources.lint.lint([{str(tmp_path / "plain.py")!r}], rules, Settings()).findings
 assert "libcst" not in sys.modules, "prefilter"
-assert tclint.engine.source_pass.lint([{str(tmp_path / "train.py")!r}], rules, Settings(cache=False)).findings
+given = [{str(tmp_path / "train.py")!r}]
+assert tclint.engine.sources.lint.lint(given, rules, Settings(cache=False)).findings
 assert "libcst" in sys.modules
 assert "torch" not in sys.modules, "lint"
 """
@@ -252,7 +253,7 @@ FRAGMENTS = [
     kind=st.sampled_from(["drop", "swap", "double", "insert", "cut"]),
 )
 def test_mutated_programs_never_crash(text: str, seed: int, fragments: list[str], kind: str) -> None:
-    from tclint.engine.source_program import lint_text
+    from tclint.engine.sources.program import lint_text
     from tclint.source.syntax.parse import NotPython
 
     choose = random.Random(seed)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
-from tclint.engine.source_pass import lint
+from tclint.engine.sources.lint import lint
 from tclint.source.project.requirements import allows
 from tclint.source.source_rule import SourceRule
 from tclint_rules.amp.bce_under_autocast import BceUnderAutocast

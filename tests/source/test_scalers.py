@@ -8,8 +8,8 @@ import pytest
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
-from tclint.engine.source_pass import lint
-from tclint.engine.source_program import lint_text
+from tclint.engine.sources.lint import lint
+from tclint.engine.sources.program import lint_text
 from tclint.source.source_rule import SourceRule
 from tclint_rules.scaling.bf16_scaler import ScalerWithBf16
 from tclint_rules.scaling.clip_before_unscale import ClipBeforeUnscale

@@ -8,7 +8,7 @@ import pytest
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
-from tclint.engine.source_pass import lint
+from tclint.engine.sources.lint import lint
 from tclint.source.source_rule import SourceRule
 from tclint_rules.precision.tf32_matmul_off import Tf32MatmulOff
 from tclint_rules.runtime.blocking_copy import BlockingCopy

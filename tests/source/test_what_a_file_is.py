@@ -8,8 +8,8 @@ import pytest
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
-from tclint.engine.rule_registry import all_rules
-from tclint.engine.source_program import lint_text
+from tclint.engine.rules.registry import all_rules
+from tclint.engine.sources.program import lint_text
 from tclint.source.source_rule import SourceRule
 
 CELLS = """

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tclint.config.settings import Settings
-from tclint.engine.rule_registry import find_rule
-from tclint.engine.source_pass import lint
+from tclint.engine.rules.registry import find_rule
+from tclint.engine.sources.lint import lint
 from tclint.source.source_rule import SourceRule
 
 ATTENTION = """\

@@ -26,7 +26,7 @@ from tclint.engine.fixes.resizing import Resizing
 from tclint.engine.fixes.rewrites import NO_EDIT, rewrites
 from tclint.engine.fixes.shown import digests_of, line_at, places_text, text_edits
 from tclint.engine.report import Entry, Report
-from tclint.engine.rule_registry import Selection
+from tclint.engine.rules.registry import Selection
 from tclint.graph.dims.coupled import CoupledDims, DimGroup, DimsUnresolved
 from tclint.graph.dims.realized import difference, realized_sizes, sizes_of_weights
 from tclint.graph.ops import Graph

@@ -9,8 +9,8 @@ from tclint.config.settings import Settings
 from tclint.core.finding import Edit, Finding
 from tclint.edits import with_fixes
 from tclint.edits.sizes.candidates import Place
-from tclint.engine.rule_registry import Selection
-from tclint.engine.source_pass import lint
+from tclint.engine.rules.registry import Selection
+from tclint.engine.sources.lint import lint
 from tclint.graph.ops import Site
 from tclint.source.source_rule import SourceRule
 

@@ -20,7 +20,7 @@ from tclint.core.saved import picked
 from tclint.core.text import printable
 from tclint.engine.provenance import git_state, tool
 from tclint.engine.report import Entry, EntryError, Report
-from tclint.engine.rule_registry import all_rules
+from tclint.engine.rules.registry import all_rules
 from tclint.report.excerpt import SourceLines
 from tclint.report.formats.json import clean
 from tclint.report.paths import RepositoryPaths, file_uri, line_hashes, relative_uri

@@ -609,7 +609,7 @@ class Machine(Calls):
         if isinstance(first, Assignment) and isinstance(first.value, Other) and first.value.kind == "iterate":
             over = self.evaluate(first.value.parts[0])
             key = ("iterate", first.block)
-        elif isinstance(first, Statement) or branch.block.condition is not None or first is not None:
+        else:
             key = ("iterate", branch.index)
         self.node_id = branch.block.node_id
         if branch.block.condition is not None:

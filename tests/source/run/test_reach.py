@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 from tclint.config.settings import Settings
-from tclint.engine.source_program import SourceProgram
+from tclint.engine.sources.program import SourceProgram
 from tclint.source.project import memory
 from tclint.source.project.effects import acting, reached
 from tclint.source.syntax.parse import parse, parse_tree

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
 from tclint.core.finding import Finding
-from tclint.engine.source_program import SourceProgram, for_deep_code, root_of
+from tclint.engine.sources.program import SourceProgram, for_deep_code, root_of
 from tclint.source.context import SourceContext
 from tclint.source.run.values import Event
 from tclint.source.source_rule import SourceRule

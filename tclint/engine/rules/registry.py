@@ -27,9 +27,9 @@ from tclint.core.rule import (
     UNREADABLE_NAME,
     Rule,
 )
-from tclint.engine.retired import retired_as
-from tclint.engine.rule_fields import check_fields
-from tclint.engine.rule_index import PACKAGE, indexed_rules
+from tclint.engine.rules.fields import check_fields
+from tclint.engine.rules.index import PACKAGE, indexed_rules
+from tclint.engine.rules.retired import retired_as
 from tclint.engine.suppressions import INVALID_CODE, INVALID_NAME, UNUSED_CODE, UNUSED_NAME
 from tclint.source.source_rule import SourceRule
 

@@ -13,8 +13,8 @@ from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding, Location
 from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME
 from tclint.core.target import RECIPE_SUFFIXES, SCRIPT_SUFFIXES, is_recipe
-from tclint.engine.recipe_pass import lint_recipes
-from tclint.engine.source_text import SourceText
+from tclint.engine.sources.recipes import lint_recipes
+from tclint.engine.sources.text import SourceText
 from tclint.source.project.scripts import Scripts
 from tclint.source.project.versions import without_newer_edits
 from tclint.source.source_rule import SourceRule
@@ -92,10 +92,11 @@ def lint(
     for path in files:
         try:
             written = contents[path] if path in contents else _read(path)
-            data = as_utf8(written)
         except OSError as error:
             skipped.append(Skipped(path, f"it cannot be read ({error.strerror or error})"))
             continue
+        try:
+            data = as_utf8(written)
         except NotPython as problem:
             # What it says is not known; in UTF-16 there are zeros between the letters.
             if path in named or b"torch" in written.replace(b"\0", b""):
@@ -136,7 +137,7 @@ def lint(
                 outcomes[path] = broken
     if any(text.rules for text in texts.values()):
         tables_cache = open_cache()
-        from tclint.engine.source_program import lint_programs
+        from tclint.engine.sources.program import lint_programs
 
         linted, parts = lint_programs(texts, settings, tables_cache, contents)
         outcomes.update(linted)

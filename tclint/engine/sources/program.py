@@ -14,8 +14,8 @@ from tclint.core.finding import Finding, Location
 from tclint.core.rule import CRASH_CODE, apply_rule
 from tclint.core.text import listed
 from tclint.engine.groups import gathered
-from tclint.engine.program_cache import Outcome, ProgramCache
-from tclint.engine.source_text import SourceText
+from tclint.engine.sources.program_cache import Outcome, ProgramCache
+from tclint.engine.sources.text import SourceText
 from tclint.engine.suppressions import parse_suppressions
 from tclint.source.context import SourceContext
 from tclint.source.project.noted import noting

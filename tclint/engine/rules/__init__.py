@@ -1,0 +1,1 @@
+"""Which rules there are: found, checked, selected and retired."""
