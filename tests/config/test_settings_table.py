@@ -126,7 +126,7 @@ def test_the_flag_sets_what_the_key_sets(setting: Setting, tmp_path: Path) -> No
     given = {
         field: context.params[field] for field in Settings.__dataclass_fields__ if field in context.params
     }
-    settings, _ = read_settings({**given, "isolated": True})
+    settings, _ = read_settings({**given, "config": None, "isolated": True})
     by_flag = getattr(settings, setting.field)
     assert (os.path.abspath(by_flag) if setting.kind is kinds.FILE else by_flag) == by_key
     assert settings.explicit - {"select", "extend_select", "ignore"} <= {setting.field}
