@@ -21,8 +21,8 @@ from tclint.core.units import plural
 FILE_NAME = "pyproject.toml"
 
 RUN_FIELDS = (
-    "cache", "changed_since", "fail_on", "force_exclude", "jobs", "memory_limit_mib", "network", "rules",
-    "timeout_s",
+    "cache", "changed_since", "fail_on", "force_exclude", "jobs", "libraries", "memory_limit_mib", "network",
+    "rules", "timeout_s",
 )  # fmt: skip
 """Settings that hold for a whole run: those of configuration files further down are not asked."""
 

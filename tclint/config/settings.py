@@ -343,6 +343,13 @@ class Settings:
         has_flag=False,
     )
 
+    libraries: tuple[str, ...] = setting(
+        (),
+        kinds.FILES,
+        "Files with tables of your own libraries: what calls of them do, and the loops that they run.",
+        has_flag=False,
+    )
+
     # Those below have neither flag nor key of one value.
     exclude_root: str = ""
     """Folder of the configuration file that says `exclude`; empty: the working directory."""

@@ -17,6 +17,7 @@ from tclint.engine.sources.recipes import lint_recipes
 from tclint.engine.sources.text import SourceText
 from tclint.source.project.scripts import Scripts
 from tclint.source.project.versions import without_newer_edits
+from tclint.source.run.own_tables import library_of
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.cache import TablesCache
 from tclint.source.syntax.discovery import SUFFIXES, Skipped, discover
@@ -70,10 +71,12 @@ def lint(
 
     Raises:
         TargetError: a path does not exist, or is neither a folder nor a Python file.
+        UsageError: a table of the settings' `libraries` cannot be used.
     """
     contents = contents or {}
     found, skipped = discover(paths, settings, contents, (*SUFFIXES, *RECIPE_SUFFIXES), SCRIPT_SUFFIXES)
     files = [path for path in found if not is_recipe(path)]
+    _, own = library_of(settings.libraries)
     named = {os.path.abspath(path) for path in paths}
     # Who names all files of a commit does not mean that each sets up a training.
     meant = frozenset[str]() if settings.force_exclude else frozenset(named)
@@ -115,10 +118,12 @@ def lint(
         if b"tclint:" in data.lower():
             marked[path] = data.decode("utf-8-sig", "replace")
             digests[path] = hashlib.sha256(written).digest()
-        is_named = path in named or notebook is not None
+        uses_own = own.are_in(data)
+        # What such a library does stands in its table, not in the file.
+        is_named = path in named or notebook is not None or uses_own
         concerned = tuple(
             rule
-            for rule in applicable(rules, data)
+            for rule in (rules if uses_own else applicable(rules, data))
             if applies(rule)
             and (is_named or not rule.program or Scripts.around(path).hold(path, rule.program))
         )

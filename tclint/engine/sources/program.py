@@ -24,6 +24,7 @@ from tclint.source.project.test_paths import is_test_path
 from tclint.source.project.versions import of_project
 from tclint.source.recipes.reading import settings_of
 from tclint.source.run.files import File
+from tclint.source.run.own_tables import library_of
 from tclint.source.run.program import Program
 from tclint.source.run.project import ProjectFiles
 from tclint.source.source_rule import SourceRule
@@ -94,14 +95,16 @@ class SourceProgram:
         start = files.file(root)
         if start is None:
             return cls(None, {}, unreadable, files=files)
+        tables, own = library_of(settings.libraries)
         try:
             program = Program.of(
                 start,
                 files,
                 paths,
-                tokens,
+                (*tokens, *own.words),
                 settings.program_events,
                 is_module(root, start.lines()),
+                tables,
             )
         except Exception as error:
             return cls(None, {}, {root: _failed(root, error)}, files=files, has_failed=True)
@@ -309,7 +312,10 @@ def lint_text(
         files = ProjectFiles(lambda _, data: _parsed(data, parse_text))
         files.keep(path, file)
         tokens = tuple(token for rule in rules for token in rule.triggers)
-        program = Program.of(file, files, tokens=tokens, events=settings.program_events)
+        tables, own = library_of(settings.libraries)
+        program = Program.of(
+            file, files, tokens=(*tokens, *own.words), events=settings.program_events, tables=tables
+        )
         context = SourceContext(program, settings)
         found = [finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))]
     return shown(found, path, text)

@@ -72,7 +72,9 @@ class ProgramCache:
         if folder is None:
             return None
         depends = (tool_hash(), sys.version, os.getcwd(), json.dumps(to_json(settings)))
-        return cls(folder, given, digest("\0".join(depends)))
+        kept = cls(folder, given, "")
+        kept.named = digest("\0".join((*depends, *map(kept._content, settings.libraries))))
+        return kept
 
     def load(
         self, root: str, paths: Collection[str], rules: Sequence[SourceRule]

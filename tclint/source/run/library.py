@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -47,7 +47,7 @@ class Program:
 class Library:
     """All tables by name."""
 
-    def __init__(self, tables: list[Mapping[str, Any]]) -> None:
+    def __init__(self, tables: Sequence[Mapping[str, Any]]) -> None:
         self.calls: dict[str, Spec] = {}
         self.patterns: list[tuple[str, Spec]] = []
         """(pattern, what calls of names that match it do), the longest first."""
@@ -70,7 +70,6 @@ class Library:
         self.stars: dict[str, tuple[str, ...]] = {}
         self.networks: dict[str, str] = {}
         """Patterns for names of libraries' models, by what these are."""
-        self.protocols: list[tuple[str, frozenset[str], frozenset[str]]] = []
         for table in tables:
             self._add(table)
         self.patterns.sort(key=lambda item: -len(item[0]))
@@ -165,9 +164,15 @@ def _spec(row: Mapping[str, Any]) -> Spec:
 
 
 @cache
-def library() -> Library:
+def shipped() -> list[dict[str, Any]]:
     """The tables that tclint brings."""
     names = sorted(
         entry.name for entry in resources.files(_PACKAGE).iterdir() if entry.name.endswith(".toml")
     )
-    return Library([packaged_toml(_PACKAGE, name) for name in names])
+    return [packaged_toml(_PACKAGE, name) for name in names]
+
+
+@cache
+def library() -> Library:
+    """What tclint knows of libraries."""
+    return Library(shipped())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tclint.source.run.core import MOST_EVENTS
 from tclint.source.run.facts import Facts
 from tclint.source.run.files import File
-from tclint.source.run.library import library
+from tclint.source.run.library import Library
 from tclint.source.run.programs import functions_of, run
 from tclint.source.run.project import ProjectFiles
 from tclint.source.run.record import Record
@@ -39,6 +39,7 @@ class Program:
         tokens: tuple[str, ...] | None = None,
         events: int = MOST_EVENTS,
         is_module: bool = False,
+        tables: Library | None = None,
     ) -> Program:
         """Run a file, and what rules look for in it and in others that it reads.
 
@@ -47,12 +48,13 @@ class Program:
             tokens: what rules look for; None: anything.
             events: how many there may be.
             is_module: the file is part of a package, and nothing is known that starts it.
+            tables: what is known of libraries; None: what tclint brings.
         """
         paths = paths or (file.path,)
-        machine = run(file, project, paths, tokens, events=events, is_module=is_module)
+        machine = run(file, project, paths, tokens, tables, events, is_module)
         record = machine.record
         within = frozenset(item.path for item in machine.frames if item.path in paths)
-        facts = Facts(record, library())
+        facts = Facts(record, machine.library)
         return cls(file, record, facts, project.read, within, functions_of(machine, project))
 
     def place_of(self, event: Event) -> Place | None:
