@@ -112,6 +112,8 @@ def test_weights_in_few_bits(bits: int, bytes_of_weight: float) -> None:
     graph = traced(change)
     stored = [item for item in graph.parameters if item.dtype == "uint8" and not item.is_buffer]
     assert sum(item.bytes for item in stored) == weights * bytes_of_weight
+    assert graph.parameter_count == traced(lambda _: None).parameter_count
+    assert Graph.from_json(graph.to_json()).parameter_count == graph.parameter_count
     # The products are those of the whole weights, and the head stays as it is.
     assert forward_flops(graph) == pytest.approx(forward_flops(traced(lambda _: None)), rel=0.01)
 

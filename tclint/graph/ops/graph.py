@@ -36,6 +36,8 @@ class Parameter:
     """Where the module that owns it was constructed."""
     is_persistent: bool = True
     """False for buffers that no checkpoint holds: the model computes them itself."""
+    values_per_element: int = 1
+    """Parameters that an element holds: 2 where a byte packs two of 4 bits."""
 
     @property
     def numel(self) -> int:
@@ -119,8 +121,8 @@ class Graph:
 
     @property
     def parameter_count(self) -> int:
-        """Number of parameter elements, buffers excluded, tied ones counted once."""
-        return sum(parameter.numel for parameter in self.parameters if not parameter.is_buffer)
+        """Number of parameters, buffers excluded, tied ones counted once."""
+        return sum(one.numel * one.values_per_element for one in self.parameters if not one.is_buffer)
 
     def __reduce__(self) -> tuple[type[Graph], tuple[Any, ...]]:
         # Nodes of torch.fx hold operators, which cannot be pickled.

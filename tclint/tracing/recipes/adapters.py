@@ -55,6 +55,7 @@ class QuantizedLinear(nn.Module):
         per_byte = 8 // bits
         packed = torch.empty(base.out_features, base.in_features // per_byte, dtype=torch.uint8)
         self.weight = nn.Parameter(packed, requires_grad=False)
+        self.weight.values_per_element = per_byte
         blocks = base.weight.numel() // (_BLOCK if bits == 4 else base.in_features)
         scale_dtype = torch.uint8 if double_quantized and bits == 4 else torch.float32
         self.register_buffer("absmax", torch.empty(blocks, dtype=scale_dtype))

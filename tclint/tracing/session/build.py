@@ -81,6 +81,7 @@ def list_parameters(model: nn.Module) -> tuple[Parameter, ...]:
                     is_buffer=is_buffer,
                     construct_site=construct_site_of(owner).site if owner is not None else None,
                     is_persistent=not is_buffer or _is_persistent(owner, name),
+                    values_per_element=getattr(tensor, "values_per_element", 1),
                 )
             else:
                 listed[id(tensor)] = replace(known, aliases=(*known.aliases, name))
