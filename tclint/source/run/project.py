@@ -119,11 +119,11 @@ class ProjectFiles:
         return found
 
     def imported(self, importer: File, paths: Collection[str]) -> Iterator[File]:
-        """The files that the imports of a file lead to and that do something when they are imported, or are
-        among `paths`; the others are not parsed. Those that it gave before are left out."""
+        """The files that a file imports and that either have an effect when they are imported or are among
+        `paths`; others are not parsed. Files that it has returned before are left out."""
         if importer.path in self._reached:
             return
-        # A file called torch.py does not stand for torch.
+        # `import torch` means the library even if the project has a file called torch.py.
         imports = [
             f"{item.qualified}:*" if item.name == "*" else item.qualified
             for item in importer.tables.module.imports
