@@ -78,17 +78,17 @@ class Format:
         return next((node for signs in self.signs if (node := signs.found_in(tree)) is not None), None)
 
     def anchor(self, chosen: Node) -> Node:
-        """Where findings are that no key of a mapping is about."""
+        """The node at which findings are reported that concern no single key."""
         return next((node for key in self.anchors if (node := chosen.at(key)) is not None), chosen)
 
 
 UNKNOWN = Format("configuration", (), (), (), Program("configuration", (), ""))
-"""That of a file which a program reads by itself."""
+"""The format of a file that a program reads itself."""
 
 
 @cache
 def formats() -> tuple[Format, ...]:
-    """Those that tclint knows, the ones with the most telling signs first."""
+    """The formats that tclint knows, those with the most specific signs first."""
     tables = {
         entry.name.removesuffix(".toml"): parse_toml(entry.read_text(encoding="utf-8"))
         for entry in sorted(resources.files(_PACKAGE).iterdir(), key=lambda entry: entry.name)
@@ -120,7 +120,7 @@ def _signs(row: Mapping[str, Any]) -> Signs:
 
 
 def candidates(path: str, data: bytes) -> Iterator[Format]:
-    """The formats that a file may have, by its name and its bytes; none where it is too large for one."""
+    """The formats that a file may have according to its name and bytes; none if it is too large."""
     suffix = path[path.rfind(".") :].lower()
     if len(data) <= MAX_BYTES:
         yield from (item for item in formats() if item.may_be(suffix, data))
