@@ -1,4 +1,4 @@
-"""How far a step may be from its price, because of what its trace had to guess."""
+"""Computes how far a step may be from its price because of what its trace had to guess."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from tclint.cost.scenario import Scenario
 from tclint.graph.ops import Assumption, Graph
 
 _FACTOR = 2.0
-"""Between plausible steps: from it on a price says little, and a range is stated."""
+"""If plausible step times differ by at least this factor, a range is stated."""
 
 
 def ranged(
     graph: Graph, scenarios: Sequence[Scenario], steps_us: Mapping[str, float]
 ) -> tuple[tuple[Assumption, ...], dict[str, tuple[float, float]]]:
-    """The graph's assumptions, those in doubt on which its step depends; and the step's range by GPU.
+    """The graph's assumptions, marked as doubtful if the step depends on them; and GPU -> range of the step
+    time.
 
     Args:
-        steps_us: by GPU, as they are reported: at another batch than the traced one, perhaps.
+        steps_us: GPU -> the reported step time, perhaps at a batch other than the traced one.
     """
     assumptions = list(graph.assumptions)
     bounds = {gpu: [step_us] for gpu, step_us in steps_us.items()}
