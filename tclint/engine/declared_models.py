@@ -32,7 +32,7 @@ def with_nested(
         flags: parsed values by field of Settings, which win over each of the files.
 
     Raises:
-        UsageError: one cannot be read, or says something wrong.
+        UsageError: a configuration file cannot be read or is invalid.
     """
     own = None if config is None else os.path.abspath(config)
     found: dict[str, Path] = {}
@@ -45,7 +45,7 @@ def with_nested(
             inner = (file for file in named_files(path, FILE_NAME) if os.path.basename(file) == FILE_NAME)
             files += [file for file in inner if not settings.excludes(os.path.dirname(file) + "/")]
         for file in files:
-            # A file without a section of tclint's is none of its own.
+            # A file without a section for tclint does not count.
             nearest = find_config(Path(file).parent)
             if nearest is not None and str(nearest) == file != own:
                 found.setdefault(os.path.dirname(file), nearest)
@@ -68,7 +68,7 @@ def met_settings(file: Path, run: Settings, run_file: Path | None, flags: Mappin
 
 
 def file_of(target: str) -> str:
-    """The file or folder that a target names; '' for a module's import name."""
+    """The file or folder that a target names; a target with a module's import name is returned unchanged."""
     return target.rpartition(":")[0] if is_model_target(target) and ".py:" in target else target
 
 

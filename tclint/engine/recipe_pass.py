@@ -45,8 +45,8 @@ def lint_recipes(
     """Run source rules over configuration files.
 
     Args:
-        named: those that were given for their own sake: they get a sentence where they cannot be read.
-        contents: by absolute path, bytes that stand for those on the disk.
+        named: the files that the user named one by one; an error is reported if one cannot be read.
+        contents: absolute path -> bytes to use instead of those on the disk.
     """
     result = RecipeResult()
     for path in paths:
@@ -97,7 +97,7 @@ def _lint(
     try:
         context = SourceContext(program_of(recipe, ProjectFiles(lambda _, __: None)), settings)
     except Exception as error:
-        # One strange file must not end the run; the user sees which one it was.
+        # A file on which tclint fails must not end the run; the user learns which file it was.
         why = f"tclint failed on it with {type(error).__name__}: {error}; please report this"
         result.skipped.append(Skipped(path, why))
         return

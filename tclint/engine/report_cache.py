@@ -1,7 +1,7 @@
 """Reports on one model, kept between runs: an unchanged model is neither priced nor checked again.
 
-A record holds the report without its graph, and what the graph cache holds a graph to: the hash of every file
-that the model rests on, and the versions of what made it. It is named by all settings.
+A record holds the report without its graph and, as in the trace cache, the hash of every file that the model
+depends on and the versions of the tools that made it. Its name depends on all settings.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tclint.source.syntax.cache import private_folder
 
 _OWN = ("tclint", "tclint_rules")
 _KEPT = 8192
-"""Records; the oldest go first."""
+"""The most records to keep; the oldest are removed first."""
 
 
 class ReportCache:

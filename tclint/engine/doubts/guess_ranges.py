@@ -17,8 +17,8 @@ _FACTOR = 2.0
 def ranged(
     graph: Graph, scenarios: Sequence[Scenario], steps_us: Mapping[str, float]
 ) -> tuple[tuple[Assumption, ...], dict[str, tuple[float, float]]]:
-    """The graph's assumptions, marked as doubtful if the step depends on them; and GPU -> range of the step
-    time.
+    """The graph's assumptions, with guesses marked as doubtful if the step depends strongly on them; and GPU
+    -> range of the step time.
 
     Args:
         steps_us: GPU -> the reported step time, perhaps at a batch other than the traced one.

@@ -1,7 +1,7 @@
 """Gives every model of a run the settings of the scripts that build it.
 
 `tclint model.py:build_model train.py` prices the step that train.py runs. Flags and configuration win over
-the script; where scripts that build the same model disagree, the setting stays as it was.
+the script; if scripts that build the same model disagree, the setting stays as it was.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tclint.source.syntax.parse import NotPython, Parsed, as_utf8, decode, parse
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 
 _TRAINS = (b"backward(", b".fit(", b".train(", b"training_step", b"Trainer")
-"""Bytes one of which a script that trains holds."""
+"""A script that trains contains one of these."""
 MOST_SCRIPTS = 20
 """If more files than this have a training loop, they are a library of examples and not the model's
 scripts."""
