@@ -10,9 +10,10 @@ from tclint.graph.ops import Assumption
 
 
 def with_fitting_batch(context: GraphContext) -> tuple[GraphContext, tuple[Assumption, ...]]:
-    """The same model at the largest power of two that the smallest GPU holds, and a sentence about it.
+    """The same model at the largest power-of-two batch that fits the smallest GPU, and an assumption that
+    says so.
 
-    The context itself where its batch was stated or fits, where not even one sample does, and where the
+    The context itself is returned if its batch was stated or fits, if not even one sample fits, or if the
     batch is unknown or cannot be resized.
     """
     if not batch_is_assumed(context):
