@@ -1,4 +1,4 @@
-"""A rule on evaluation that records what gradients would need."""
+"""A rule on evaluation that records gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a loss scaler is configured."""
+"""A rule on the configuration of loss scalers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LIMITS: tuple[tuple[str, Callable[[float], bool], str, bool], ...] = (
     ),
     ("growth_interval", lambda value: value < 10, "makes every few steps overflow", False),
 )
-"""(parameter, whether a value is wrong, what it does, whether it raises)."""
+"""(parameter, test for wrong values, their effect, whether they raise an error)."""
 
 
 class LossScaleConfig(SourceRule):
@@ -77,7 +77,7 @@ class LossScaleConfig(SourceRule):
                     )
 
     def _given(self, context: SourceContext, parameter: str) -> Iterator[tuple[Event, float, Thing]]:
-        """Scalers that may be on, with the number that they get for a parameter."""
+        """(event, number passed for a parameter, scaler) for scalers that may be enabled."""
         for made in context.record.of("make"):
             for scaler in context.facts.kinds(made.result, "scaler"):
                 value = constant_of(scaler.fields.get(parameter))
