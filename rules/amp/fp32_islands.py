@@ -16,7 +16,7 @@ class Fp32IslandMissingFloat(SourceRule):
 
     What it does
     Finds calls of layers and losses under `autocast(enabled=False)` that get tensors which autocast left in
-    16 bits: inside of an enabled region, or after one.
+    16 bits, inside an enabled region or after one.
 
     Why it costs
     Disabling autocast does not cast anything back: the tensors are still float16, ops between them run in

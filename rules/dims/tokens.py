@@ -49,8 +49,8 @@ class TokenCountMisaligned(GraphRule):
 
     When it does not apply
     Fused attention. Decoding, where the keys grow by one with each call, and windows of a fixed, small
-    size. Lengths that vary from batch to batch are padded by the collate function, which is not seen
-    here: trace the length that training uses.
+    size. Lengths that vary from batch to batch are padded by the collate function, which a trace of the
+    model does not show: trace the length that training uses.
     """
 
     code = "DIM009"

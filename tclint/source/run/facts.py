@@ -50,7 +50,7 @@ class Facts:
         self._settle_training_calls()
 
     def _settle_training_calls(self) -> None:
-        """Mark calls of unknown objects that go backward and step. Their first argument is computed, and
+        """Mark calls of unknown objects that run backward and step. Their first argument is computed, and
         another is an optimizer or parameters: `loss_scaler(loss, optimizer,
         parameters=model.parameters())`."""
         for event in self.record.of("call"):

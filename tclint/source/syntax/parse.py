@@ -136,7 +136,7 @@ def parse(text: str) -> Parsed:
     """Parse once and walk once.
 
     Raises:
-        NotPython: the text is no Python 3 that libcst can read.
+        NotPython: the text is not Python 3 that libcst can read.
     """
     return Parsed(text, _walked(text)[0], lambda: spans_of(*_walked(text)[1:]))
 
