@@ -65,10 +65,10 @@ class LossScaleConfig(SourceRule):
                 if wrong(value):
                     at, name = context.at(made, scaler, parameter), spelled(context, scaler, parameter)[1]
                     given = f"{parameter}={value:g}"
-                    said = given if name == parameter else f"`{name}` sets {given}, which"
+                    given_text = given if name == parameter else f"`{name}` sets {given}, which"
                     yield self.finding(
                         at,
-                        f"{said} {why}.",
+                        f"{given_text} {why}.",
                         related=(Related(at, f"{parameter} is {value:g}"),),
                         evidence={"parameter": parameter, "value": value, "scaler": context.code(made)},
                         fix=Fix(f"Leave {name} at its default."),

@@ -41,17 +41,17 @@ def check_graph(
     graph = result.graph
     assert graph is not None
     started = time.perf_counter()
-    settings, said = _as_compiled(graph, settings)
+    settings, notes = _as_compiled(graph, settings)
     traced = graph
     missing: tuple[Assumption, ...] = ()
     if settings.mode == "train":
-        said += tuple(untrained(graph))
+        notes += tuple(untrained(graph))
         graph, missing = _with_loss(graph, settings)
     context, fitted = with_fitting_batch(GraphContext(graph, settings, result.entry))
     graph = context.graph
     if fitted and missing:
         _, missing = _with_loss(graph, settings)  # the time that the loss would add at this batch
-    said += (*fitted, *missing)
+    notes += (*fitted, *missing)
     for scenario in context.scenarios:
         context.estimate(scenario)  # kept in the context, where the rules ask for it
     priced = time.perf_counter()
@@ -107,7 +107,7 @@ def check_graph(
         flops=forward_flops(graph),
         op_count=len(graph.ops),
         metrics=metrics,
-        assumptions=(*assumptions, *said, *_priced_as(context)),
+        assumptions=(*assumptions, *notes, *_priced_as(context)),
         not_analysed=_gaps(context),
         seconds={**result.seconds, "cost": cost_s, "rules": ruled - priced},
         inputs=tuple((spec.input_name or "", spec.dtype, spec.shape) for spec in graph.inputs),
@@ -200,10 +200,10 @@ def _as_compiled(graph: Graph, settings: Settings) -> tuple[Settings, tuple[Assu
         inside = tuple(f"{part}." for part in parts)
         count = sum(op.module_path in parts or op.module_path.startswith(inside) for op in graph.ops)
         if count < _COMPILED_SHARE * len(graph.ops):
-            said = f"{what} alone, so the step is priced without it; --compiled prices it with"
-            return settings, (Assumption(said),)
-    said = f"compiled: yes: {what}; --no-compiled prices the eager step"
-    return replace(settings, compiled=True), (Assumption(said),)
+            note = f"{what} alone, so the step is priced without it; --compiled prices it with"
+            return settings, (Assumption(note),)
+    note = f"compiled: yes: {what}; --no-compiled prices the eager step"
+    return replace(settings, compiled=True), (Assumption(note),)
 
 
 def _unknown(metrics: Metrics) -> Metrics:

@@ -39,7 +39,7 @@ def priced(
     for rule in rules:
         if isinstance(rule, SourceRule):
             by_code.setdefault(rule.code, []).append(rule)
-    said: set[int] = set()
+    replaced: set[int] = set()
     found = []
     for finding in read:
         options = [
@@ -60,14 +60,14 @@ def priced(
         if twin is not None:
             related = (*best.related, Related(twin.location, twin.message))
             best = replace(best, level=twin.level, effect=twin.effect, change=twin.change, related=related)
-            said.update(map(id, same))
+            replaced.update(map(id, same))
         if best is finding:
             found.append(finding)
         elif mean_gain_percent(best.effect) > 0.0:
             # Rules use level info for findings without a price; with a price, the level follows it.
             level = best.level if best.level == "error" else "warning"
             found.append(in_doubt(replace(best, target=None, level=level)))
-    return found, [finding for finding in traced if id(finding) not in said]
+    return found, [finding for finding in traced if id(finding) not in replaced]
 
 
 def _prices(finding: Finding, options: Sequence[tuple[Trained, object]]) -> Iterator[Finding]:

@@ -349,9 +349,9 @@ def _invalid(path: str, suppressions: Sequence[Suppression], why_unknown: WhyUnk
     for suppression in suppressions:
         unknown = {rule: why for rule in suppression.rules if (why := why_unknown(rule)) is not None}
         if suppression.mistake:
-            said = f"This comment silences nothing. {suppression.mistake}"
+            message = f"This comment silences nothing. {suppression.mistake}"
         elif unknown:
-            said = " ".join(unknown.values())
+            message = " ".join(unknown.values())
         else:
             continue
         yield Finding(
@@ -359,7 +359,7 @@ def _invalid(path: str, suppressions: Sequence[Suppression], why_unknown: WhyUnk
             name=INVALID_NAME,
             level="warning",
             confidence="high",
-            message=said,
+            message=message,
             location=Location(path, suppression.line, suppression.column),
             effect=Effect(unknown="a suppression costs nothing"),
             evidence={"rules": [*(unknown or suppression.words)]},

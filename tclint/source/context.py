@@ -201,9 +201,9 @@ class SourceContext:
                 is the location.
             option: the option that the finding is about.
         """
-        said = thing.fields.get("@said") if thing is not None else None
+        settings = thing.fields.get("@said") if thing is not None else None
         values = [
-            *(item.fields.get(("item", option)) for item in self.facts.things(said)),
+            *(item.fields.get(("item", option)) for item in self.facts.things(settings)),
             thing.fields.get(option) if thing is not None else None,
             event.arguments.get(option),
         ]

@@ -31,6 +31,6 @@ def with_fitting_batch(context: GraphContext) -> tuple[GraphContext, tuple[Assum
         graph = WhatIf(context).at_batch(batch)
     except DimsUnresolved:
         return context, ()
-    said = f"batch: {batch}, because {present} does not fit into the memory of one {smallest}"
+    note = f"batch: {batch}, because {present} does not fit into the memory of one {smallest}"
     fitting = GraphContext(graph, context.settings, context.target)
-    return fitting, (Assumption(f"{said}; --batch sets another"),)
+    return fitting, (Assumption(f"{note}; --batch sets another"),)

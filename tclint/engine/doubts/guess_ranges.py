@@ -40,11 +40,11 @@ def ranged(
         for gpu, of_gpu in steps.items():
             bounds[gpu] += of_gpu
         first = next(iter(steps))
-        told = ", ".join(
+        step_times = ", ".join(
             f"{time_text(step_us)} {label}"
             for (label, _), step_us in zip(guess.others, steps[first], strict=True)
         )
-        what = f"{assumptions[guess.assumption].what}; {guess.why}: the step takes {told}, on {first}"
+        what = f"{assumptions[guess.assumption].what}; {guess.why}: the step takes {step_times}, on {first}"
         assumptions[guess.assumption] = replace(assumptions[guess.assumption], what=what, is_doubtful=True)
     ranges = {gpu: (min(of), max(of)) for gpu, of in bounds.items() if len(of) > 1}
     return tuple(assumptions), ranges

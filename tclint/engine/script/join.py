@@ -50,14 +50,14 @@ def join(paths: Sequence[str], targets: Sequence[str], settings: Settings) -> di
     if not scripts or len(scripts) > MOST_SCRIPTS:
         return dict.fromkeys(targets, (settings, (), frozenset()))
     own, unclear = _scripts_of(scripts, targets, files, {_start(path) for path in paths})
-    said = {
+    evidence = {
         script.file.path: list(statements(script))
         for script in scripts
         if any(script in found for found in own.values())
     }
     joined = {}
     for target in targets:
-        found = [one for script in own[target] for one in said[script.file.path]]
+        found = [one for script in own[target] for one in evidence[script.file.path]]
         settled, notes = settle(found, settings)
         missing = _missing(own[target], {one.setting for one in found}, settings)
         said_of_all = (*notes, *([missing] if missing else []), *unclear[target])
@@ -103,9 +103,9 @@ def _scripts_of(
     return own, notes
 
 
-def settle(said: Sequence[Evidence], settings: Settings) -> tuple[Settings, tuple[Assumption, ...]]:
+def settle(evidence: Sequence[Evidence], settings: Settings) -> tuple[Settings, tuple[Assumption, ...]]:
     by_setting: dict[str, list[Evidence]] = {}
-    for stated in said:
+    for stated in evidence:
         by_setting.setdefault(stated.setting, []).append(stated)
     changes: dict[str, Any] = {}
     notes: list[Assumption] = []

@@ -114,8 +114,8 @@ def _why_not(step: Step) -> str | None:
     if missing:
         return f"that takes {listed(missing, 2)}, which tclint does not find here"
     if "objective" in step.stated:
-        said = step.stated["objective"]
-        return f"{said.words} trains on {said.value}, whose step tclint does not build"
+        objective = step.stated["objective"]
+        return f"{objective.words} trains on {objective.value}, whose step tclint does not build"
     if step.get("bits") and "rank" not in step.stated:
         return f"{step.stated['bits'].words} goes with adapters, which it does not set up"
     if "length" not in step.stated:
@@ -145,8 +145,8 @@ def _joined(step: Step, launchers: Sequence[Step], settings: Settings) -> Joined
     built = {name: stated[name].value for name in _BUILT if name in stated}
     lines = {name: stated[name].line for name in built}
     argument = f"recipe={ {'settings': built, 'lines': lines}!r}"
-    said = (*notes, *_remarks(step, others, stated, settings))
-    return replace(settings, arguments=(argument,)), said, frozenset()
+    assumptions = (*notes, *_remarks(step, others, stated, settings))
+    return replace(settings, arguments=(argument,)), assumptions, frozenset()
 
 
 _HALF = {"bf16": ("pure-bf16", "bfloat16"), "fp16": ("pure-fp16", "float16")}
@@ -155,26 +155,30 @@ _HALF = {"bf16": ("pure-bf16", "bfloat16"), "fp16": ("pure-fp16", "float16")}
 def _with_master_weights(stated: dict[str, Stated]) -> dict[str, Stated]:
     """The step under DeepSpeed, which casts the model instead of using autocast and whose optimizer keeps
     float32 copies of the weights (deepspeed/runtime/bf16_optimizer.py, fp16/fused_optimizer.py)."""
-    said = stated.get("precision")
-    half = _HALF.get(str(said.value)) if said is not None and stated.get("has_master_weights") else None
-    if half is None or said is None:
+    precision = stated.get("precision")
+    half = (
+        _HALF.get(str(precision.value))
+        if precision is not None and stated.get("has_master_weights")
+        else None
+    )
+    if half is None or precision is None:
         return stated
-    said = replace(said, words=f"{said.words} under DeepSpeed")
-    dtype = replace(said, value=half[1])
-    changed = {**stated, "precision": replace(said, value=half[0]), "weights": dtype, "adapters": dtype}
+    precision = replace(precision, words=f"{precision.words} under DeepSpeed")
+    dtype = replace(precision, value=half[1])
+    changed = {**stated, "precision": replace(precision, value=half[0]), "weights": dtype, "adapters": dtype}
     if stated.get("optimizer") is None or stated["optimizer"].value in ("adamw", "adamw-fused"):
-        changed["optimizer"] = replace(stated.get("optimizer", said), value="adamw-master")
+        changed["optimizer"] = replace(stated.get("optimizer", precision), value="adamw-master")
     return changed
 
 
 def _file_of(step: Step) -> Step | None:
     """The file of DeepSpeed settings that a step names, relative to its folder or one above it."""
-    said = step.stated.get("deepspeed")
-    if said is None or not isinstance(said.value, str):
+    deepspeed = step.stated.get("deepspeed")
+    if deepspeed is None or not isinstance(deepspeed.value, str):
         return None
     folder = os.path.dirname(step.path)
     for start in (os.getcwd(), folder, *_above(folder)):
-        found = _step(os.path.join(start, said.value))
+        found = _step(os.path.join(start, deepspeed.value))
         if found is not None:
             return found
     return None
@@ -188,12 +192,12 @@ def _above(folder: str) -> Iterator[str]:
 
 def _evidence(stated: Mapping[str, Stated]) -> Iterator[Evidence]:
     for name, values in _SETTINGS.items():
-        said = stated.get(name)
-        if said is None:
+        found = stated.get(name)
+        if found is None:
             continue
-        is_known = said.value in values if values is not None else _is_count(said.value)
+        is_known = found.value in values if values is not None else _is_count(found.value)
         if is_known:
-            yield Evidence(name, said.value, said.path, said.line, said.words)
+            yield Evidence(name, found.value, found.path, found.line, found.words)
 
 
 def _is_count(value: object) -> bool:
@@ -209,11 +213,11 @@ def _remarks(
             value = getattr(settings, name) or 1
             yield Assumption(f"nothing in the file says the {name}: it is {value} here; --{name} sets it")
     for one in (step, *others):
-        for said in one.not_priced:
-            yield Assumption(f"not priced: {said.value} ({said.words})", Site(said.path, said.line))
-        for said in one.unread.values():
-            what = f"{said.words} is not known to tclint, which prices the step as if it were not there"
-            yield Assumption(what, Site(said.path, said.line))
+        for item in one.not_priced:
+            yield Assumption(f"not priced: {item.value} ({item.words})", Site(item.path, item.line))
+        for item in one.unread.values():
+            what = f"{item.words} is not known to tclint, which prices the step as if it were not there"
+            yield Assumption(what, Site(item.path, item.line))
     length = stated["length"]
     if stated.get("packed") is None or not stated["packed"].value:
         what = (

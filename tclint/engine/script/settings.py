@@ -126,10 +126,10 @@ class Script:
             if not known:
                 return None
             if chosen is not None:
-                said = self._of_autocast(chosen, event)
-                if said is None:
+                evidence = self._of_autocast(chosen, event)
+                if evidence is None:
                     return None
-                found.append(said)
+                found.append(evidence)
             if chosen is None or found[-1].value is None:
                 pure = self._of_weights(event)
                 if pure is not None:
