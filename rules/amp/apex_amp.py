@@ -20,7 +20,7 @@ _INSTEAD = {
     "parallel": "torch.nn.parallel.DistributedDataParallel with device_ids=[rank]",
 }
 _WITHOUT_SUCCESSOR = ("apex.parallel.LARC",)
-"""torch has no layer-wise adaptive rates."""
+"""Names without a successor: torch has no layer-wise adaptive rates."""
 
 
 class ApexAmp(SourceRule):
@@ -88,14 +88,14 @@ class ApexAmp(SourceRule):
 
 
 def _named(event: Event) -> str:
-    """What of apex an event is a use of; ''."""
+    """The name in apex that an event uses; '' if it uses none."""
     if event.place.file.is_library and event.place.file.name == "apex.amp" and event.stack:
         return f"apex.amp.{event.place.function.name}"
     return event.name if event.name.startswith(_APEX) and event.name not in _WITHOUT_SUCCESSOR else ""
 
 
 def _kind(name: str) -> str:
-    """What of apex it is: a key of the tables above."""
+    """The part of apex that a name belongs to: a key of the tables above."""
     last = name.rpartition(".")[2]
     if last in ("SyncBatchNorm", "convert_syncbn_model", "create_syncbn_process_group"):
         return "batch norm"

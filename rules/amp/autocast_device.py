@@ -1,4 +1,4 @@
-"""Autocast for another device than the one that the code runs on."""
+"""A rule on autocast for a device other than the one that the code runs on."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class AutocastDeviceMismatch(SourceRule):
             )
 
     def _on_gpu(self, context: SourceContext, made: Thing) -> Event | None:
-        """The first thing under a context for the CPU that is on a GPU for sure."""
+        """The first event under a context for the CPU that is certainly on a GPU."""
         facts = context.facts
         if facts.devices_of_autocast(made) != {"cpu"}:
             return None
@@ -80,7 +80,7 @@ class AutocastDeviceMismatch(SourceRule):
 
 
 def _argument(event: Event) -> str:
-    """What is wrong with the device of an autocast context; ''."""
+    """The mistake in the device of an autocast context; '' if there is none."""
     if "*" in event.arguments or "**" in event.arguments:
         return ""
     given = event.arguments.get("device_type")

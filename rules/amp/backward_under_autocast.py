@@ -58,7 +58,7 @@ class BackwardUnderAutocast(SourceRule):
             if not event.place.file.is_library and self._is_of_tensor(context, event):
                 places.setdefault(event.place, []).append(event)
         for events in places.values():
-            # What functions do by themselves counts where nothing in the program calls them.
+            # A function's own run counts only if nothing in the program calls the function.
             called = [event for event in events if not _is_called(event.places[0], events)]
             around = [self._region(context, event) for event in called]
             found = next((item for item in around if item is not None), None)
@@ -67,7 +67,7 @@ class BackwardUnderAutocast(SourceRule):
             yield self._report(context, called[0], *found)
 
     def _is_of_tensor(self, context: SourceContext, event: Event) -> bool:
-        """Whether it is known that something computed goes backward, not an engine that gets the loss."""
+        """Whether the backward pass is known to be that of a computed value, and not of an engine."""
         loss = context.facts.loss_of(event)
         if event.name == ".backward" and loss is not event.subject:
             return False
@@ -75,7 +75,7 @@ class BackwardUnderAutocast(SourceRule):
         return is_computed or bool(context.facts.kinds(loss, "tensor"))
 
     def _region(self, context: SourceContext, event: Event) -> tuple[Region, Thing] | None:
-        """The autocast region that a backward pass is in, where it may be on."""
+        """The autocast region around a backward pass, if it may be enabled."""
         found = context.autocasts.around(event)
         if found is None or found[0].place.file.is_library:
             return None
@@ -112,5 +112,5 @@ class BackwardUnderAutocast(SourceRule):
 
 
 def _is_called(entry: Place, events: list[Event]) -> bool:
-    """Whether what led to one of some events is a call of the function in which another one began."""
+    """Whether one of some events was reached by a call of the function of `entry`."""
     return any(entry.function is place.function for event in events for place in event.places[1:])

@@ -104,7 +104,7 @@ def _is_on_cpu(context: SourceContext, thing: Thing) -> bool:
 
 
 def _is_off_by_default(autocast: Thing) -> bool:
-    """Whether it is on only where a parameter says so that is off by default, and that nobody sets."""
+    """Whether only a parameter that is off by default, and that nobody sets, can enable the context."""
     options = [option for option, _ in options_of(autocast.fields.get("enabled", TRUE))]
     return any(option in (FALSE, NONE) for option in options) and all(
         option in (FALSE, NONE) or (isinstance(option, Thing) and option.is_unknown and not option.fields)

@@ -85,7 +85,8 @@ class Bf16OnPreAmpere(SourceRule):
             )
 
     def _uses(self, context: SourceContext) -> Iterator[tuple[Event, str, tuple[Value, ...]]]:
-        """(event, what it is, what decides) of autocast in bfloat16 and of models cast to it, in order."""
+        """(event, description, deciding values) of autocast in bfloat16 and of models cast to it, in
+        order."""
         for event in context.record.of("make", "to"):
             if event.kind == "to" and not context.facts.kinds(event.subject, "module"):
                 continue
@@ -100,7 +101,7 @@ class Bf16OnPreAmpere(SourceRule):
                     yield event, "bfloat16 autocast", (enabled,)
 
     def _asked(self, context: SourceContext, gpus: tuple[str, ...]) -> Iterator[Finding]:
-        """`torch.cuda.is_bf16_supported()`, which emulation makes True on every GPU."""
+        """Findings on `torch.cuda.is_bf16_supported()`, which emulation makes True on every GPU."""
         for event in context.record.of("call"):
             if event.name != _SUPPORTED or event.arguments or not context.torch_may_be((2, 4)):
                 continue
@@ -117,7 +118,7 @@ class Bf16OnPreAmpere(SourceRule):
 
 
 def _gpus_without_bf16(settings: Settings) -> tuple[str, ...]:
-    """Names of the chosen GPUs that cannot compute in bfloat16; none when nobody chose the default pair."""
+    """The names of the chosen GPUs that cannot compute in bfloat16; none for the default GPUs."""
     from tclint.config.settings import DEFAULT_GPUS
     from tclint.cost.gpu import load_gpu
 

@@ -75,7 +75,8 @@ class CustomFunctionNoCustomFwd(SourceRule):
                 yield self._report(context, call, found[0], *applied)
 
     def _applied(self, call: Event) -> tuple[Place, Place] | None:
-        """Where a custom function is applied that calls code which is not torch, and its forward."""
+        """The places of `apply` and of the forward of a custom function that calls code other than
+        torch's."""
         if call.subject is not None or call.name.partition(".")[0] in _OTHERS:
             return None
         for caller, inside, forward in zip(call.places, call.places[1:], call.places[2:], strict=False):

@@ -78,15 +78,15 @@ class DeprecatedCudaAmp(SourceRule):
 
 
 def _deprecated_in(context: SourceContext, event: Event) -> str:
-    """The deprecated name that is called, handed to a call or decorates a function; ''."""
+    """The deprecated name that an event calls, passes or uses as decorator; '' if there is none."""
     values = (option for value in event.arguments.values() for option, _ in options_of(value))
     names = (event.name, *(option.name for option in values if isinstance(option, Symbol)))
     return next((name for name in names if name in context.facts.library.deprecated), "")
 
 
 def _is_for_old_torch(context: SourceContext, event: Event, old: str) -> bool:
-    """Whether a test of the version of torch, or of what it has, leads there; or one whose other side does
-    the same by the new name."""
+    """Whether an event is under a test of torch's version or of its attributes, or under one whose other
+    branch uses the new name."""
     last = old.rpartition(".")[2]
     new = {f"torch.amp.{last}", f"torch.{last}"}
     for atom in event.path:
@@ -111,7 +111,7 @@ def _is_for_old_torch(context: SourceContext, event: Event, old: str) -> bool:
 
 
 def _does_the_same(new: Event, old: Event) -> bool:
-    """Whether two contexts or scalers differ in nothing but their names."""
+    """Whether two contexts or scalers differ only in their names."""
     given = {key: value for key, value in new.arguments.items() if key not in ("device", "device_type")}
     device = new.arguments.get("device_type", new.arguments.get("device"))
     return given == old.arguments and device != Constant("cpu" if ".cuda." in old.name else "cuda")

@@ -55,7 +55,7 @@ class Float16Constants(SourceRule):
         *("masked_fill", "fill_(", "full(", "full_like(", "clamp", ".clip(", "pad("),
         *("e-8", "e-9", "e-1"),
     )
-    # A number that float16 does not hold: beyond 65504, or below 3e-8. A search for letters is the fastest.
+    # Matches numbers that float16 cannot hold: beyond 65504, or below 3e-8. Searching for letters is fastest.
     pattern = re.compile(
         rb"e(?<=[0-9.]e)(?<![A-Za-z_].e)(?:[-+]?[1-9][0-9]|-[89]|\+?[5-9])|6553[56]|00000|99999"
     )
@@ -74,7 +74,7 @@ class Float16Constants(SourceRule):
                 context.skip(event, "nothing divides by what it gives, or takes its logarithm")
 
     def _guards(self, context: SourceContext, event: Event) -> bool:
-        """Whether something goes wrong where the result of an event is zero."""
+        """Whether a zero result of an event would cause an error, as in a division."""
         pending, seen = [event], {event}
         while pending:
             made = pending.pop()

@@ -12,7 +12,7 @@ _KEEPS = frozenset(
     {"view", "reshape", "unsqueeze", "squeeze", "expand", "contiguous", "permute", "transpose", "sqrt"}
 )
 _OF_FLOAT32 = 1e38
-"""Larger ones are torch.finfo(dtype).min of the dtype that the model is traced in."""
+"""Larger numbers are torch.finfo(dtype).min of the dtype in which the model is traced."""
 
 
 class Float16ConstantsInModel(GraphRule):
@@ -79,7 +79,7 @@ class Float16ConstantsInModel(GraphRule):
 
 
 def _guards(op: Op, readers: Mapping[int, Sequence[Op]]) -> bool:
-    """Whether something goes wrong where the result of an op is zero."""
+    """Whether a zero result of an op would cause an error, as in a division."""
     pending, seen = [op], {op.index}
     while pending:
         made = pending.pop()

@@ -16,7 +16,7 @@ class Fp32IslandMissingFloat(SourceRule):
 
     What it does
     Finds calls of layers and losses under `autocast(enabled=False)` that get tensors which autocast left in
-    16 bits: inside of an enabled region, or after one.
+    16 bits, inside an enabled region or after one.
 
     Why it costs
     Disabling autocast does not cast anything back: the tensors are still float16, ops between them run in
@@ -56,7 +56,7 @@ class Fp32IslandMissingFloat(SourceRule):
                 yield self._report(context, event, value, island)
 
     def _fed(self, context: SourceContext) -> Iterator[tuple[Event, Value, Region]]:
-        """(computation, tensor of 16 bits that it gets, region where autocast is off)."""
+        """(computation, 16-bit tensor that it gets, region with autocast disabled)."""
         trained = {
             event
             for backward in context.gradients.backwards
@@ -73,7 +73,7 @@ class Fp32IslandMissingFloat(SourceRule):
                     yield event, value, found[0]
 
     def _computes(self, event: Event, is_trained: bool) -> bool:
-        """Whether an event runs layers or a loss: modules, functions of torch.nn, what a loss is made of."""
+        """Whether an event runs layers or a loss: a module, a function of torch.nn, or a part of a loss."""
         if event.kind == "op":
             return event.name.startswith("torch.nn.functional.")
         return event.kind == "forward" or (is_trained and event.name[:1] != ".")

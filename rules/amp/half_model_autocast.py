@@ -73,7 +73,7 @@ class HalfModelWithAutocast(SourceRule):
                 yield self._input(context, use, given, region)
 
     def _scaled(self, context: SourceContext) -> Iterator[tuple[Cast, Event]]:
-        """Float16 weights whose gradients a scaler is to unscale."""
+        """Casts to float16 of weights whose gradients a scaler has to unscale."""
         gradients, steps = context.gradients, context.scaled_steps
         for step in context.record.of("unscale", "scaler_step"):
             optimizers = steps.optimizers_of(step)
@@ -85,7 +85,7 @@ class HalfModelWithAutocast(SourceRule):
                         yield cast, step
 
     def _under_autocast(self, context: SourceContext) -> Iterator[tuple[Cast, Region]]:
-        """Weights of 16 bits that run under an autocast which the program enters itself."""
+        """Casts to 16 bits of weights that run under an autocast which the program itself enters."""
         for step in context.record.of("step", "scaler_step"):
             optimizers = context.scaled_steps.optimizers_of(step)
             for backward in context.gradients.last_backwards(step, optimizers):
@@ -97,7 +97,7 @@ class HalfModelWithAutocast(SourceRule):
                         yield cast, found[0]
 
     def _inputs(self, context: SourceContext) -> Iterator[tuple[Event, Event, Region]]:
-        """(cast of an input, forward, region) of models that are trained under an autocast that is on."""
+        """(cast of an input, forward, region) of models that are trained under an enabled autocast."""
         for backward in context.gradients.backwards:
             if not any(True for _ in context.record.after(backward.event, "step", "scaler_step")):
                 continue

@@ -67,7 +67,7 @@ class HalfTrainNoScaler(SourceRule):
         for step in context.record.of("step", "scaler_step"):
             optimizers = context.scaled_steps.optimizers_of(step)
             if any(optimizer.name.startswith("bitsandbytes.") for optimizer in optimizers):
-                # They keep what they need in float32.
+                # These optimizers keep float32 copies of the weights.
                 continue
             for backward in gradients.last_backwards(step, optimizers):
                 is_off = gradients.is_off(backward.scalers, backward.event)

@@ -67,7 +67,7 @@ class InPlaceUnderAutocast(SourceRule):
 
 
 def _kind(event: Event) -> str:
-    """'out=' or 'in-place' of a matrix product that is one; ''."""
+    """'out=' or 'in-place' for such a matrix product; '' for other events."""
     if event.name in _IN_PLACE:
         return "in-place"
     package, _, name = event.name.rpartition(".")

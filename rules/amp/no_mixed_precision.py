@@ -80,7 +80,7 @@ class NoMixedPrecision(SourceRule):
             )
             argument = spelled(context, found.scaler, "autocast")[1] if found.scaler is not None else None
             if argument is not None and "=" not in argument:
-                argument = None  # a table does not say how its framework spells it
+                argument = None  # the library's table does not give the spelling
             if argument is not None:
                 older = argument.replace("bf16=", "fp16=").replace('"bf16', '"16')
                 fix = f"Pass {argument} on GPUs of compute capability 8.0 and newer, {older} on older ones."

@@ -1,4 +1,4 @@
-"""Matrix products that autocast leaves in float32, because no list of it names them."""
+"""A rule on matrix products that autocast leaves in float32 because none of its lists names them."""
 
 from __future__ import annotations
 

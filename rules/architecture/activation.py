@@ -26,8 +26,8 @@ _NOT_FUSABLE = frozenset(
         "threshold",
     ]
 )
-"""Operators outside the list of the NVIDIA cuDNN Developer Guide, runtime fusion engines: relu (clipped too),
-tanh, sigmoid, elu, gelu, softplus, swish (silu)."""
+"""Activations that are not in the NVIDIA cuDNN Developer Guide's list for runtime fusion engines: relu (also
+clipped), tanh, sigmoid, elu, gelu, softplus, swish (silu)."""
 _BETWEEN = frozenset({"norm"})
 _FUSED_INTO = frozenset({"conv", "linear", "matmul"})
 

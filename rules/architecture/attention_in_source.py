@@ -50,7 +50,7 @@ class ManualAttentionInSource(SourceRule):
     )
     triggers = ("softmax(", "Softmax(")
     program = TRAINS
-    # Two products.
+    # The file must contain two products.
     pattern = re.compile(rb"(?s)\A(?:.*?(?: @ |matmul\(|bmm\(|einsum\()){2}")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:

@@ -92,11 +92,11 @@ class BatchNormInHalf(SourceRule):
 
 
 def _norms_in_half(context: SourceContext, call: Event, module: Thing) -> Iterator[tuple[Event, str, str]]:
-    """(what made it, name, dtype) of batch norms in 16 bits that a call of a model runs."""
+    """(event that made it, name, dtype) of the 16-bit batch norms that a call of a model runs."""
     flow = context.flow
     parts = {thing for event in context.record.of("to") for thing in flow.facts.things(event.subject)}
     if any(part.fields.get("@part of") in (module, *modules_in(module)) for part in parts):
-        # A loop over the parts of the model puts some of them back to float32.
+        # A loop over the parts of the model casts some of them back to float32.
         return
     runs = [event for event in (call, *context.record.inside(call)) if event.kind == "forward"]
     layers = [(thing, event) for event in runs for thing in flow.facts.things(event.subject)]
@@ -109,7 +109,7 @@ def _norms_in_half(context: SourceContext, call: Event, module: Thing) -> Iterat
 
 
 def _cast(context: SourceContext, call: Event, module: Thing, dtype: str) -> Event | None:
-    """What turned a model into a dtype before a call of it."""
+    """The event that cast a model to a dtype before a call of it."""
     for event in reversed(context.record.of("to")):
         whole = next(context.facts.things(event.subject), None)
         given = event.arguments.get("dtype")

@@ -11,7 +11,8 @@ from tclint.graph.ops.op import GEMM_KINDS
 from tclint.plugin import Finding, Fix, GraphContext, GraphRule
 
 _LARGER_BATCH = 4
-"""Times the present one, from which on to try: enough for kernels of one tile in five to fill the GPU."""
+"""The multiple of the present batch from which on to try larger ones: enough that kernels with tiles for a
+fifth of the SMs can fill the GPU."""
 
 
 class LatencyBoundLayers(GraphRule):

@@ -15,8 +15,8 @@ from tclint.analysis.what_if.fusions import attention_mask, with_fused_attention
 from tclint.plugin import DimsUnresolved, Finding, GraphContext, GraphRule
 
 _LARGEST_HEAD = 256
-"""Flash attention takes no larger heads (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp), and what the
-kernel that does would gain is not known."""
+"""Flash attention supports no larger heads (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp), and the
+gain of the kernel that does is unknown."""
 
 
 class ManualAttention(GraphRule):
@@ -129,7 +129,8 @@ def _advice(context: GraphContext, blocks: list[AttentionBlock]) -> str:
 
 
 def _has_default_scale(context: GraphContext, block: AttentionBlock) -> bool:
-    """Whether the scores are scaled by one over the root of the head's size, as the call does by itself."""
+    """Whether the scores are scaled by one over the root of the head's size, as the fused call does by
+    default."""
     scale = 1.0
     for op in (context.graph.ops[index] for index in block.between):
         number = op.attributes.get("other")
@@ -143,7 +144,8 @@ _ALLOWED = frozenset({"mul", "div", "add", "sub", "masked_fill", "where", "dropo
 
 
 def _is_plain(block: AttentionBlock, context: GraphContext) -> bool:
-    """Only what the call's arguments can say happens between the products, and over whole rows."""
+    """Whether the ops between the products act on whole rows and can be expressed by the fused call's
+    arguments."""
     ops = [context.graph.ops[index] for index in block.between]
     if any(op.kind not in ("view", "copy") and op.name not in _ALLOWED for op in ops):
         return False

@@ -74,7 +74,7 @@ class MemoryBoundLayers(GraphRule):
         )
 
     def _parts(self, context: GraphContext, moving: list[Op]) -> dict[str, float]:
-        """Share of each kind of layer on the first GPU, largest first."""
+        """Kind of layer -> its share of the step on the first GPU, largest first."""
         parts = {}
         for kind, what in _LAYERS.items():
             shares = share_percent(context, indices_of(op for op in moving if op.kind == kind))
@@ -85,7 +85,7 @@ class MemoryBoundLayers(GraphRule):
 
 
 def _advice(moving: list[Op]) -> str:
-    """What can be done about these layers; squeeze-and-excite and pooling are of networks on images."""
+    """Advice for these layers; squeeze-and-excite and pooling occur only in networks on images."""
     parts = ["compile the model so that these layers are fused"]
     if any(op.kind == "pool" for op in moving):
         parts.append("drop pooling or squeeze-and-excite blocks in the early, high-resolution part")

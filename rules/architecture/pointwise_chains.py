@@ -18,7 +18,8 @@ from tclint.graph.ops.op import GEMM_KINDS
 from tclint.plugin import Finding, Fix, GraphContext, GraphRule
 
 _WORTH_COMPILING = 10
-"""Times the gain that other findings need: compiling costs minutes at every start and for every new shape."""
+"""The required gain as a multiple of other findings', since compiling takes minutes at every start and for
+every new shape."""
 
 
 class PointwiseChains(GraphRule):
@@ -61,7 +62,7 @@ class PointwiseChains(GraphRule):
         least = _WORTH_COMPILING * context.settings.min_gain_percent
         if largest_share_percent(context, concerned) < least or context.once(is_memory_bound):
             return
-        # What compiling does to products is no reason for it: padding them has rules of its own.
+        # Gains of compiling in products do not count, since other rules advise on padding these.
         if context.own_gain_percent(concerned, COMPILED) < least:
             return
         effect = context.effect(concerned, COMPILED)

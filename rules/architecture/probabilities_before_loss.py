@@ -32,7 +32,7 @@ _INSTEAD = {
     "bce": ("binary_cross_entropy_with_logits", "sigmoid", "the sigmoid"),
     "nll": ("cross_entropy", "log of a softmax", "the log of a softmax"),
 }
-"""(what takes logits, what is taken of them, how the place of it is shown)"""
+"""Kind of loss -> (loss that takes logits, function applied to the logits, words for that function)."""
 
 
 class ProbabilitiesBeforeLoss(SourceRule):
@@ -78,7 +78,7 @@ class ProbabilitiesBeforeLoss(SourceRule):
                 continue
             made = flow.origins(event.first)
             if loss == "nll":
-                # The logarithm of a softmax; log_softmax itself is stable.
+                # Only the logarithm of a softmax counts, since log_softmax itself is stable.
                 logs = [item for item in made if flow.runs(item) in _LOG]
                 made = (
                     [inner for item in logs for inner in flow.origins(item.inputs[0])] if made == logs else []

@@ -93,12 +93,12 @@ def _layers_of_one_input(context: GraphContext) -> Iterator[list[Op]]:
         if op.name != "linear" or weight is None or weight.parameter is None:
             continue
         if op.outputs[0].shape[-1] < SMALLEST_WIDTH:
-            continue  # a score, a box: heads, not parts of one thing
+            continue  # separate heads, such as a score and a box
         source = op.inputs[0]
         if source.producer is None and source.input_name is None:
             continue
         parent = op.module_path.rpartition(".")[0]
-        # The gates of a list of layers have the list as their parent.
+        # Gates in a list of layers have the list as their parent.
         key = (source.producer, source.output_index, source.input_name, source.shape, parent)
         found.setdefault((*key, op.input("bias") is None), []).append(op)
     for layers in found.values():

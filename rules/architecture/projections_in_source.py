@@ -14,12 +14,12 @@ from tclint.source.syntax.tables import render
 from tclint.source.wording import argument_of
 
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
-"""Bytes of a value, for precisions whose products read and write it so."""
+"""Bytes per value in the precisions whose products read and write values of that size."""
 _SMALLEST = 64
-"""A choice of this project: narrower layers are heads (actions, classes, a mean and a variance), not parts
-of one projection."""
+"""Narrower layers are heads (actions, classes, a mean and a variance) and not parts of one projection (a
+choice of this project)."""
 _WANTED_APART = ("published", "adapt", "shard")
-"""Weights that come from elsewhere, adapters and tensor parallelism want matrices apart."""
+"""Events that need separate matrices: published weights, adapters and tensor parallelism."""
 
 
 class ProjectionsSeparateInSource(SourceRule):
@@ -61,7 +61,7 @@ class ProjectionsSeparateInSource(SourceRule):
     triggers = ("Linear(",)
     program = TRAINS
     requires = ("self.", "Module")
-    # Two attributes called with the same name close together.
+    # Matches two attributes that are called with the same name close together.
     pattern = re.compile(rb"(?s)self\.\w+\((\w+)\).{0,200}?self\.\w+\(\1\)")
 
     def applies(self, settings: Settings) -> bool:
@@ -113,7 +113,7 @@ class ProjectionsSeparateInSource(SourceRule):
 
 
 def _limited_by_memory(layer: Projection, gpu: Gpu, precision: str) -> bool:
-    """Operations for each byte moved, with ever more tokens, stay below what the GPU has of both."""
+    """Whether the arithmetic intensity of a layer stays below the GPU's balance for any number of tokens."""
     if not gpu.supports(precision):
         return False
     bytes_per_token = _BYTES[precision] * (layer.inputs + layer.outputs)

@@ -14,7 +14,7 @@ from tclint.source.run.values import Event, Thing
 
 _PREFERRED_MULTIPLE = 64
 _SMALLEST = 1000
-"""Words; smaller tables are seldom worth a note."""
+"""The smallest vocabulary to report; smaller tables are seldom worth a finding."""
 
 
 class LmHeadNoPaddingTie(SourceRule):

@@ -1,1 +1,1 @@
-"""Rules on convolutions and what stands around them."""
+"""Rules on convolutions and the layers around them."""

@@ -99,12 +99,12 @@ def _is_cancelled(op: Op, readers: dict[int, list[Op]]) -> bool:
         return False
     following = readers.get(op.index, [])
     if op.kind == "linear" and len(following) == 1 and following[0].kind == "view":
-        # [N, T, C] flattened to [N * T, C].
+        # The view flattens [N, T, C] to [N * T, C].
         view = following[0]
         if len(view.outputs[0].shape) != 2 or view.outputs[0].shape[-1] != op.outputs[0].shape[-1]:
             return False
         following, op = readers.get(view.index, []), view
-    # The same bias added to what is normed and to something else is not cancelled.
+    # The norm does not cancel a bias if something else reads the layer's output as well.
     return len(following) == 1 and _normalises_batch(following[0], op)
 
 

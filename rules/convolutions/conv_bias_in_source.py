@@ -58,8 +58,7 @@ class ConvBiasBeforeBnInSource(SourceRule):
     )
     program = TRAINS
     requires = ("BatchNorm",)
-    # A layer whose arguments do not say `bias=`, with a batch norm made further down in its class or
-    # function.
+    # Matches a layer without a `bias=` argument that is followed by a batch norm in its class or function.
     pattern = re.compile(
         rb"(?<!\w)(?:(?:Lazy)?Conv(?:Transpose)?[123]d|Linear)\("
         rb"(?!(?:[^()]|\((?:[^()]|\([^()]*\))*\))*?\bbias\s*=)"
@@ -109,8 +108,8 @@ class ConvBiasBeforeBnInSource(SourceRule):
 
 
 def _frozen(flow: Flow) -> Iterator[Thing]:
-    """Norms that run in evaluation mode while the rest trains: they subtract a constant, and a bias shifts
-    their output."""
+    """The norms in evaluation mode while the rest trains; they subtract a constant, so a bias shifts their
+    output."""
     for event in flow.record.of("evaluate"):
         for module in flow.facts.kinds(event.subject, "module"):
             if "Norm" in flow.kind(module):
@@ -120,7 +119,7 @@ def _frozen(flow: Flow) -> Iterator[Thing]:
 
 
 def _has_bias(flow: Flow, layer: Thing) -> bool:
-    """A layer whose bias is the default: written out, True is somebody's choice."""
+    """Whether a layer has a bias by default; a written `bias=True` is a choice and does not count."""
     if not _LAYER.fullmatch(flow.kind(layer)) or layer.made is None:
         return False
     return "bias" not in layer.fields and not {"*", "**"} & layer.made.arguments.keys()
@@ -131,7 +130,7 @@ def _takes_away(flow: Flow, norm: Thing, layer: Thing) -> bool:
     if "@guessed" in norm.fields:
         return False
     if kind.endswith("Linear"):
-        # Of [N, T, C] a batch norm takes the mean over C, which is not the layer's outputs.
+        # On [N, T, C] a batch norm normalises dim 1, which is not the dim of the layer's outputs.
         features = norm.fields.get("num_features")
         alike = features is not None and features == layer.fields.get("out_features")
         return alike and after in ("BatchNorm1d", "SyncBatchNorm")

@@ -86,7 +86,7 @@ class DepthwiseConv(GraphRule):
             yield self._finding(context, parts)
 
     def _finding(self, context: GraphContext, parts: list[_Part]) -> Finding:
-        """One for the model: the layers are of one design, wherever it is written."""
+        """The one finding for the model, since its layers share one design wherever they are written."""
         ops = [op for line, _ in parts for op in line]
         change = Change(edit=partial(_all_dense, parts=parts))
         effect = context.effect(indices_of(ops), change)
@@ -110,7 +110,7 @@ _DenseEdit = Callable[..., Graph]
 """Takes a graph and some of its ops."""
 
 _Part = tuple[list[Op], _DenseEdit]
-"""The convolutions of one line, and what makes them dense."""
+"""The convolutions of one line and the edit that makes them dense."""
 
 
 def _fused_or_dense(graph: Graph, ops: list[Op]) -> Graph:
@@ -125,7 +125,7 @@ _WORDS: dict[_DenseEdit, str] = {
 
 
 def _dense(context: GraphContext, ops: list[Op]) -> Iterator[tuple[_DenseEdit, Change]]:
-    """Dense layers of the same channels, or of the channels before the expansion where there is one."""
+    """Options with dense layers of the same channels, or of the channels before an expansion."""
     edits: list[_DenseEdit] = [ungrouped]
     if with_fused_expansion(context.graph, ops) != context.graph:
         edits += [with_fused_expansion, _fused_or_dense]
@@ -145,7 +145,7 @@ def _weight_name(op: Op) -> str | None:
 
 
 def _image_positions(context: GraphContext) -> int:
-    """Positions of the largest image that the model is given; 0 without images."""
+    """The number of positions in the model's largest input image; 0 without images."""
     images = [prod(spec.shape[2:]) for spec in context.graph.inputs if len(spec.shape) in (4, 5)]
     return max(images, default=0)
 

@@ -1,4 +1,4 @@
-"""What the early stage of a network on images should do without."""
+"""A rule on extras that the early stage of a network on images should avoid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tclint.plugin import Effect, Finding, GraphContext, GraphRule, Op
 
 _EARLY_STRIDE = 4
 _MOST_STEPS = 12
-"""Ops between the mean of an excitation and the product with it."""
+"""The most ops between the mean of an excitation and the product with it."""
 
 
 class EarlyStageExtras(GraphRule):
@@ -77,7 +77,7 @@ class EarlyStageExtras(GraphRule):
 
 
 def _positions(op: Op) -> int:
-    """Positions of the largest image the op reads, NCHW or NHWC."""
+    """The number of positions in the largest image that the op reads, in NCHW or NHWC."""
     return max(
         (
             spec.numel // (spec.shape[0] * _channels(op, spec.shape))

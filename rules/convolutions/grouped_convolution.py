@@ -103,7 +103,8 @@ def _is_grouped(op: Op) -> bool:
 
 
 def _options(ops: list[Op]) -> Iterator[tuple[int, Change]]:
-    """How many groups become one: what divides the groups of all of the convolutions, or all of them."""
+    """(number of groups merged into one, change) for each common divisor of the convolutions' groups, and for
+    merging all groups."""
     common = gcd(*(groups_of(op) for op in ops))
     times = [number for number in range(2, common + 1) if common % number == 0]
     for together in (*times, max(groups_of(op) for op in ops)):

@@ -15,7 +15,7 @@ class AdapterRank(SourceRule):
     """Low-rank adapters whose rank is not a multiple of 8.
 
     What it does
-    Finds `LoraConfig(r=...)` of PEFT with a number that is no multiple of 8, and the same in configuration
+    Finds `LoraConfig(r=...)` of PEFT with a number that is not a multiple of 8, and the same in configuration
     files: `lora_r` of TRL and axolotl, `lora_rank` of LLaMA-Factory and torchtune.
 
     Why it costs

@@ -26,7 +26,8 @@ from tclint.graph.dims.coupled import DimGroup
 from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule
 
 _NARROW_HEAD = 8
-"""PyTorch's flash kernels compute heads of 32 at least: three quarters of that work is for nothing."""
+"""Heads of at most this size waste three quarters of the work, since PyTorch's flash kernels compute at least
+32."""
 _LIKED = (64, 128)
 _SMALLEST_HEAD, _LARGEST_HEAD = 32, 256
 """Fused kernels exist up to 256; below 32 a head is less than a tile's edge."""
@@ -66,7 +67,7 @@ class HeadDim(GraphRule):
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        # Unsplit attention over a misaligned width is linear-misaligned's.
+        # linear-misaligned reports unsplit attention over a misaligned width.
         widths = {dim.size for layers in context.once(misaligned_layers) for dim in layers.dims}
         blocks = [
             block
@@ -93,11 +94,11 @@ class HeadDim(GraphRule):
             or block.heads == 1
             or block.heads * size % multiple != 0
         ):
-            # A misaligned total width is linear-misaligned's: padding it changes the heads as well. One
-            # head was not made by splitting a width.
+            # linear-misaligned reports a misaligned total width, whose padding changes the heads as well. A
+            # single head was not made by splitting a width.
             return False
         if _is_given(block, context):
-            return False  # attention over channels: what it sums over are tokens, not features of a head
+            return False  # attention over channels sums over tokens and not over a head's features
         return size % multiple != 0 or size & (size - 1) != 0 or size <= _NARROW_HEAD
 
     def _finding(self, context: GraphContext, blocks: list[AttentionBlock]) -> Finding | None:
@@ -151,7 +152,8 @@ def _is_given(block: AttentionBlock, context: GraphContext) -> bool:
 def _rewritten(
     context: GraphContext, blocks: list[AttentionBlock], head_dim: int
 ) -> dict[DimGroup, int] | str:
-    """Written-out attention: the dims of heads and head size change together, their product stays."""
+    """The new sizes for written-out attention, where heads and head size change and their product stays; or
+    the reason why there are none."""
     changes: dict[DimGroup, int] = {}
     for block in blocks:
         scores = block.ops[0]
@@ -168,7 +170,7 @@ def _rewritten(
 def _options(
     context: GraphContext, blocks: list[AttentionBlock], refused: list[str]
 ) -> Iterator[tuple[int, Change]]:
-    """Every other head size in multiples of 8 that divides the width; one head is no choice of heads."""
+    """Every other head size that is a multiple of 8 and divides the width into more than one head."""
     width = blocks[0].heads * blocks[0].head_dim
     for size in range(_SMALLEST_HEAD, min(_LARGEST_HEAD, width // 2) + 1, 8):
         if width % size or size == blocks[0].head_dim:

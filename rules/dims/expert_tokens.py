@@ -16,7 +16,7 @@ from tclint.plugin import Effect, Finding, GraphContext, GraphRule, Op
 
 _FEW_TOKENS = 128
 _LIKED = 64
-"""Capacities in multiples of it fill the tiles of a product, too."""
+"""Capacities that are multiples of this also fill the tiles of a product."""
 _ROUTED_BY = frozenset(
     {"index", "index_select", "gather", "_unsafe_index", "masked_select", "take_along_dim"}
 )
@@ -73,7 +73,7 @@ class ExpertTokens(GraphRule):
             tokens = sorted({_tokens(op) for op in ops})
             few = tokens[0] < _FEW_TOKENS
             if few and (batch_is_assumed(context) or context.once(latency_bound) is not None):
-                continue  # a model that waits as a whole is told so once, by latency-bound-layers
+                continue  # latency-bound-layers reports a latency-bound model once as a whole
             wanted = _FEW_TOKENS if few else round_up(tokens[0], max(multiple, _LIKED))
             effect, change = (
                 (Effect(unknown="grouped fp8 products refuse such a capacity: nothing to compare with"), None)
@@ -110,7 +110,7 @@ class ExpertTokens(GraphRule):
 def _with_capacity(
     context: GraphContext, ops: list[Op], tokens: int, *, per_token: bool
 ) -> tuple[Effect, Change | None]:
-    """What another capacity gains: of the same tokens, or of the step that pads to it."""
+    """The gain and change of another capacity, per token or for the step that pads to it."""
     groups: dict[str, DimGroup] = {}
     for op in ops:
         if op.kind == "linear":
@@ -133,7 +133,7 @@ def _tokens(op: Op) -> int:
 
 
 def _expert_key(op: Op, context: GraphContext) -> tuple[object, ...] | None:
-    """What the experts of one layer have in common; None for a layer that is no expert."""
+    """A key that the experts of one layer share; None for a layer that is not an expert."""
     if op.name in ("bmm", "baddbmm", "matmul") and len(op.outputs[0].shape) == 3:
         weight = op.inputs[-1]
         batched = weight.parameter is not None and len(weight.shape) == 3 and weight.shape[0] > 1
@@ -147,7 +147,7 @@ def _expert_key(op: Op, context: GraphContext) -> tuple[object, ...] | None:
             return "list", _NUMBER.sub(".*", op.module_path), op.inputs[1].shape
         if producer.kind not in ("view", "elementwise", "linear", "norm"):
             return None
-        # The hidden layer of an expert reads what its first layer made.
+        # The second layer of an expert reads the result of its first layer.
         if producer.kind == "linear" and producer.module_path.rpartition(".")[0] != expert:
             return None
     return None

@@ -84,7 +84,7 @@ class FirstLayerC3(GraphRule):
         concerned = indices_of(ops)
         source = ops[0].inputs[0]
         best = best_option(context, priced(context, concerned, _options(ops)))
-        # Where the format itself costs more than the channels gain, there is nothing to advise.
+        # There is nothing to advise if the format itself costs more than the channels gain.
         if best is None or mean_gain_percent(context.effect((), replace(best.change, presupposes={}))) <= 0.0:
             return
         channels, effect = best.what, best.effect

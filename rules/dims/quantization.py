@@ -14,7 +14,7 @@ from tclint.analysis.widths.tile_widths import advisory, chosen_widths, width_fi
 from tclint.plugin import Finding, Fix, GraphContext, GraphRule
 
 _NARROW = 1024
-"""From here on, the part of a width that rounding to 128 bytes concerns is below a sixteenth."""
+"""For widths from here on, rounding to 128 bytes concerns less than a sixteenth of the width."""
 
 
 class Ampere128Bytes(GraphRule):

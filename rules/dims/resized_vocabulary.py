@@ -15,7 +15,7 @@ _METHOD = ".resize_token_embeddings"
 _WITH_HEAD = re.compile(
     r"For(CausalLM|ConditionalGeneration|Seq2SeqLM|MaskedLM|Vision2Seq|PreTraining)|LMHead"
 )
-"""In names of classes of transformers that have one."""
+"""Matches names of transformers classes that have a head over the vocabulary."""
 _ADDS = (".add_tokens", ".add_special_tokens")
 
 
@@ -62,7 +62,7 @@ class VocabularyNotPadded(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if not context.record.of("backward"):
-            return  # What only converts checkpoints must make them as others read them.
+            return  # a script that converts checkpoints must write them as others read them
         for event in distinct(context.record.of("resize", "call")):
             if event.name != _METHOD or not context.concerns(event):
                 continue
@@ -99,8 +99,8 @@ class VocabularyNotPadded(SourceRule):
 
 
 def _predicts_words(context: SourceContext, event: Event) -> bool:
-    """Whether a model has a head for its vocabulary: by its class, or, where that is not known, because some
-    model of the program has one, or none is known."""
+    """Whether a model has a head over its vocabulary, judged by its class. If the class is unknown, it has
+    one if some model of the program has one or no model is known."""
     own = [thing.name for thing in context.facts.kinds(event.subject, "module") if thing.name]
     others = [
         thing.name
@@ -116,7 +116,7 @@ def _is_length(value: Value) -> bool:
 
 
 def _size(context: SourceContext, value: Value | None) -> int | None:
-    """How many words there are: a number, or what a known tokenizer has with the tokens that it gets."""
+    """The size of the vocabulary: a number, or that of a known tokenizer with the tokens added to it."""
     numbers = integers_of(value)
     if len(numbers) == 1:
         return numbers[0]
@@ -136,7 +136,7 @@ def _size(context: SourceContext, value: Value | None) -> int | None:
 
 
 def _added(context: SourceContext, event: Event) -> int | None:
-    """How many tokens a call adds; None where they cannot be counted."""
+    """The number of tokens that a call adds; None if they cannot be counted."""
     given = event.first
     count = 0
     for thing in context.facts.things(given):

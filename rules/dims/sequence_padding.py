@@ -1,4 +1,4 @@
-"""A rule on sequences that are padded to whatever the longest of a batch is."""
+"""A rule on sequences that are padded to the length of the longest one in the batch."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class SequencePad(SourceRule):
             if event.name not in (*_COLLATORS, _PADS) or not context.concerns(event):
                 continue
             if event.subject is not None:
-                continue  # what a collator that is made elsewhere does
+                continue  # the padding of a collator that is made elsewhere
             if {"pad_to_multiple_of", "**"} & event.arguments.keys():
                 continue
             fix = Fix("Pass pad_to_multiple_of=8 (64 for A100 and newer).")
@@ -88,7 +88,8 @@ class SequencePad(SourceRule):
             )
 
     def _lengths(self, context: SourceContext) -> Iterator[Finding]:
-        """Lengths of sequences that are packed, or cut from one stream: all batches have them."""
+        """Findings on the lengths of packed sequences, or of sequences cut from one stream, in all
+        batches."""
         for loader in context.batches.all:
             length, made = constant_of(loader.fields.get("@length")), loader.made
             if made is None or type(length) is not int or length < 8 or length % 8 == 0:
@@ -105,7 +106,7 @@ class SequencePad(SourceRule):
 
 
 def _half_training(context: SourceContext) -> str:
-    """'fp16' or 'bf16' where a framework's settings ask for it, or a model is loaded so and trained."""
+    """'fp16' or 'bf16' if a framework's settings ask for it, or if a trained model is loaded so; else ''."""
     trains = bool(context.record.of("backward"))
     for event in context.record.of("make"):
         for thing in context.facts.things(event.result):
@@ -130,7 +131,7 @@ def _fixed_length(context: SourceContext) -> bool:
         given = event.arguments
         if _MAX_LENGTH in given.values() or given.get("attn_implementation") == Constant("flash_attention_2"):
             return True
-        # Of the vocabulary, a multiple says nothing of sequences.
+        # A multiple for the vocabulary does not concern sequences.
         if "pad_to_multiple_of" in given and event.name != ".resize_token_embeddings":
             return True
         if event.name in _PACKS or given.get("packing") == TRUE:

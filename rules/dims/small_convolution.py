@@ -18,7 +18,7 @@ from tclint.analysis.widths.resizing import larger_batch
 from tclint.plugin import Finding, GraphContext, GraphRule, Op
 
 _SMALL_PRODUCT = 128
-"""Edge of an ordinary tile: a product with a smaller side fills no tile in that direction."""
+"""The edge of an ordinary tile; a product with a smaller side fills no tile in that direction."""
 
 
 def _dense(context: GraphContext) -> list[Op]:
@@ -62,7 +62,7 @@ class SmallConvolution(GraphRule):
     sources = ("NVIDIA Convolutional Layers User's Guide: the dims of the implicit GEMM",)
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        # A model that is latency-bound as a whole is told so once, by latency-bound-layers.
+        # latency-bound-layers reports a latency-bound model once as a whole.
         if batch_is_assumed(context) or context.once(latency_bound) is not None:
             return
         small = self._small(context)

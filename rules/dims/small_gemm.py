@@ -48,7 +48,7 @@ class SmallGemm(GraphRule):
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         few = _few_rows(context)
-        # A model that is latency-bound as a whole is told so once, by latency-bound-layers.
+        # latency-bound-layers reports a latency-bound model once as a whole.
         if batch_is_assumed(context) or context.once(latency_bound) is not None:
             return
         ops = [context.graph.ops[index] for index in few]
@@ -89,7 +89,8 @@ def _few_rows(context: GraphContext) -> dict[int, int]:
 
 
 def _rows_follow_the_batch(op: Op, context: GraphContext) -> bool:
-    """False where the rows are known to be something else: positions of a table, a grid."""
+    """Whether the rows may grow with the batch; False if they are known to be positions of a table or a
+    grid."""
     positions = operand_positions(op)
     if positions is None:
         return True

@@ -1,4 +1,4 @@
-"""A rule on feed-forward widths of two thirds that no multiple divides."""
+"""A rule on feed-forward widths of two thirds that are not rounded to a multiple."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SwigluTwoThirds(SourceRule):
     )
     triggers = ("int(",)
     program = TRAINS
-    # int(), a power of two in it, and a division by three.
+    # Matches int() around a power of two and a division by three.
     pattern = re.compile(
         rb"int(?<!\wint)\s*\((?=.{0,300}?/\s*3(?:\.0*)?(?![\w.]))"
         rb"(?=.{0,300}?(?<![\w.])(?:2|4|8|16)(?![\w]|\.0*[1-9]))",
@@ -88,7 +88,7 @@ class SwigluTwoThirds(SourceRule):
 
 
 def _layers(context: SourceContext) -> Iterator[tuple[Event, frozenset[Value]]]:
-    """Layers of matrix products where they are made, with the sizes of their sides."""
+    """(event that makes a layer with a matrix product, sizes of its sides)."""
     for event in context.record.of("make"):
         if event.name in _LAYERS:
             given = [event.arguments[name] for name in _SIDES if name in event.arguments]
@@ -96,7 +96,8 @@ def _layers(context: SourceContext) -> Iterator[tuple[Event, frozenset[Value]]]:
 
 
 def _factors_of_side(value: Value) -> Iterator[Value]:
-    """A size, and what a number times it is made of; times another size it is a factor."""
+    """A size and the sizes that it is a multiple of: the alternatives of an `or`, and x in a number times x.
+    A product of two sizes is not taken apart."""
     for option, _ in options_of(value):
         yield option
         operator, operands = option.operation or ("", ()) if isinstance(option, Thing) else ("", ())
@@ -109,9 +110,9 @@ def _factors_of_side(value: Value) -> Iterator[Value]:
 
 
 def _is_two_thirds(value: Value | None) -> bool:
-    """`2 * x / 3` or `8 / 3 * x`, in any order, or such a number."""
+    """Whether a value is `2 * x / 3` or `8 / 3 * x`, in any order, or such a number."""
     if isinstance(value, Constant) and isinstance(value.value, float):
-        # Three times the number is what is divided: 32768 for 10922.67.
+        # Three times the number gives the dividend: 32768 for 10922.67.
         whole = value.value * 3
         return abs(whole - round(whole)) < _EXACT and round(whole) % 16 == 0 and round(whole) % 3 != 0
     numbers, divisors, sizes = _factors(value)
@@ -121,7 +122,7 @@ def _is_two_thirds(value: Value | None) -> bool:
 
 
 def _factors(value: Value | None) -> tuple[list[float], list[object], int]:
-    """The numbers, the constant divisors, and how many other factors of a product."""
+    """The numbers and the constant divisors of a product, and the number of its other factors."""
     number = constant_of(value)
     if isinstance(number, int | float):
         return [number], [], 0
@@ -136,7 +137,8 @@ def _factors(value: Value | None) -> tuple[list[float], list[object], int]:
 
 
 def _divides_first(value: Value | None) -> bool:
-    """`dim / 3 * 8` is for sizes that three divides: a multiple of eight."""
+    """Whether the division comes first, as in `dim / 3 * 8`, which is meant for sizes divisible by three and
+    gives a multiple of eight."""
     operator, operands = value.operation or ("", ()) if isinstance(value, Thing) else ("", ())
     if operator != "*" or not {8, 16} & {constant_of(operand) for operand in operands}:
         return False

@@ -1,4 +1,4 @@
-"""Dims that are divided over GPUs."""
+"""A rule on dims that are divided over GPUs."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ from tclint.analysis.widths.padding import Padding, best_padding
 from tclint.plugin import Finding, Fix, GraphContext, GraphRule
 
 _GROWING = 3
-"""Misaligned lengths of one line from which on its keys are taken to grow from call to call."""
+"""From this number of different misaligned lengths on one line on, its keys are taken to grow from call to
+call."""
 
 
 class TokenCountMisaligned(GraphRule):
@@ -48,8 +49,8 @@ class TokenCountMisaligned(GraphRule):
 
     When it does not apply
     Fused attention. Decoding, where the keys grow by one with each call, and windows of a fixed, small
-    size. Lengths that vary from batch to batch are padded by the collate function, which is not seen
-    here: trace the length that training uses.
+    size. Lengths that vary from batch to batch are padded by the collate function, which a trace of the
+    model does not show: trace the length that training uses.
     """
 
     code = "DIM009"
@@ -117,7 +118,7 @@ class TokenCountMisaligned(GraphRule):
         location = context.call_location(scores[0])
         if not isinstance(outcome, Padding):
             if length < SMALLEST_PADDED_OUTPUT:
-                return None  # a window or a neighbourhood of a fixed size: manual-attention speaks of it
+                return None  # manual-attention reports windows and neighbourhoods of a fixed size
             return self.finding(
                 location,
                 f"{message}; of the step, at most {max(bound.values()):.1f} % is lost to misalignment.",

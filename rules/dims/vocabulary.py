@@ -140,7 +140,7 @@ def _advice(head: VocabularyHead, padded: int) -> str:
 
 
 def _is_of_transformers(head: VocabularyHead) -> bool:
-    """Whether the library builds the layer, so that no line of the user's holds the size."""
+    """Whether the library builds the layer, so that no line of the user contains the size."""
     op = head.op
     sites = (op.construct_library_site, op.construct_site)
     return any(site is not None and "/transformers/models/" in site.path.replace("\\", "/") for site in sites)

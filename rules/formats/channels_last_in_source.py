@@ -60,11 +60,11 @@ class ChannelsLastMissingInSource(SourceRule):
         "recommended",
     )
     triggers = ("autocast", "mixed_precision", "precision=")
-    # Where another file goes backward, this one still hands it the optimizer, or clears its gradients.
+    # If another file calls backward, this one still makes the optimizer or clears the gradients.
     pattern = re.compile(rb"\.backward\(|zero_grad\(|optim|\.fit\(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        # Somebody has thought about the format, or a compiler chooses it.
+        # The program deals with the format itself, or a compiler chooses it.
         compiled = any(
             event.name in ("torch.compile", ".compile") for event in context.record.of("wrap", "call")
         )
@@ -146,7 +146,7 @@ class ChannelsLastMissingInSource(SourceRule):
 
 
 def _region(context: SourceContext, call: Event) -> Region | None:
-    """The autocast region in 16 bits in which a call of a model runs, or its convolutions do."""
+    """The 16-bit autocast region in which a call of a model, or its convolutions, run."""
     inside = (event for event in context.record.inside(call) if event.kind == "forward")
     for event in (call, *inside):
         found = context.autocasts.around(event)

@@ -149,7 +149,7 @@ class ChannelsLastLoses(GraphRule):
 
 
 def _convolutions(context: GraphContext, *, channels_last: bool) -> list[Op]:
-    """Those on images that run in that format, as traced or as the settings say."""
+    """The convolutions on images that run in that format, as traced or according to the settings."""
     graph = apply_layout(context.graph, context.settings.layout)
     return [
         op

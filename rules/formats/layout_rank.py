@@ -52,7 +52,7 @@ class ChannelsLastWrongRank(SourceRule):
             rank = len(sizes) if sizes is not None else None
             layers = layouts.ranks(event.subject) if rank is None else {}
             wrong = {name for name, value in layers.items() if value not in (wanted, 3)}
-            # Of a module of which all is known nothing is converted.
+            # If all parts of the module are known and their weights have rank 3, nothing is converted.
             silent = set(layers.values()) == {3} and layouts.is_whole(event.subject)
             if (rank is None or rank == wanted) and not wrong and not silent:
                 continue

@@ -78,7 +78,7 @@ class Float64Model(SourceRule):
             )
 
     def _trained(self, context: SourceContext, cast: Event) -> Event | None:
-        """The backward pass of a classification loss on a GPU that a module is trained by."""
+        """The backward pass of a classification loss on a GPU that trains the cast module."""
         modules = {
             part for module in context.facts.kinds(cast.subject, "module") for part in modules_in(module)
         }

@@ -21,17 +21,17 @@ from tclint.config.precisions import PRECISION_FACTS, LinearFormat
 from tclint.plugin import DimsUnresolved, Effect, Finding, Fix, GraphContext, GraphRule, Op
 
 _REQUIRED = 16
-"""Elements of one byte in the 16 bytes that Tensor Cores load at once."""
+"""One-byte elements in the 16 bytes that Tensor Cores load at once."""
 
 
 def _is_meant(context: GraphContext, format_: LinearFormat) -> bool:
-    """Whether the linear layers are to run in that format."""
+    """Whether the linear layers are meant to run in that format."""
     settings = context.settings
     return settings.quantized == format_ or PRECISION_FACTS[settings.precision].linear == format_
 
 
 def _in_format(op: Op, context: GraphContext, format_: LinearFormat) -> bool:
-    """Whether the op's weight is of the format, or meant to be."""
+    """Whether the op's weight has that format or is meant to."""
     if op.kind not in ("linear", "matmul"):
         return False
     prefix = "int8" if format_ == "int8" else "float8"
@@ -79,10 +79,11 @@ def _format_findings(
 def _padded(
     context: GraphContext, dims: list[OpDim], format_: LinearFormat
 ) -> tuple[Effect, str, Change | None]:
-    """What padding these dims gains of the step in that format, the sizes, and the change of the model.
+    """The gain of padding these dims for a step in that format, the sizes in words, and the change of the
+    model.
 
-    As they are, such layers stay in 16 bits (or run misaligned, where the kernel takes them). A run in
-    another precision is compared compiled.
+    Without padding, such layers stay in 16 bits (or run misaligned if the kernel accepts them). If the run
+    has another precision, compiled steps are compared.
     """
     if format_ == "int8" and context.settings.mode == "train":
         return Effect(unknown="int8 products have no backward pass; --mode infer prices them"), "", None
@@ -97,14 +98,14 @@ def _padded(
     is_priced_so = PRECISION_FACTS[context.settings.precision].linear == format_
     change = resize(sizes)
     if not is_priced_so:
-        # Conversions run as kernels of their own cost more than 8-bit products save: torchao compiles them.
+        # Conversions in separate kernels cost more than 8-bit products save, so torchao compiles them.
         change = replace(change, presupposes={"precision": format_, "compiled": True})
     try:
         effect = context.effect({dim.op.index for dim in dims}, change)
     except DimsUnresolved as error:
         return Effect(unknown=str(error)), "", None
     pairs = sorted({(group.size, size) for group, size in sizes.items()})
-    # A run priced in 16 bits has no step to which a gain in 8 bits could be added.
+    # For a run priced in 16 bits, there is no step to which a gain in 8 bits could be added.
     return effect, sizes_phrase(tuple(pairs)), change if is_priced_so else None
 
 

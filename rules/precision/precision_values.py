@@ -80,7 +80,7 @@ class PrecisionBadValue(SourceRule):
 
 
 def _expects_error(context: SourceContext, switch: Switch) -> bool:
-    """Whether a test of the error is around it."""
+    """Whether a test that expects the error is around the switch."""
     return any(
         thing.made is not None and thing.made.name in ("pytest.raises", "pytest.warns", ".assertRaises")
         for region in switch.event.regions

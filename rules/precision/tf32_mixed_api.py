@@ -1,4 +1,4 @@
-"""A rule on programs that set TF32 by both of its APIs."""
+"""A rule on programs that set TF32 through both of its APIs."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ class Tf32MixedApi(SourceRule):
 
 
 def _contradicted(newer: Switch, operator: str, switches: list[Switch]) -> Switch | None:
-    """The older switch of the same operator that was set to something else before, and is not set again."""
+    """The older switch for the same operator that was set to another value before and is not set again."""
     others = [
         switch
         for switch in switches
         if operator in switch.operators
         and not exclude(switch.event.path, newer.event.path)
-        # What modules set comes before what functions do that nobody calls.
+        # Module bodies run before functions without a known caller.
         and switch.event.run in (0, newer.event.run)
     ]
     older = [switch for switch in others if switch.last != "fp32_precision"]

@@ -74,7 +74,7 @@ class Tf32Disabled(SourceRule):
 
 
 def _kept_off(switch: Switch) -> str:
-    """What a switch keeps off TF32; '' when it does not."""
+    """The operators that a switch keeps from using TF32; '' if there are none."""
     if switch.precision != "ieee" or not switch.operators:
         return ""
     if switch.operators == ("matmul",):

@@ -84,13 +84,13 @@ class BatchMultipleOf8(SourceRule):
         best = best_option(context, options)
         if best is None or len(options) < 2:
             return None
-        # A larger batch spreads what a step costs over more samples: of that alone 8 is no reason.
+        # Any larger batch spreads the fixed costs of a step over more samples, which is no argument for 8.
         less, more = (1.0 - option.gain_percent / 100.0 for option in options)
         between = less + (more - less) * (size - below) / 8
         return best.change if between < 1.0 else Change()
 
     def _is_mixed(self, context: SourceContext, loader: Thing) -> bool:
-        """Whether losses of a loader's batches are computed under autocast, or scaled."""
+        """Whether the losses of a loader's batches are computed under autocast or scaled."""
         facts = context.facts
         losses = [facts.loss_of(backward) for backward in context.batches.backwards_of(loader)]
         scalers = [scaler for loss in losses for scaler in facts.scalers_of(loss)]

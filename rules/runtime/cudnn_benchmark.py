@@ -1,4 +1,4 @@
-"""Rules on what programs set cudnn.benchmark to."""
+"""Rules on the value to which programs set cudnn.benchmark."""
 
 from __future__ import annotations
 

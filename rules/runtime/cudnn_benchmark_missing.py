@@ -65,7 +65,8 @@ class CudnnBenchmarkMissing(SourceRule):
         )
 
     def _reason(self, context: SourceContext, step: Step) -> tuple[str, str]:
-        """What convolves in a step on a GPU, and what gives its inputs one size; '' for what is not known."""
+        """The convolutional network of a step on a GPU, and the call that gives its inputs one size; '' if
+        unknown."""
         backward, facts = step.backwards[0], context.facts
         if not context.is_shown(backward):
             return "", ""

@@ -75,7 +75,7 @@ class DataParallel(SourceRule):
             )
 
     def _is_parallel(self, event: Event) -> bool:
-        """Whether it wraps in DataParallel, or in a class of the project that is one."""
+        """Whether an event wraps a model in DataParallel or in a project's class derived from it."""
         made = event.result
         bases = made.cls.library_bases() if isinstance(made, Thing) and made.cls is not None else ()
         return event.name == _CLASS or any(base.name == _CLASS for base in bases)

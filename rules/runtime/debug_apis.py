@@ -88,7 +88,8 @@ class DebugApisOn(SourceRule):
         return bool(regions)
 
     def _blocking(self, context: SourceContext) -> Iterator[Finding]:
-        """`os.environ["CUDA_LAUNCH_BLOCKING"] = "1"`: each launch waits for its kernel."""
+        """Findings on `os.environ["CUDA_LAUNCH_BLOCKING"] = "1"`, with which each launch waits for its
+        kernel."""
         switches, found = context.switches, context.switches.environment
         hidden = any(event.first in (Constant(""), Constant("-1")) for event in found.get(_NO_GPU, ()))
         reproducible = _WORKSPACE in found or switches.asks_for_exactness

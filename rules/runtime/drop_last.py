@@ -1,4 +1,4 @@
-"""A rule on last batches whose size makes a compiled program start anew."""
+"""A rule on last batches of a smaller size, for which a program has to compile or tune again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rule on evaluation that records what gradients would need."""
+"""A rule on evaluation that records gradients."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class EvalWithoutNoGrad(SourceRule):
 
     When it does not apply
     Adversarial attacks, saliency and test-time training, which need gradients; functions that a caller
-    runs under no_grad, or that only files call which are not seen; frozen parameters.
+    runs under no_grad, or that are called only from files which tclint does not read; frozen parameters.
     """
 
     code = "RUN016"

@@ -1,4 +1,4 @@
-"""A rule on optimizers that could update all parameters in few kernels."""
+"""A rule on optimizers that could update all parameters with few kernels."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class OptimizerNotFused(SourceRule):
 
 
 def _refuses(context: SourceContext, optimizer: Thing) -> bool:
-    """Whether a framework clips the gradients that does so only for optimizers that do not unscale."""
+    """Whether a framework clips the gradients and refuses optimizers that unscale them, as fused ones do."""
     for scaler in context.facts.things(optimizer.fields.get("@scaler")):
         if "@clips unfused" in scaler.fields and context.facts.is_on(scaler) is not False:
             return bool(context.record.of("clip"))

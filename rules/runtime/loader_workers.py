@@ -51,7 +51,7 @@ class NumWorkersZero(SourceRule):
             is_none = given == Constant(0) if given is not None else batches.is_missing(loader, "num_workers")
             work = batches.work_of(loader) if is_none and not batches.is_on_gpu(loader) else ""
             if is_none and context.run.is_configuration:
-                work = "collate_fn"  # what it collates, a script says
+                work = "collate_fn"  # the script says what it collates
             if not work or loader.made is None or not context.concerns(loader.made):
                 continue
             what, option = spelled(context, loader, "num_workers")

@@ -11,7 +11,7 @@ from tclint.source.run.values import Event, Thing
 from tclint.source.wording import THE_SAME
 
 _CHOSEN = frozenset({"device", "generator", "pin_memory", "out", "**", "*"})
-"""Arguments that say where numbers come from or go to."""
+"""Arguments that choose where the numbers come from or where they are stored."""
 
 
 class CpuCreateThenCuda(SourceRule):
@@ -72,7 +72,7 @@ class CpuCreateThenCuda(SourceRule):
         )
 
     def _found(self, context: SourceContext) -> Iterator[tuple[Event, Event]]:
-        """(copy, what fills the memory), in what runs again and again."""
+        """(copy, event that fills the memory) in code that runs repeatedly."""
         for event in context.record.of("to", "convert"):
             if not context.concerns(event) or not context.steps.is_repeated(event):
                 continue
@@ -86,7 +86,8 @@ class CpuCreateThenCuda(SourceRule):
                 yield event, made
 
     def _numbers_of(self, event: Event) -> Event | None:
-        """What draws the numbers that a tensor is made of: `torch.cuda.FloatTensor(numpy.random.rand(3))`."""
+        """The event that draws the numbers of a tensor, as in
+        `torch.cuda.FloatTensor(numpy.random.rand(3))`."""
         on_gpu = event.name.startswith("torch.cuda.")
         if event.kind != "convert" or not isinstance(event.first, Thing) or not on_gpu:
             return None

@@ -75,7 +75,7 @@ class PinMemoryMissing(SourceRule):
         )
 
     def _unpinned(self, context: SourceContext, loader: Thing) -> Iterator[tuple[Event, Event, bool]]:
-        """What makes the loader, the first copy of its batches, and whether a framework copies them."""
+        """(event that makes the loader, first copy of its batches, whether a framework copies them)."""
         batches = context.batches
         copies = batches.copies_of(loader) if batches.is_missing(loader, "pin_memory") else []
         made = loader.made

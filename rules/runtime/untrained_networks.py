@@ -1,4 +1,4 @@
-"""A rule on networks that gradients are computed for and that nothing trains."""
+"""A rule on networks for which gradients are computed although nothing trains them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class GradientsNobodyUses(SourceRule):
     def check(self, context: SourceContext) -> Iterator[Finding]:
         found: dict[Thing, tuple[Event, Thing, bool]] = {}
         for call, network, needs_gradients in context.recording.untrained():
-            # A network that is frozen records nothing where its inputs need no gradients.
+            # Once frozen, a network records nothing if its inputs need no gradients.
             if context.concerns(call) and (needs_gradients or network not in found):
                 found.setdefault(network, (call, network, needs_gradients))
                 if not found[network][2]:

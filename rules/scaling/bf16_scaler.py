@@ -12,7 +12,7 @@ from tclint.source.run.values import Event, Region, Thing
 from tclint.source.wording import argument_of, receiver_of
 
 _CHOICES = frozenset({"==", "!=", "in", "not in", "not", "is", "is not"})
-"""Operators of tests that may be about the dtype."""
+"""Operators of tests that may concern the dtype."""
 
 
 class ScalerWithBf16(SourceRule):
@@ -85,7 +85,7 @@ class ScalerWithBf16(SourceRule):
                 yield scale, origins[0][0], scalers[0]
 
     def _is_on_anyway(self, scaler: Thing) -> bool:
-        """Whether a scaler is on, or by a setting that no test on a dtype decides."""
+        """Whether a scaler is enabled, always or by a setting that does not depend on a test of a dtype."""
         enabled = scaler.fields.get("enabled")
         if enabled is None:
             return "**" not in scaler.fields and "*" not in scaler.fields

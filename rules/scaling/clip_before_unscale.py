@@ -74,7 +74,7 @@ class ClipBeforeUnscale(SourceRule):
                 yield self._report(context, clip, step, backward)
 
     def _excuse(self, context: SourceContext, clip: Event, backward: Backward) -> str:
-        """Why gradients that a scaler multiplied may be clipped here; ''."""
+        """The reason why scaled gradients may be clipped here; '' if there is none."""
         gradients = context.gradients
         if gives_infinite_limit(clip):
             return "its limit is infinite, so it only measures"

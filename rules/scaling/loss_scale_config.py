@@ -1,4 +1,4 @@
-"""How a loss scaler is configured."""
+"""A rule on the configuration of loss scalers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LIMITS: tuple[tuple[str, Callable[[float], bool], str, bool], ...] = (
     ),
     ("growth_interval", lambda value: value < 10, "makes every few steps overflow", False),
 )
-"""(parameter, whether a value is wrong, what it does, whether it raises)."""
+"""(parameter, test for wrong values, their effect, whether they raise an error)."""
 
 
 class LossScaleConfig(SourceRule):
@@ -65,10 +65,10 @@ class LossScaleConfig(SourceRule):
                 if wrong(value):
                     at, name = context.at(made, scaler, parameter), spelled(context, scaler, parameter)[1]
                     given = f"{parameter}={value:g}"
-                    said = given if name == parameter else f"`{name}` sets {given}, which"
+                    given_text = given if name == parameter else f"`{name}` sets {given}, which"
                     yield self.finding(
                         at,
-                        f"{said} {why}.",
+                        f"{given_text} {why}.",
                         related=(Related(at, f"{parameter} is {value:g}"),),
                         evidence={"parameter": parameter, "value": value, "scaler": context.code(made)},
                         fix=Fix(f"Leave {name} at its default."),
@@ -77,7 +77,7 @@ class LossScaleConfig(SourceRule):
                     )
 
     def _given(self, context: SourceContext, parameter: str) -> Iterator[tuple[Event, float, Thing]]:
-        """Scalers that may be on, with the number that they get for a parameter."""
+        """(event, number passed for a parameter, scaler) for scalers that may be enabled."""
         for made in context.record.of("make"):
             for scaler in context.facts.kinds(made.result, "scaler"):
                 value = constant_of(scaler.fields.get(parameter))

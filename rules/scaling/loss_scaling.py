@@ -99,13 +99,14 @@ class Fp16AutocastNoScaler(SourceRule):
                     yield backward.event, region, autocast
 
     def _is_applied(self, context: SourceContext, backward: Backward) -> bool:
-        """Whether a plain step applies the gradients, and nothing scales them by hand."""
+        """Whether a plain step applies the gradients and nothing scales them by hand."""
         gradients, record, event = context.gradients, context.record, backward.event
         steps = [*record.after(event, "step", "scaler_step"), *record.before(event, "step")]
         return bool(steps) and steps[0].kind == "step" and not gradients.is_scaled_by_hand(backward)
 
     def _has_other_way(self, context: SourceContext, backward: Backward, autocast: Thing) -> bool:
-        """Whether another branch of the same decision takes care of the loss, or it is about the scaler."""
+        """Whether another branch of the same decision scales the loss, or the decision concerns the
+        scaler."""
         facts, event = context.facts, backward.event
         if any(facts.kinds(atom.subject, "scaler") for atom in event.path):
             return True

@@ -1,4 +1,4 @@
-"""Gradients looked at while they are still multiplied by the loss scale."""
+"""A rule on gradients that are read while they are still multiplied by the loss scale."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ScaledGradientInspection(SourceRule):
         seen: set[Event] = set()
         for read, step, backward in distinct(self._reads(context)):
             if backward.event not in seen:
-                # Other numbers of the same gradients are as wrong.
+                # Other measurements of the same gradients are just as wrong and not reported.
                 seen.add(backward.event)
                 yield self._report(context, read, step, backward)
 

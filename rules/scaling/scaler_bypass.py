@@ -65,7 +65,7 @@ class StepBypassesScaler(SourceRule):
             if gradients.may_be_handled_elsewhere(backward.scalers, backward.event, step):
                 continue
             if any(context.facts.root(scaler) is not scaler for scaler in backward.scalers):
-                # Something that is not seen has the scaler: the optimizer itself, or what has wrapped it.
+                # Unknown code has the scaler: the optimizer itself, or a wrapper of it.
                 continue
             same = [item for item in context.record.of("scaler_step") if steps.same_optimizer(item, step)]
             apart = [item.path for item in same if exclude(item.path, step.path)]
@@ -73,7 +73,7 @@ class StepBypassesScaler(SourceRule):
                 # Another branch of the same decision steps through the scaler.
                 continue
             unscale = self._between(context, backward, step, "unscale")
-            # A second step of sharpness-aware minimization cannot go through the scaler.
+            # The second step of sharpness-aware minimization cannot go through the scaler.
             if unscale is None or (step.name == ".step" and (same or steps.includes(step, unscale))):
                 yield step, backward
 

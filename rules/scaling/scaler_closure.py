@@ -61,7 +61,7 @@ class ScalerClosure(SourceRule):
         for step in context.scaled_steps.calls("scaler_step"):
             scalers = context.facts.kinds(step.subject, "scaler")
             if any(context.facts.root(scaler) is not scaler for scaler in scalers):
-                # What is not seen may have made it to take closures.
+                # Unknown code may have made a scaler that accepts closures.
                 continue
             closure = step.arguments.get("closure") or step.arguments.get("1")
             optimizers = context.scaled_steps.optimizers_of(step)

@@ -1,4 +1,4 @@
-"""Where a loss scaler is made and when it is updated."""
+"""A rule on where a loss scaler is made and when it is updated."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class ScalerStateNotSaved(SourceRule):
             return
         scalers = {scaler for scale in scales for scaler in facts.kinds(scale.subject, "scaler")}
         for event in record.of("state", "load", *UNSEEN):
-            # Its own state, or code that is not seen and may keep it.
+            # The event reads the scaler's state, or passes the scaler to unknown code that may save it.
             if any(not scalers.isdisjoint(facts.held(value)) for value in event.inputs):
                 return
         made = next(scaler.made for scaler in scalers if scaler.made is not None)
@@ -71,7 +71,7 @@ class ScalerStateNotSaved(SourceRule):
         return any(context.facts.kinds(load.subject, "optimizer") for load in loads)
 
     def _optimizer_state(self, context: SourceContext, save: Event) -> Event | None:
-        """The event that asks an optimizer for the state that is saved in a dict, beside known keys alone."""
+        """The event that reads the optimizer state saved in a dict whose keys are all known."""
         facts = context.facts
         for holder in (item for value in save.arguments.values() for item in facts.held(value)):
             if holder.kind != "dict" or "[*]" in holder.fields:

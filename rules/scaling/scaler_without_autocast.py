@@ -67,7 +67,7 @@ class ScalerWithoutAutocast(SourceRule):
             return
 
     def _has_16_bits(self, context: SourceContext) -> bool:
-        """Whether something in the program enters autocast, or casts to 16 bits or to what is not known."""
+        """Whether the program anywhere enters autocast or casts to 16 bits or to an unknown dtype."""
         facts, record = context.facts, context.record
         if any(facts.kinds(event.subject, "autocast") for event in record.of("enter")):
             return True
@@ -80,7 +80,7 @@ class ScalerWithoutAutocast(SourceRule):
         )
 
     def _is_known(self, context: SourceContext, loss: Value | None) -> bool:
-        """Whether a loss is computed in the program, by nothing that code makes which is not seen."""
+        """Whether a loss is computed only by code of the program and known libraries."""
         made = context.facts.made_by(loss)
         return bool(made) and all(
             event.subject is not None or event.kind not in ("call", "escape") for event in made

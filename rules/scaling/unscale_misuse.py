@@ -19,7 +19,7 @@ _RAISES = (
     "the next round raises RuntimeError (unscale_() has already been called on this optimizer since the "
 )
 _Problem = tuple[Event, Event, str, str]
-"""An unscaling, the call that it does not go with, what is wrong, and what to do."""
+"""(unscaling, call that conflicts with it, problem, advice)."""
 
 
 class UnscaleMisuse(SourceRule):
@@ -111,8 +111,8 @@ class UnscaleMisuse(SourceRule):
             yield unscale, updates[0], message, _RARELY
 
     def _in_calls(self, steps: ScaledSteps, unscale: Event) -> Iterator[_Problem]:
-        """Problems in a function that does one round a call: the update hangs on the round, the unscaling
-        does not."""
+        """Problems in a function that performs one round per call, if the update depends on the round and the
+        unscaling does not."""
         if unscale.loops or unscale.place.function.kind == "module":
             return
         updates = steps.updates_after(unscale)

@@ -1,4 +1,4 @@
-"""Backward passes without the scale that their step takes away again."""
+"""A rule on backward passes without the scale that their step removes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ class UnscaledBackward(SourceRule):
                     yield backward.event, step
 
     def _forgotten(self, context: SourceContext, step: Event, backwards: list[Backward]) -> list[Backward]:
-        """A plain backward pass right after a scaled one whose gradients it adds to: of the one optimizer."""
+        """The plain backward passes right after a scaled one to whose gradients, for one optimizer, they
+        add."""
         if len(backwards) < 2 or backwards[0].scalers or not backwards[1].scalers:
             return []
         plain, scaled = backwards[:2]

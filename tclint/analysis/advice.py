@@ -1,4 +1,4 @@
-"""What a rule advises of a model: its findings, less those that their own price speaks against."""
+"""The advice of a rule on a model: its findings without those whose own price speaks against them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tclint.graph.dims.coupled import DimsUnresolved
 
 
 def advice(rule: GraphRule, context: GraphContext) -> list[Finding]:
-    """The findings of a rule, with their prices; those that a report lists hold by these.
+    """The findings of a rule, with prices that justify those that a report lists.
 
-    A finding's change is priced as a report prices the changed model, whatever price the rule gave it. What
-    gains nothing on the mean of the GPUs is not listed, nor what would, once it is made, have the same rule
-    ask for something else. Errors hold at any price. What gains too little to be listed may do so after other
-    fixes, and stays.
+    A finding's change is priced as a report prices the changed model, whatever price the rule gave it. A
+    finding is left out if it gains nothing on the mean of the GPUs, or if the same rule would ask for
+    something else once its change is made. Errors stay at any price. Findings that gain too little to be
+    listed stay, since they may gain enough after other fixes.
     """
     found = [_priced(context, one) for one in apply_rule(rule, context, context.root_location())]
     known = frozenset(finding.key for finding in found if gains(finding, context))
@@ -34,14 +34,15 @@ def advice(rule: GraphRule, context: GraphContext) -> list[Finding]:
 
 
 def is_listed(finding: Finding, context: GraphContext) -> bool:
-    """Whether a report lists it for its gain on one of the GPUs, or for want of a price."""
+    """Whether a report lists a finding: it gains enough on one of the GPUs, or it has no price."""
     gain_percent = finding.effect.best_gain_percent
     least = context.settings.min_gain_percent
     return finding.level == "error" or gain_percent is None or gain_percent >= least
 
 
 def gains(finding: Finding, context: GraphContext) -> bool:
-    """Whether it gains on the mean of the GPUs; where some lose, by more than what options may differ by."""
+    """Whether a finding gains on the mean of the GPUs; if it loses on some, the gain has to exceed the
+    tolerance between options."""
     per_gpu = finding.effect.per_gpu
     if not per_gpu or finding.level == "error":
         return True
@@ -62,15 +63,15 @@ def _priced(context: GraphContext, finding: Finding) -> Finding:
 def asked_again(
     rule: GraphRule, context: GraphContext, finding: Finding, known: Set[object]
 ) -> list[Finding]:
-    """What a rule lists of the model with one of its findings' changes made, and had not found before.
+    """The new findings that a rule lists for the model after the change of one of its findings.
 
-    Advice is final where this is nothing. The finding itself is among it where it is still there.
+    Advice is final if there are none. If the finding itself persists, it is among them.
 
     Args:
-        rule: whose finding it is.
-        context: the model as it is.
-        finding: with a change.
-        known: keys of all findings of the rule.
+        rule: the rule of the finding.
+        context: the unchanged model.
+        finding: a finding with a change.
+        known: keys of all findings of the rule on the unchanged model.
     """
     change = finding.change
     if not isinstance(change, Change):

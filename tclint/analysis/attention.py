@@ -1,4 +1,4 @@
-"""Attention in a graph: fused, or written out as product, softmax, product."""
+"""Finds attention in a graph: fused, or written out as product, softmax, product."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from tclint.graph.ops import Graph, Op
 
 _PASSED_THROUGH = frozenset({"elementwise", "view", "copy", "softmax"})
 _MAX_STEPS = 12
-"""Scaling, bias, masks, dropout and views that lie between a product and its softmax; no model has more."""
+"""The most ops (scaling, bias, masks, dropout, views) between a product and its softmax; no model has
+more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +18,14 @@ class AttentionBlock:
     """One attention: a fused op, or the three of a written-out one."""
 
     ops: tuple[Op, ...]
-    """Fused: the op; written out: scores = q k^T, softmax, and scores v."""
+    """The op of a fused attention; the three ops q k^T, softmax and weights v of a written-out one."""
     heads: int
     head_dim: int
     query_length: int
     key_length: int
     between: tuple[int, ...] = ()
-    """Written out: indices of the ops from the scores (not included) to the second product, softmax
-    among them: scaling, bias, mask, dropout, views."""
+    """For a written-out attention the indices of the ops between the two products: scaling, bias, mask,
+    softmax, dropout, views."""
 
     @property
     def is_fused(self) -> bool:
@@ -62,7 +63,7 @@ def _written_out(graph: Graph, softmax: Op, readers: dict[int, list[Op]]) -> Att
     if positions is None:
         return None
     query, output = scores.inputs[positions[0]], scores.outputs[0]
-    # [batch, heads, S, D]; or [batch * heads, S, D], whose heads cannot be told from the batch.
+    # The shape is [batch, heads, S, D], or [batch * heads, S, D], where heads and batch cannot be separated.
     heads = query.shape[-3] if len(query.shape) >= 4 else 0
     return AttentionBlock(
         (scores, softmax, product),

@@ -1,4 +1,4 @@
-"""Masks of traced attention that hide the later tokens from every token, and nothing else."""
+"""Recognises causal masks of traced attention: they hide from every token the later ones and nothing else."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from tclint.analysis.attention import AttentionBlock
 from tclint.graph.ops import Graph, Op, TensorSpec
 
 _Part = Literal["later", "earlier"]
-"""Which entries of a square of tokens by tokens are True or nonzero: those above the diagonal, or the
-rest."""
+"""The entries of a square of tokens by tokens that are True or nonzero: those above the diagonal, or the
+others."""
 _OTHER: dict[_Part, _Part] = {"later": "earlier", "earlier": "later"}
 _CUTS: dict[tuple[str, object], _Part] = {("tril", 0): "earlier", ("triu", 1): "later"}
 _LOWEST = -1e4
-"""What is added to the scores of hidden tokens makes their weights zero in every precision."""
+"""A number this low, added to the scores of hidden tokens, makes their weights zero in every precision."""
 _KEPT = frozenset({"to", "bool", "type", "float", "clone", "contiguous"})
 _VIEWS = frozenset({"view", "reshape", "unsqueeze", "expand", "expand_as", "broadcast_to"})
 _MOST_STEPS = 8
 
 
 def causal_mask(graph: Graph, block: AttentionBlock) -> frozenset[int] | None:
-    """The ops that make a causal mask for an attention; None where its mask is another, or is not seen made.
+    """The ops that make the causal mask of an attention; None if its mask is not causal, or if the graph does
+    not show how it is made.
 
-    What is masked twice has another mask.
+    Attention that is masked twice does not count as causal.
     """
     if block.query_length != block.key_length:
         return None
@@ -49,7 +50,8 @@ def _is_low(value: object) -> bool:
 
 
 def _made(graph: Graph, spec: TensorSpec, part: _Part, *, low: bool = False) -> frozenset[int] | None:
-    """The ops that make a mask which is True in that part; `low`: a low number there, and zero elsewhere."""
+    """The ops that make a mask which is True in that part, or with `low` a low number there and zero
+    elsewhere."""
     passed: set[int] = set()
     for _ in range(_MOST_STEPS):
         if spec.producer is None:
@@ -73,7 +75,7 @@ def _compares(op: Op, name: str, number: int) -> bool:
 
 
 def _source(graph: Graph, op: Op, low: bool) -> int | None:
-    """What a square of ones, or of low numbers, was made by."""
+    """The index of the op that made a square of ones, or of low numbers; None if it is another op."""
     shape, producer = op.outputs[0].shape, op.inputs[0].producer
     if producer is None or len(shape) < 2 or shape[-1] != shape[-2]:
         return None

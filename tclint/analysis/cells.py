@@ -14,7 +14,7 @@ _LAYERS = {"lstm_cell": "lstm", "gru_cell": "gru", "rnn_tanh_cell": "rnn_tanh", 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """One cell's calls, each with the state that the one before made."""
+    """The calls of one cell, each with the state from the call before."""
 
     steps: tuple[Op, ...]
 
@@ -34,7 +34,7 @@ def cell_loops(graph: Graph) -> tuple[Loop, ...]:
 def _is_sequence(graph: Graph, steps: list[Op]) -> bool:
     if len({step.inputs[0].shape for step in steps}) > 1:
         return False
-    # Everything that depends on a call's results, in one pass over the ops after it.
+    # One pass over the later ops collects everything that depends on a call's results.
     depends: set[int] = {steps[0].index}
     own = {step.index for step in steps}
     for op in graph.ops[steps[0].index + 1 :]:
@@ -48,7 +48,7 @@ def _is_sequence(graph: Graph, steps: list[Op]) -> bool:
 
 
 def _state_of(step: Op, before: Op, graph: Graph) -> bool:
-    """The step's hidden state is what the step before made, through views at most."""
+    """Whether the step's hidden state is the result of the step before, possibly through views."""
     for producer in producers(graph, step.input("hx[0]") or step.input("hx")):
         if producer.index == before.index:
             return True
@@ -58,7 +58,7 @@ def _state_of(step: Op, before: Op, graph: Graph) -> bool:
 
 
 def with_joined_steps(graph: Graph, loop: Loop) -> Graph:
-    """The loop as one recurrent layer over all its steps, in the place of the last call."""
+    """The graph with a loop replaced by one recurrent layer over all steps, at the place of the last call."""
     *others, last = (graph.ops[step.index] for step in loop.steps)
     if last.name not in _LAYERS:
         return graph

@@ -1,4 +1,4 @@
-"""What a finding's fix does to a model and its step: one form, in which it is made, priced and joined."""
+"""The effect of a finding's fix on a model and its step, in one form for making, pricing and joining it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Graph
 
 Edit = Callable[[Graph], Graph | None]
-"""Replaces ops of a graph of the same op indices; None where it does not fit that graph."""
+"""Replaces ops in a graph with the same op indices; returns None if it does not fit that graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +22,17 @@ class Change:
 
     sizes: tuple[tuple[DimGroup, int], ...] = ()
     edit: Edit | None = None
-    """Made after the sizes."""
+    """An edit of the graph, made after the sizes."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that the step is priced by and that it has afterwards: {'layout': 'channels_last'}."""
+    """Settings of the step after the change, by which it is priced: {'layout': 'channels_last'}."""
     presupposes: Mapping[str, Any] = field(default_factory=dict)
-    """Settings that it starts from, as of a kernel that exists in channels_last only; it gains from there."""
+    """Settings that it needs, for example for a kernel that exists only in channels_last; the gain is
+    relative to a step with them."""
     samples: float = 1.0
-    """Samples of the changed step over those of the present one: the gain of another batch is per sample."""
+    """The samples of the changed step over those of the present one, since another batch gains per sample."""
 
     instead: Change | None = None
-    """For another architecture: the change that keeps the model's own, and gains less."""
+    """For a change of architecture: a change that keeps the model's own and gains less."""
 
     @property
     def is_of_batch(self) -> bool:
@@ -45,7 +46,7 @@ def resize(sizes: Mapping[DimGroup, int]) -> Change:
 
 
 def together(changes: Sequence[Change]) -> Change:
-    """Several changes as one, made in their order; a group keeps the size that the first gives it."""
+    """Several changes as one, made in order; a group gets the size that the first of them gives it."""
     sizes: dict[DimGroup, int] = {}
     settings: dict[str, Any] = {}
     edits = [change.edit for change in changes if change.edit is not None]

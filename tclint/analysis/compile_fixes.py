@@ -1,4 +1,4 @@
-"""What torch.compile fixes by itself: shown and marked, as information that fails no run."""
+"""Marks findings that torch.compile fixes by itself as information, which fails no run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Check = Callable[["GraphContext"], Iterator[Finding]]
 
 
 def annotate_if_compile_fixes(context: GraphContext, check: Check, what: str) -> Iterator[Finding]:
-    """What `check` finds; under torch.compile marked as handled, and including what only the eager model has.
+    """The findings of `check`. Under torch.compile they include those of the eager model, marked as handled.
 
     Where the compiled step still gains (Inductor's padding copies, the source's does not), that gain is
     the effect; else the effect is that torch.compile handles it.
@@ -20,7 +20,7 @@ def annotate_if_compile_fixes(context: GraphContext, check: Check, what: str) ->
     Args:
         context: the model under the run's settings.
         check: a rule's check.
-        what: what torch.compile does about it: 'pads such products'.
+        what: the action of torch.compile in words: 'pads such products'.
     """
     if not context.settings.compiled:
         yield from check(context)

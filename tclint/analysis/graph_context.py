@@ -1,4 +1,4 @@
-"""What a graph rule sees: the graph, its prices, its coupled dims, and the price of a change."""
+"""The context of a graph rule: the graph, its prices, its coupled dims, and prices of changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def gpu_effect(before: Estimate, concerned: Iterable[int], gain_us: float) -> GpuEffect:
-    """A gain on one GPU, beside what the ops concerned take there now."""
+    """A gain on one GPU, with the present time of the ops concerned there."""
     indices = frozenset(concerned)
     return GpuEffect(
         cost_us=before.time_of_us(indices),
@@ -32,13 +32,13 @@ def gpu_effect(before: Estimate, concerned: Iterable[int], gain_us: float) -> Gp
 
 @dataclass(frozen=True, slots=True)
 class _Priced:
-    """What a change was found to gain."""
+    """A change with its priced gain."""
 
     change: Change
-    """Kept so that its id stays its own."""
+    """Kept alive so that no other change gets its id."""
     effect: Effect
     own_gain_percent: tuple[float, ...]
-    """In the ops concerned alone, by GPU."""
+    """The gain in only the ops concerned, per GPU."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class GraphContext:
     _estimates: dict[Scenario, Estimate] = field(default_factory=dict, repr=False)
     _analyses: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False)
     _effects: dict[tuple[int, frozenset[int]], _Priced] = field(default_factory=dict, repr=False)
-    """By the id of the change and the ops concerned."""
+    """(id of the change, ops concerned) -> priced change."""
 
     @cached_property
     def scenarios(self) -> tuple[Scenario, ...]:
@@ -64,14 +64,14 @@ class GraphContext:
         return CoupledDims(self.graph)
 
     def once(self, analysis: Callable[[GraphContext], T]) -> T:
-        """What `analysis` says of this context: computed at the first call, shared by all rules."""
+        """The result of `analysis` on this context, computed at the first call and shared by all rules."""
         if analysis not in self._analyses:
             self._analyses[analysis] = analysis(self)
         result: T = self._analyses[analysis]
         return result
 
     def estimate(self, scenario: Scenario) -> Estimate:
-        """The price of the graph as it is."""
+        """The price of the unchanged graph."""
         if scenario not in self._estimates:
             self._estimates[scenario] = estimate(self.graph, scenario)
         return self._estimates[scenario]
@@ -80,7 +80,7 @@ class GraphContext:
         """The model and its step with a change made.
 
         Raises:
-            DimsUnresolved: it does not fit the model; the message says why.
+            DimsUnresolved: the change does not fit the model; the message says why.
         """
         graph: Graph | None = self.graph
         if change.sizes:
@@ -98,19 +98,19 @@ class GraphContext:
 
         Args:
             cost_of: indices of the ops whose present time is the finding's `cost_us`.
-            change: what is changed.
+            change: the change.
 
         Raises:
-            DimsUnresolved: it does not fit the model.
+            DimsUnresolved: the change does not fit the model.
         """
         return self._priced(frozenset(cost_of), change).effect
 
     def has_priced(self, change: object) -> bool:
-        """Whether a change is of this model: another's has other groups and ops."""
+        """Whether a change belongs to this model; changes of other models have other groups and ops."""
         return any(known is change for known in (priced.change for priced in self._effects.values()))
 
     def own_gain_percent(self, ops: Iterable[int], change: Change) -> float:
-        """What a change gains in these ops alone, in percent of the step, on the GPU where it is most.
+        """The gain of a change in only these ops, in percent of the step, on the GPU where it is largest.
 
         Raises:
             DimsUnresolved: it does not fit the model.
@@ -147,7 +147,7 @@ class GraphContext:
         return self._at(site, op.module_path)
 
     def related(self, op: Op) -> tuple[Related, ...]:
-        """The line that makes the layer, where the place is a line that only called a library or a helper."""
+        """The line that makes the layer, if the op's location only calls a library or a helper."""
         site = op.construct_library_site if op.construct_site else op.call_library_site
         if site is None:
             return ()
@@ -162,7 +162,8 @@ class GraphContext:
         return Location(path=known.path, line=known.line, module_path=module_path or None)
 
     def with_settings(self, **changes: Any) -> GraphContext:
-        """The same graph under other settings; prices and coupled dims, which hang on neither, are shared."""
+        """The same graph under other settings; prices and coupled dims, which do not depend on them, are
+        shared."""
         if all(getattr(self.settings, name) == value for name, value in changes.items()):
             return self
         settings = replace(self.settings, **changes)

@@ -1,4 +1,4 @@
-"""Kernels too small for the GPU: how much of the step they take, and which they are."""
+"""Finds kernels that are too small for the GPU, and their share of the step."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from tclint.cost.rows import Row
 from tclint.graph.lowering.work import Convolution, Gemm
 
 LATENCY_BOUND_PERCENT = 20.0
-"""Share of the step from which on a model is called latency-bound. Networks on the batches they are trained
-with have 0 to 2 % (11 % for ResNeXt, whose groups are narrow): a fifth is no accident."""
+"""A model counts as latency-bound if such kernels take at least this percentage of the step. Networks at the
+batches they are trained with have 0 to 2 % (11 % for ResNeXt, whose groups are narrow), so a fifth is
+clear."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyBound:
-    """A model whose step is, for a good part, waiting."""
+    """A model whose step consists to a large part of waiting."""
 
     op_indices: tuple[int, ...]
     """Ops with a kernel that is limited by latency on some GPU."""
@@ -28,13 +29,14 @@ class LatencyBound:
 
 
 def batch_is_assumed(context: GraphContext) -> bool:
-    """Whether nobody stated the batch: it is then the tracer's own, and no fault of the model."""
+    """Whether the tracer chose the batch because nobody stated it; a small batch is then no fault of the
+    model."""
     metadata = context.graph.metadata
     return metadata.get("inputs_from") == "inferred" and "batch" not in metadata
 
 
 def latency_bound(context: GraphContext) -> LatencyBound | None:
-    """None where such kernels take less than LATENCY_BOUND_PERCENT on every GPU."""
+    """The latency-bound ops; None if their kernels take less than LATENCY_BOUND_PERCENT on every GPU."""
     shares: dict[str, float] = {}
     waiting: dict[str, list[Row]] = {}
     small: set[int] = set()
@@ -54,7 +56,7 @@ _MOST_CAUSES = 3
 
 
 def _causes(context: GraphContext, rows: Sequence[Row]) -> Iterator[str]:
-    """What runs in these kernels, the costliest operators first."""
+    """The operators of these kernels in words, costliest first."""
     by_name: dict[str, list[Row]] = {}
     for row in rows:
         by_name.setdefault(row.name, []).append(row)
@@ -63,7 +65,7 @@ def _causes(context: GraphContext, rows: Sequence[Row]) -> Iterator[str]:
         ops = [context.graph.ops[index] for index in dict.fromkeys(row.op_index for row in same)]
         counted = f"{len(ops)} {same[0].name}"
         pattern = module_pattern(ops) if len(ops) > 1 else ops[0].module_path
-        # The forward products say how large the layer is; those of the gradients are the same, turned.
+        # The forward products give the size of the layer; those of the gradients are the same, transposed.
         forward = [row for row in same if row.phase == "forward"]
         largest = max(forward or same, key=lambda row: row.time_us)
         yield counted + (f" ({pattern})" if pattern else "") + _size(largest)

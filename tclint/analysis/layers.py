@@ -1,4 +1,4 @@
-"""What graph rules ask of ops: their dims and lines, what they cost, and how to say it."""
+"""Questions of graph rules about ops: their dims, lines and costs, and phrases for them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OpDim:
     """'in_features', 'out_channels', 'hidden_size', 'head_dim', 'rows', 'inner', 'columns' ..."""
     size: int
     group: DimGroup | None
-    """None where nothing is known about what depends on it."""
+    """The coupled dims; None if it is unknown what depends on this one."""
 
 
 def leaf_ops(graph: Graph) -> tuple[Op, ...]:
@@ -39,7 +39,7 @@ def leaf_ops(graph: Graph) -> tuple[Op, ...]:
 
 
 def operand_positions(op: Op) -> tuple[int, int] | None:
-    """Where the two matrices of a linear or matmul op are among its inputs."""
+    """The positions of the two matrices among the inputs of a linear or matmul op."""
     for names in _OPERANDS:
         if all(name in op.input_names for name in names):
             first, second = (op.input_names.index(name) for name in names)
@@ -75,7 +75,7 @@ def _product_dims(op: Op, dims: CoupledDims) -> tuple[OpDim, ...]:
 
 def _channel_dims(op: Op, dims: CoupledDims) -> tuple[OpDim, ...]:
     source, output = op.input("input"), op.outputs[0]
-    # An unbatched input has no batch dim in front; what its channels are is then a guess.
+    # An unbatched input has no batch dim in front, so its channels would be a guess.
     weight = op.input("weight")
     if source is None or weight is None or len(source.shape) != len(weight.shape):
         return ()
@@ -101,13 +101,13 @@ def _recurrent_dims(op: Op, dims: CoupledDims) -> tuple[OpDim, ...]:
 
 
 def groups_of(op: Op) -> int:
-    """Groups of a convolution."""
+    """The number of groups of a convolution."""
     groups = op.attributes.get("groups", 1)
     return groups if isinstance(groups, int) else 1
 
 
 def is_depthwise(op: Op) -> bool:
-    """Each input channel is convolved on its own."""
+    """Whether each input channel is convolved on its own."""
     source = op.input("input")
     return op.kind == "conv" and source is not None and 1 < groups_of(op) == source.shape[1]
 
@@ -117,7 +117,7 @@ def convolutions(graph: Graph) -> tuple[Op, ...]:
 
 
 def cuts_patches(op: Op) -> bool:
-    """Each output position of an ungrouped convolution reads a window of its own, wider than one element."""
+    """Whether the windows of an ungrouped convolution are wider than one element and do not overlap."""
     weight, stride = op.input("weight"), op.attributes.get("stride")
     if weight is None or op.kind != "conv" or "transpose" in op.name or groups_of(op) != 1:
         return False
@@ -137,7 +137,7 @@ def line_of(op: Op) -> Line:
 
 
 def by_line(ops: Iterable[Op]) -> dict[Line, list[Op]]:
-    """Ops by the line that constructs their layer: a loop that builds 12 layers at one line is one entry."""
+    """Line that constructs a layer -> its ops; a loop that builds 12 layers at one line gives one entry."""
     lines: dict[Line, list[Op]] = {}
     for op in ops:
         lines.setdefault(line_of(op), []).append(op)
@@ -145,7 +145,7 @@ def by_line(ops: Iterable[Op]) -> dict[Line, list[Op]]:
 
 
 _LISTED = 3
-"""Module names that are written out where one pattern does not cover them."""
+"""The most module names to write out if no single pattern covers them."""
 
 
 def module_pattern(ops: Iterable[Op]) -> str:
@@ -158,7 +158,7 @@ def module_pattern(ops: Iterable[Op]) -> str:
     if len(paths) == 1 or len({len(parts) for parts in split}) > 1:
         return listed
     merged = [parts[0] if len(set(parts)) == 1 else "*" for parts in zip(*split, strict=True)]
-    # Several stars say little, and stars alone would name every module of the model.
+    # A pattern with several stars is vague, and one of only stars would match every module.
     return ".".join(merged) if merged.count("*") == 1 and len(merged) > 1 else listed
 
 
@@ -188,37 +188,38 @@ def indices_of(ops: Iterable[Op]) -> tuple[int, ...]:
 
 
 def share_percent(context: GraphContext, op_indices: Iterable[int]) -> dict[str, float]:
-    """Share of the predicted step that the ops' kernels take, forward and backward, per GPU id."""
+    """GPU id -> percentage of the predicted step that the ops' kernels take, forward and backward."""
     indices = tuple(op_indices)
     estimates = (context.estimate(scenario) for scenario in context.scenarios)
     return {each.gpu.id: each.percent_of_step(each.time_of_us(indices)) for each in estimates}
 
 
 def largest_share_percent(context: GraphContext, op_indices: Iterable[int]) -> float:
-    """The share on the GPU where it is largest: an upper bound on what any change of the ops can gain."""
+    """The largest share over the GPUs, in percent: an upper bound on the gain of any change of the ops."""
     return max(share_percent(context, op_indices).values(), default=0.0)
 
 
 def worth_pricing(context: GraphContext, op_indices: Iterable[int]) -> bool:
-    """Could removing the ops altogether gain as much as the user wants to hear about?"""
+    """Whether removing the ops altogether would gain at least what a report lists."""
     return largest_share_percent(context, op_indices) >= context.settings.min_gain_percent
 
 
 _WITHOUT_PRICE = 5
-"""Times the gain that other findings need: every model has some small layers, pools and activations."""
+"""A finding without a price needs this many times the share of others, since every model has small layers."""
 
 
 def worth_saying_unpriced(context: GraphContext, op_indices: Iterable[int]) -> bool:
-    """Do the ops take so much of the step that a finding helps whose gain cannot be predicted?"""
+    """Whether the ops take so much of the step that a finding is useful although its gain cannot be
+    predicted."""
     least = _WITHOUT_PRICE * context.settings.min_gain_percent
     return largest_share_percent(context, op_indices) >= least
 
 
 def limiters(context: GraphContext, op: Op, *, products_only: bool = False) -> frozenset[str]:
-    """What limits the op's kernels on the run's GPUs: 'math', 'memory', 'latency'.
+    """The limits of the op's kernels on the run's GPUs: 'math', 'memory', 'latency'.
 
     Args:
-        products_only: of its matrix products, not of the kernels that only move data.
+        products_only: whether only matrix products count, and not kernels that only move data.
     """
     rows = (row for scenario in context.scenarios for row in context.estimate(scenario).rows_of(op.index))
     return frozenset(row.limiter for row in rows if row.flops or not products_only)
@@ -233,7 +234,7 @@ _NOTHING_PERCENT = 0.05
 
 
 def gain_phrase(effect: Effect) -> str:
-    """'is predicted to gain up to 30.0 % of the step (v100-sxm2-16gb)' of a priced effect."""
+    """The gain of a priced effect: 'is predicted to gain up to 30.0 % of the step (v100-sxm2-16gb)'."""
     gains = {gpu: gain.gain_percent for gpu, gain in effect.per_gpu.items()}
     if max(gains.values()) < _NOTHING_PERCENT:
         return "is not predicted to gain anything"
@@ -249,7 +250,7 @@ def _largest(percentages: dict[str, float]) -> str:
 
 
 def rounded(shares: dict[str, float]) -> dict[str, float]:
-    """For evidence: more digits than the model is worth would only make reports differ."""
+    """Shares rounded for evidence; more digits than the model can predict would only make reports differ."""
     return {gpu: round(share, 2) for gpu, share in shares.items()}
 
 
@@ -261,7 +262,7 @@ def costliest(context: GraphContext, ops: Sequence[Op]) -> Op:
 def related_sites(
     sites: Iterable[Site | None], primary: Location, message: str, limit: int = 8
 ) -> tuple[Related, ...]:
-    """The other lines that a change must touch, each once, without the finding's own."""
+    """The other lines that a change must touch, each once and without the finding's own."""
     seen = {(primary.path, primary.line)}
     related = []
     for site in sites:
@@ -273,7 +274,7 @@ def related_sites(
 
 
 def consumers(ops: Sequence[Op]) -> dict[int, list[Op]]:
-    """For every op, the ops that read one of its outputs, in order."""
+    """Index of an op -> the ops that read one of its outputs, in order."""
     readers: dict[int, list[Op]] = {}
     for op in ops:
         for producer in dict.fromkeys(spec.producer for spec in op.inputs if spec.producer is not None):

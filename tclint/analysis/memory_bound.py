@@ -1,4 +1,4 @@
-"""Models limited by memory as a whole: what moves their data takes longer than their products."""
+"""Recognises models that are limited by memory as a whole, where moving data takes longer than products."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tclint.analysis.layers import indices_of
 from tclint.graph.ops.op import GEMM_KINDS
 
 MOVING_KINDS = ("norm", "pool", "softmax", "elementwise", "reduction")
-"""Kinds of ops that do a few operations per byte."""
+"""Kinds of ops with few operations per byte."""
 
 
 def is_memory_bound(context: GraphContext) -> bool:
-    """Whether on some GPU these ops take longer than all products and convolutions, fused or not.
+    """Whether these ops take longer than all products and convolutions on some GPU.
 
-    Longer by more than the error of the prediction, eagerly and under torch.compile: it is then the
-    architecture that memory limits, not its execution.
+    They have to take longer by more than the error of the prediction, both eagerly and under torch.compile,
+    so that memory limits the architecture and not only its execution.
     """
     moving = indices_of(op for op in context.graph.ops if op.kind in MOVING_KINDS)
     products = indices_of(op for op in context.graph.ops if op.kind in GEMM_KINDS)

@@ -1,4 +1,4 @@
-"""Several ways to make one change: each priced over the whole step, and the one to advise."""
+"""Prices several ways to make one change over the whole step, and chooses the one to advise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOLERATED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Option(Generic[T]):
-    """One way, priced."""
+    """One way to make a change, with its price."""
 
     what: T
     change: Change
@@ -32,9 +32,10 @@ class Option(Generic[T]):
 
 
 def mean_gain_percent(effect: Effect) -> float:
-    """Over the GPUs, as a change is chosen for all of them: the gain of the geometric mean of their steps.
+    """The gain, in percent, of the geometric mean of the step times over the GPUs, for which a change is
+    chosen.
 
-    One change after another is then worth what both are together, in any order.
+    With this mean, two changes gain the same one after the other as together, in any order.
     """
     left = [max(1.0 - gain.gain_percent / 100.0, 0.0) for gain in effect.per_gpu.values()]
     return 100.0 * (1.0 - prod(left) ** (1.0 / len(left))) if left else 0.0
@@ -51,8 +52,8 @@ def priced(
     Args:
         context: the model.
         cost_of: indices of the ops whose present time is the finding's cost.
-        options: what each is, and its change.
-        refused: collects why the others do not fit.
+        options: (value, change) of each option.
+        refused: collects the reasons why the other options do not fit.
     """
     concerned = tuple(cost_of)
     found = []
@@ -71,10 +72,10 @@ def best_option(
     liked: Callable[[T], Any] = lambda _: 0,
     worth: Callable[[Option[T]], float] = lambda option: option.gain_percent,
 ) -> Option[T] | None:
-    """The option that gains most; of those that gain as much, the most liked.
+    """The option that gains most, or among those with equal gains the preferred one.
 
-    As much: to within half of `min_gain_percent` of the step that the best one gives (TOLERATED), so that the
-    model with any of them made is asked for no other.
+    Gains are equal if they differ by less than half of `min_gain_percent` of the best option's step
+    (TOLERATED), so that after any of these options no other one would be advised.
     """
     if not options:
         return None

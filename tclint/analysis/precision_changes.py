@@ -1,4 +1,4 @@
-"""What a step in float32 could compute in instead."""
+"""Changes of a float32 step to a faster precision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AUTOCAST: tuple[Precision, ...] = ("bf16", "fp16")
 
 
 def autocast(context: GraphContext) -> Change | None:
-    """A float32 step under autocast, in a dtype that all of the GPUs have units for; None of another."""
+    """The change of a float32 step to autocast in a dtype that all of the GPUs have units for; else None."""
     if not _is_float32(context):
         return None
     gpus = [context.estimate(scenario).gpu for scenario in context.scenarios]
@@ -24,7 +24,7 @@ def autocast(context: GraphContext) -> Change | None:
 
 
 def tf32(context: GraphContext) -> Change | None:
-    """A float32 step with TF32 in products and convolutions; None where it has it, or no GPU does."""
+    """The change of a float32 step to TF32 in products and convolutions; None if it has it or no GPU can."""
     facts = PRECISION_FACTS[context.settings.precision]
     gpus = (context.estimate(scenario).gpu for scenario in context.scenarios)
     if not _is_float32(context) or (facts.matmul_tf32 and facts.cudnn_tf32):

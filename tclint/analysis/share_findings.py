@@ -40,12 +40,12 @@ def share_finding(
 ) -> Finding:
     """'12 linear layers (blocks.*.fc) take 12.3 % of the step' + `words`, at the costliest layer's line.
 
-    A finding about calls is given its `location`; the other lines are then calls too.
+    A finding about calls passes its `location`; the other lines are then calls too.
 
     Args:
-        concerned: indices of the ops whose time is meant; None: those of `ops`.
-        others: what is said of the other lines that construct such layers.
-        location: where; None: the costliest layer's line.
+        concerned: indices of the ops whose time counts; None: those of `ops`.
+        others: the message at the other lines that construct such layers.
+        location: the location of the finding; None: the costliest layer's line.
     """
     shares = share_percent(context, indices_of(ops) if concerned is None else concerned)
     first = costliest(context, ops)

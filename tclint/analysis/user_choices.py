@@ -1,4 +1,4 @@
-"""Arguments that the user wrote out: a choice, which advice leaves alone."""
+"""Recognises arguments that the user wrote out, which is a choice that advice respects."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tclint.graph.ops import Site
 
 
 def asks_for_bias(site: Site | None) -> bool:
-    """Whether each convolution and linear layer that is made on a line says `bias=True` in its call."""
+    """Whether all calls on a line that make convolutions or linear layers pass `bias=True`."""
     if site is None:
         return False
     try:
         changed_ns = os.stat(site.path).st_mtime_ns
     except OSError:
-        return False  # a graph of another machine, or a cell of a notebook
+        return False  # the graph is from another machine, or the file is a cell of a notebook
     choices = [
         explicit for first, last, explicit in _layers(site.path, changed_ns) if first <= site.line <= last
     ]

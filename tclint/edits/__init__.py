@@ -13,7 +13,7 @@ __all__ = ["with_fixes"]
 
 
 def with_fixes(path: str, text: str, findings: Sequence[Finding]) -> list[Finding]:
-    """The findings of one file, with the edits that would fix them where a machine can make them."""
+    """The findings of one file, with the edits that fix them if a codemod can make them."""
     from tclint.edits.registry import with_fixes as propose
 
     return propose(path, text, findings)

@@ -1,4 +1,4 @@
-"""Masks that hide the later tokens from every token, and nothing else, as people write them."""
+"""Recognises causal masks in source: they hide from every token the later ones and nothing else."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from tclint.edits.program import Program, find_all
 from tclint.source.syntax.expressions import dotted_name
 
 Part = Literal["later", "earlier"]
-"""Which entries of a square of tokens by tokens are True or nonzero: those above the diagonal, or the
-rest."""
+"""The entries of a square of tokens by tokens that are True or nonzero: those above the diagonal, or the
+others."""
 _OTHER: dict[Part, Part] = {"later": "earlier", "earlier": "later"}
 _KEPT = frozenset({"bool", "to", "type", "unsqueeze", "view", "reshape", "expand", "cuda", "float", "int"})
 """Methods whose result is the same square, of another type or with more dims."""
 _LARGEST = -1e4
-"""What is added to the scores of hidden tokens makes their weights zero in every precision."""
+"""A number this low, added to the scores of hidden tokens, makes their weights zero in every precision."""
 
 
 def hides_later_tokens(program: Program, mask: cst.BaseExpression) -> bool:
-    """Whether scores filled where the mask is True are those of later tokens: the causal mask.
+    """Whether a mask is True exactly for later tokens, that is, causal.
 
-    False where the mask is a parameter, or its file does not show how it is made.
+    False if the mask is a parameter, or if its file does not show how it is made.
     """
     return _part(program, mask, depth=8) == "later"
 
 
 def is_minus_infinity(value: cst.BaseExpression) -> bool:
-    """-inf, or a number so low that softmax makes it zero."""
+    """Whether a value is -inf or a number so low that softmax makes it zero."""
     match value:
         case cst.Call(func=cst.Name(value="float"), args=[cst.Arg(value=cst.SimpleString() as text)]):
             return text.raw_value.lower() in ("-inf", "-infinity")
@@ -92,7 +92,7 @@ def _of_call(program: Program, call: cst.Call, depth: int) -> Part | None:
 
 
 def _name(call: cst.Call) -> str:
-    """What is called, without what it belongs to."""
+    """The last name of a call's function."""
     function = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
     return dotted_name(function)
 
@@ -102,7 +102,7 @@ def _is_torch(program: Program, value: cst.BaseExpression) -> bool:
 
 
 def _is_square_of_ones(program: Program, value: cst.BaseExpression) -> bool:
-    """`torch.ones(n, n, ...)`, of two equal sizes, in any type."""
+    """Whether a value is `torch.ones(n, n, ...)` with two equal sizes, of any dtype."""
     while isinstance(value, cst.Call) and _name(value) in _KEPT:
         value = cst.ensure_type(value.func, cst.Attribute).value
     if not isinstance(value, cst.Call) or dotted_name(value.func) != f"{program.torch or 'torch'}.ones":
@@ -115,7 +115,8 @@ def _is_square_of_ones(program: Program, value: cst.BaseExpression) -> bool:
 
 
 def _cuts_a_square(program: Program, elements: object) -> bool:
-    """`[:n, :n]`, `[..., :n, :n]`, `[None, None]`: the upper left corner, or more dims in front."""
+    """Whether an index takes the upper left corner or adds dims in front: `[:n, :n]`, `[..., :n, :n]`,
+    `[None, None]`."""
     ends = []
     for element in elements if isinstance(elements, tuple | list) else ():
         match element.slice:
@@ -147,7 +148,7 @@ def _of_name(program: Program, value: cst.Name | cst.Attribute, depth: int) -> P
 
 
 def _is_written_into(program: Program, name: str) -> bool:
-    """`mask[...] = x` or `mask.logical_and_(x)`, anywhere in the file."""
+    """Whether the file anywhere writes into a name: `mask[...] = x`, `mask.logical_and_(x)`."""
     for read in program.loads(program.module, name):
         outer = program.parent(read)
         if isinstance(outer, cst.Attribute) and outer.attr.value.endswith("_"):
@@ -159,7 +160,7 @@ def _is_written_into(program: Program, name: str) -> bool:
 
 
 def _buffers(program: Program, name: str) -> list[cst.BaseExpression]:
-    """What `self.register_buffer("name", ...)` is given anywhere in the file."""
+    """The values passed to `self.register_buffer("name", ...)` anywhere in the file."""
     found = []
     for call in find_all(program.module, cst.Call):
         if dotted_name(call.func) != "self.register_buffer" or len(call.args) < 2:

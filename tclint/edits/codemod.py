@@ -21,12 +21,12 @@ def keyword(call: cst.Call, name: str) -> cst.Arg | None:
 
 
 def positional(call: cst.Call) -> list[cst.Arg]:
-    """Arguments without a keyword, `*those` included."""
+    """The arguments without a keyword, including `*arguments`."""
     return [item for item in call.args if item.keyword is None and item.star != "**"]
 
 
 def has_stars(call: cst.Call) -> bool:
-    """Whether arguments are passed that the call does not name."""
+    """Whether the call unpacks arguments with `*` or `**`."""
     return any(item.star for item in call.args)
 
 
@@ -44,7 +44,7 @@ def append_argument(call: cst.Call, code: str) -> cst.Call:
     opening = before.whitespace_after if isinstance(before, cst.Comma) else call.whitespace_before_args
     trailing = last.comma if isinstance(last.comma, cst.Comma) else None
     closing = trailing.whitespace_after if trailing is not None else last.whitespace_after_arg
-    between, closing = _between(opening, closing)
+    between, closing = _item_whitespace(opening, closing)
     last = last.with_changes(comma=cst.Comma(whitespace_after=between), whitespace_after_arg=_NOTHING)
     if trailing is not None and isinstance(closing, cst.ParenthesizedWhitespace):
         new = new.with_changes(comma=trailing.with_changes(whitespace_after=closing))
@@ -57,7 +57,7 @@ def prepend_argument(call: cst.Call, code: str) -> cst.Call:
     """Add an argument before the first one."""
     new = _argument(code)
     if call.args:
-        between, _ = _between(call.whitespace_before_args, _NOTHING)
+        between, _ = _item_whitespace(call.whitespace_before_args, _NOTHING)
         new = new.with_changes(comma=cst.Comma(whitespace_after=between))
     return call.with_changes(args=[new, *_in_parentheses(call).args])
 
@@ -80,7 +80,7 @@ def append_item(display: cst.Dict, code: str) -> cst.Dict:
     *others, last = display.elements
     before = others[-1].comma if others else None
     opening = before.whitespace_after if isinstance(before, cst.Comma) else display.lbrace.whitespace_after
-    between, closing = _between(opening, display.rbrace.whitespace_before)
+    between, closing = _item_whitespace(opening, display.rbrace.whitespace_before)
     if isinstance(last.comma, cst.Comma) and isinstance(closing, cst.ParenthesizedWhitespace):
         new = new.with_changes(comma=last.comma)
     last = last.with_changes(comma=cst.Comma(whitespace_after=between))
@@ -96,19 +96,21 @@ def _argument(code: str) -> cst.Arg:
 
 
 def _in_parentheses(call: cst.Call) -> cst.Call:
-    """A generator that is the only argument needs parentheses of its own beside another."""
+    """The call with parentheses around a generator that is its only argument, as a second argument
+    requires."""
     if m.matches(call, m.Call(args=[m.Arg(m.GeneratorExp(lpar=[]))])):
         alone = call.args[0].value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
         return call.with_changes(args=[call.args[0].with_changes(value=alone)])
     return call
 
 
-def _between(
+def _item_whitespace(
     opening: cst.BaseParenthesizableWhitespace, closing: cst.BaseParenthesizableWhitespace
 ) -> tuple[cst.BaseParenthesizableWhitespace, cst.BaseParenthesizableWhitespace]:
-    """The whitespace before a new last item, by that before the old one; and what is before the bracket.
+    """The whitespace before a new last item, modelled on that before the old one, and that before the
+    bracket.
 
-    Where items have lines of their own, a comment behind the old last one stays there.
+    If items have lines of their own, a comment after the old last item stays with it.
     """
     if not isinstance(opening, cst.ParenthesizedWhitespace):
         return cst.SimpleWhitespace(" "), closing
@@ -123,7 +125,7 @@ Safety = Literal["safe", "unsafe"]
 Replacement = cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel
 
 CODEMODS: dict[str, type[Codemod]] = {}
-"""By rule code; filled when the modules of tclint.edits.codemods are imported."""
+"""Rule code -> codemod; filled when the modules of tclint.edits.codemods are imported."""
 
 _Class = TypeVar("_Class", bound="type[Codemod]")
 
@@ -141,15 +143,15 @@ def fixes(*codes: str) -> Callable[[_Class], _Class]:
 
 
 class Codemod(KeepsComments):
-    """Fixes one finding. `plan` looks at the tree and records changes; libcst then makes them.
+    """Fixes one finding: `plan` inspects the tree and records changes, which libcst then makes.
 
-    Where nothing is recorded the finding keeps its advice alone: a codemod that is not sure of the place,
-    or whose edit would not be what the author would write, just returns.
+    If nothing is recorded, the finding has only its advice. A codemod that is not sure of the place, or whose
+    edit would not be what the author would write, simply returns.
     """
 
     safety: Safety = "unsafe"
     advice: str = ""
-    """Where the edit does less or more than the finding's own advice says."""
+    """Advice that replaces the finding's, if the edit does less or more than it says."""
 
     def __init__(self, program: Program, finding: Finding) -> None:
         super().__init__()
@@ -159,32 +161,32 @@ class Codemod(KeepsComments):
         self._before: dict[cst.CSTNode, list[cst.CSTNode]] = {}
         self._after: dict[cst.CSTNode, list[cst.CSTNode]] = {}
         self._touched: set[cst.CSTNode] = set()
-        """Nodes that change, and those around them: nothing else is visited."""
+        """The nodes that change and those around them; no others are visited."""
 
     def plan(self) -> None:
         raise NotImplementedError
 
     def find(self, kind: type[Node]) -> Node | None:
-        """The node of a kind that the finding stands at."""
+        """The node of a kind at the finding's location."""
         return self.program.find(self.finding.location, kind)
 
     # -- what a plan records
 
     def change(self, node: Node, make: Callable[[Node], Replacement]) -> None:
-        """Put what is made of a node, with the changes below it, in its place."""
+        """Replace a node by what `make` returns for it; `make` gets the node with the changes below it."""
         self._touch(node)
         self._changes.setdefault(node, []).append(make)  # type: ignore[arg-type]  # given that very node
 
     def rewrite(self, node: cst.CSTNode, new: str) -> None:
-        """Put another expression in the place of one."""
+        """Replace an expression by another one."""
         self.change(node, lambda _: cst.parse_expression(new))
 
     def insert_before(self, statement: Statement, new: str | Line) -> None:
-        """Put a statement before another one of the same block."""
+        """Insert a statement before another one in the same block."""
         self._insert(self._before, statement, new)
 
     def insert_after(self, statement: Statement, new: str | Line) -> None:
-        """Put a statement behind another one of the same block."""
+        """Insert a statement after another one in the same block."""
         self._insert(self._after, statement, new)
 
     def _insert(
@@ -193,7 +195,7 @@ class Codemod(KeepsComments):
         line = self.parsed(new) if isinstance(new, str) else new
         own_line = self.program.own_line(statement)
         shared = self.program.parent(statement)
-        # `a; b`: before the first and behind the last there is a line of its own.
+        # On a line `a; b`, a new line is possible only before the first and after the last statement.
         end = 0 if where is self._before else -1
         if isinstance(shared, cst.SimpleStatementLine) and shared.body[end] is statement:
             own_line = shared
@@ -206,9 +208,9 @@ class Codemod(KeepsComments):
             where.setdefault(place, []).extend(line.body)
 
     def remove(self, statement: cst.BaseSmallStatement, *, with_comments: bool = False) -> None:
-        """Take a simple statement out; `pass` takes its place where it was the only one of its block.
+        """Remove a simple statement; `pass` replaces it if it was the only one of its block.
 
-        Comments in it and behind it stay, unless they go `with_comments`.
+        Comments in it and after it stay, unless `with_comments` is set.
         """
         if len(self.program.block(statement)) > 1:
             self.change(statement, lambda _: GoneWithComment() if with_comments else Gone())
@@ -216,7 +218,8 @@ class Codemod(KeepsComments):
             self.change(statement, lambda _: cst.Pass())
 
     def move(self, statement: cst.BaseSmallStatement) -> cst.SimpleStatementLine:
-        """Take a statement out to put it elsewhere, with the comment behind it where it has its own line."""
+        """Remove a statement and return it for insertion elsewhere, with the comment after it if it has its
+        own line."""
         line = self.program.own_line(statement)
         self.remove(statement, with_comments=True)
         if isinstance(line, cst.SimpleStatementLine):
@@ -224,14 +227,14 @@ class Codemod(KeepsComments):
         return cst.SimpleStatementLine([statement.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
 
     def orphan_imports_of(self, node: cst.CSTNode) -> None:
-        """Take out the imports of names that only a node uses, which goes; modules stay imported."""
+        """Remove the imports of names that only a removed node uses; imports of modules stay."""
         if not self.program.imported_from_modules.isdisjoint(names_in(node)):
             RemoveImportsVisitor.remove_unused_import_by_node(self.context, node)
 
     def dedent(self, with_: cst.With, first: int) -> bool:
-        """Move the statements from `first` on out of a with block, behind it.
+        """Move the statements of a with block from `first` on to after the block.
 
-        Where that leaves it empty its header goes as well: not where it has a comment.
+        If that leaves the block empty, its header is removed too, unless it has a comment.
         """
         block = [with_.body.header] if isinstance(with_.body, cst.IndentedBlock) else []
         if first == 0 and any(map(has_comment, (*with_.items, *block))):
@@ -240,7 +243,7 @@ class Codemod(KeepsComments):
         return True
 
     def parsed(self, code: str) -> Line:
-        """A statement in the file's own indentation and line ends."""
+        """Parse a statement with the file's own indentation and line ends."""
         return cst.parse_statement(code, config=self.program.module.config_for_parsing)
 
     # -- how libcst makes it
@@ -251,20 +254,20 @@ class Codemod(KeepsComments):
 
     @property
     def changed(self) -> list[cst.CSTNode]:
-        """The nodes that changes were recorded of."""
+        """The nodes for which changes were recorded."""
         return [*self._changes, *self._before, *self._after]
 
     def touches(self, node: cst.CSTNode | None) -> bool:
-        """Whether a node changes, or something in it."""
+        """Whether a node or something in it changes."""
         return node in self._touched
 
     def made_of(self, block: cst.IndentedBlock | cst.Module) -> cst.IndentedBlock | cst.Module:
-        """What the changes make of a block that holds some of the file's statements."""
+        """A block of the file's statements after the changes."""
         self._touched.add(block)
         return cst.ensure_type(block.visit(self), type(block))
 
     def forget(self) -> None:
-        """Take back what was recorded."""
+        """Discard the recorded changes."""
         for record in (self._changes, self._before, self._after, self._touched):
             record.clear()
 
@@ -291,7 +294,8 @@ class Codemod(KeepsComments):
 
 
 def _with_comments_above(new: Any, old: Any) -> tuple[Any, Any]:
-    """Comments above a statement go above what is put before it, but for what tclint is told about it."""
+    """Move the comments above a statement to above what is inserted before it, except directives for
+    tclint."""
     above = list(old.leading_lines)
     directives = (
         index for index, line in enumerate(above) if line.comment and "tclint:" in line.comment.value

@@ -1,4 +1,4 @@
-"""One parsed file and what libcst's metadata says of it: where nodes are, and what stands around them."""
+"""One parsed file with libcst's metadata: the positions of nodes and the nodes around them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tclint.source.syntax.parse import parse_tree
 Node = TypeVar("Node", bound=cst.CSTNode)
 Statement: TypeAlias = cst.BaseSmallStatement | cst.BaseCompoundStatement
 Line: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
-"""What a block is a sequence of."""
+"""An item of a block."""
 
 SCOPES = (cst.FunctionDef, cst.Lambda, cst.ClassDef)
 LOOPS = (cst.For, cst.While)
@@ -38,7 +38,7 @@ class Program:
 
     def __init__(self, path: str, text: str) -> None:
         self.path, self.text = path, text
-        # The parser makes no node twice, so the wrapper need not copy the tree.
+        # No node occurs twice in a parsed tree, so the wrapper need not copy the tree.
         self.wrapper = MetadataWrapper(parse_tree(text), unsafe_skip_copy=True)
         self.module = self.wrapper.module
         self._of_kind: dict[type[cst.CSTNode], list[cst.CSTNode]] = {}
@@ -47,7 +47,7 @@ class Program:
     # -- where nodes are
 
     def start(self, node: cst.CSTNode) -> tuple[int, int]:
-        """Line from 1 and column from 0 of a node, without parentheses around it."""
+        """The line, from 1, and column, from 0, of a node without the parentheses around it."""
         at = self.wrapper.resolve(PositionProvider)[node].start
         return at.line, at.column
 
@@ -61,7 +61,7 @@ class Program:
 
     @cached_property
     def _by_position(self) -> dict[tuple[int, int], list[tuple[cst.CSTNode, tuple[int, int]]]]:
-        """Nodes and their ends by their start, inner ones first."""
+        """Start -> the nodes that begin there with their ends, inner ones first."""
         found: dict[tuple[int, int], list[tuple[cst.CSTNode, tuple[int, int]]]] = {}
         for node, span in self.wrapper.resolve(PositionProvider).items():
             end = (span.end.line, span.end.column)
@@ -69,17 +69,17 @@ class Program:
         return found
 
     def find(self, location: Location, kind: type[Node]) -> Node | None:
-        """The node of a kind that stands exactly at a location; the outermost where no end is given."""
+        """The node of a kind exactly at a location; the outermost one if the location has no end."""
         return next((node for node in self._at(location) if isinstance(node, kind)), None)
 
     def statement_at(self, location: Location) -> Statement | None:
-        """The statement that stands at a location, or has a call there."""
+        """The statement at a location, or with a call there."""
         at = (node for node in self._at(location) if isinstance(node, cst.BaseSmallStatement | cst.Call))
         node = next(at, None)
         return self.statement(node) if node is not None else None
 
     def _at(self, location: Location) -> Iterator[cst.CSTNode]:
-        """Nodes that stand exactly at a location, outer ones first; of any length where no end is given."""
+        """The nodes exactly at a location, outer ones first; of any length if the location has no end."""
         end = None
         if location.end_line is not None and location.end_column is not None:
             end = (location.end_line, location.end_column - 1)
@@ -90,7 +90,7 @@ class Program:
 
     @cached_property
     def _parents(self) -> dict[int, cst.CSTNode]:
-        """By the id of every node but the module, what it is a part of: faster than libcst's provider."""
+        """Id of a node -> its parent, for every node but the module; faster than libcst's provider."""
         return {id(part): node for node in self._nodes for part in _parts(node)}
 
     @cached_property
@@ -120,25 +120,25 @@ class Program:
             parent = self.parent(parent)
 
     def statement(self, node: cst.CSTNode) -> Statement | None:
-        """The innermost statement that contains a node, or is it; of a small one not its line."""
+        """The innermost statement that is or contains a node; a small statement itself, not its line."""
         for outer in (node, *self.ancestors(node)):
             if isinstance(outer, cst.BaseSmallStatement | cst.BaseCompoundStatement):
                 return outer
         return None
 
     def function(self, node: cst.CSTNode) -> cst.CSTNode:
-        """The function, lambda or class that a node belongs to; the module outside of any."""
+        """The innermost function, lambda or class around a node, else the module."""
         return next((outer for outer in self.ancestors(node) if isinstance(outer, SCOPES)), self.module)
 
     def enclosing(self, statement: Statement) -> cst.CSTNode | None:
-        """The compound statement, clause or module whose block a statement is in."""
+        """The compound statement, clause or module whose block contains a statement."""
         outer = self.parent(statement)
         if isinstance(outer, cst.SimpleStatementLine):
             outer = self.parent(outer)
         return outer if isinstance(outer, cst.Module | None) else self.parent(outer)
 
     def block(self, statement: Statement) -> list[Statement]:
-        """The run of statements that a statement is one of."""
+        """The statements of the block that contains a statement."""
         outer = self.parent(statement)
         if isinstance(outer, cst.SimpleStatementLine):
             outer = self.parent(outer)
@@ -150,19 +150,19 @@ class Program:
         return block[: index_of(block, statement)]
 
     def behind(self, statement: Statement) -> list[Statement]:
-        """The statements of its block behind one."""
+        """The statements of its block after one."""
         block = self.block(statement)
         return block[index_of(block, statement) + 1 :]
 
     def own_line(self, statement: Statement) -> Line | None:
-        """The line of a small statement that shares it with no other; a compound statement itself."""
+        """The line of a small statement that is alone on it, or a compound statement itself; else None."""
         if isinstance(statement, cst.BaseCompoundStatement):
             return statement
         line = self.parent(statement)
         return line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
 
     def line(self, node: cst.CSTNode) -> Line | None:
-        """The innermost statement of a block that contains a node, or is it; None of blocks themselves."""
+        """The innermost statement in a block that is or contains a node; None for blocks themselves."""
         for outer in (node, *self.ancestors(node)):
             if isinstance(outer, cst.SimpleStatementLine | cst.BaseCompoundStatement) and isinstance(
                 self.parent(outer), cst.IndentedBlock | cst.Module
@@ -171,19 +171,19 @@ class Program:
         return None
 
     def index(self, line: Line) -> int:
-        """Which statement of its block one is."""
+        """The index of a statement in its block."""
         block = self.parent(line)
         if block not in self._indices:
             self._indices[block] = {statement: index for index, statement in enumerate(_body(block))}
         return self._indices[block][line]
 
     def lines_beside(self, line: Line) -> Sequence[Line]:
-        """The statements before and behind one in its block."""
+        """The statements next to one in its block."""
         index = self.index(line)
         return _body(self.parent(line))[max(index - 1, 0) : index + 2]
 
     def first_line(self, line: Line) -> int:
-        """Where the comments above a statement begin, counted from 0."""
+        """The line, from 0, where the comments above a statement begin."""
         decorators = getattr(line, "decorators", ())
         at = self.start(decorators[0] if decorators else line)[0]
         return at - 1 - len(line.leading_lines)
@@ -197,11 +197,11 @@ class Program:
 
     @cached_property
     def can_be_written(self) -> bool:
-        """Whether the tree writes the very text: libcst loses form feeds right before a statement."""
+        """Whether the tree reproduces the text exactly; libcst loses form feeds right before a statement."""
         return self.module.code == self.text
 
     def code(self, node: cst.CSTNode) -> str:
-        """A node's text, parentheses around it included."""
+        """The text of a node, including the parentheses around it."""
         return self.module.code_for_node(node)
 
     @cached_property
@@ -212,7 +212,7 @@ class Program:
 
     @cached_property
     def torch(self) -> str | None:
-        """What the module body calls torch; None where it does not import it at its top level."""
+        """The module's name for torch; None if it does not import torch at its top level."""
         for alias in self.every(cst.ImportAlias):
             statement = self.parent(alias)
             if isinstance(statement, cst.Import) and self.enclosing(statement) is self.module:
@@ -223,9 +223,10 @@ class Program:
         return None
 
     def qualified(self, node: cst.CSTNode) -> str:
-        """'torch.nn.functional.nll_loss' of `F.nll_loss`; '' of what is no import, or may be another."""
+        """The full name of an imported name: 'torch.nn.functional.nll_loss' for `F.nll_loss`; '' for others,
+        or if it is ambiguous."""
         scope = self.wrapper.resolve(ScopeProvider).get(node)
-        # libcst takes `torch.sigmoid(x).squeeze` for a name as well.
+        # libcst also takes `torch.sigmoid(x).squeeze` for a name.
         names = scope.get_qualified_names_for(node) if scope is not None and dotted_name(node) else set()
         if len(names) != 1:
             return ""
@@ -233,7 +234,7 @@ class Program:
         return found.name if found.source is QualifiedNameSource.IMPORT else ""
 
     def is_used_outside(self, name: str, nodes: Iterable[cst.CSTNode]) -> bool:
-        """Whether something that is in none of the nodes refers to what the module body binds to a name."""
+        """Whether code outside the nodes refers to a name that the module body binds."""
         scope = self.wrapper.resolve(ScopeProvider)[self.module]
         inner = set(nodes)
         return scope is not None and any(
@@ -244,7 +245,7 @@ class Program:
 
     @cached_property
     def imported_from_modules(self) -> frozenset[str]:
-        """Names that `from module import name` binds anywhere in the file."""
+        """The names that `from module import name` binds anywhere in the file."""
         aliases = (
             alias
             for statement in self.every(cst.ImportFrom)
@@ -254,15 +255,15 @@ class Program:
         return frozenset(alias.evaluated_alias or alias.evaluated_name for alias in aliases)
 
     def loads(self, root: cst.CSTNode, name: str) -> list[cst.BaseExpression]:
-        """Where a dotted name is read at and below a node."""
+        """The places at and below a node that read a dotted name."""
         return self._mentions(root, name, ExpressionContext.LOAD)
 
     def stores(self, root: cst.CSTNode, name: str) -> list[cst.BaseExpression]:
-        """Where a dotted name is bound at and below a node."""
+        """The places at and below a node that bind a dotted name."""
         return self._mentions(root, name, ExpressionContext.STORE)
 
     def stored_in(self, root: cst.CSTNode) -> list[str]:
-        """The dotted names bound at and below a node, once for every place."""
+        """The dotted names bound at and below a node, one for every place."""
         contexts = self.wrapper.resolve(ExpressionContextProvider)
         return [
             dotted_name(node)
@@ -321,12 +322,12 @@ def find_all(root: cst.CSTNode, kind: type[Node]) -> list[Node]:
 
 
 def names_in(root: cst.CSTNode) -> set[str]:
-    """Identifiers at and below a node."""
+    """The identifiers at and below a node."""
     return {node.value for node in find_all(root, cst.Name)}
 
 
 def statements_of(block: cst.BaseSuite | cst.Module) -> list[Statement]:
-    """A block's statements, those that share a line one by one."""
+    """The statements of a block; those that share a line count one by one."""
     found: list[Statement] = []
     for item in block.body:
         if isinstance(item, cst.SimpleStatementLine):

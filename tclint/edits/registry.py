@@ -1,4 +1,4 @@
-"""Asks the codemods: findings of one file in, the same findings with edits out."""
+"""Runs the codemods on the findings of one file and adds their edits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RECURSION_LIMIT = 6_000
 
 
 def with_fixes(path: str, text: str, findings: Sequence[Finding]) -> list[Finding]:
-    """The findings, with edits where a codemod has some; those that have edits already keep them."""
+    """The findings with the edits of codemods; findings that already have edits keep them."""
     if not any(_wants_edits(finding) for finding in findings):
         return list(findings)
     limit = sys.getrecursionlimit()
@@ -49,7 +49,7 @@ def _with_fix(program: Program, finding: Finding) -> Finding:
 
 
 def edits_of(codemod: Codemod) -> tuple[Edit, ...]:
-    """What a codemod changes, and the imports that it asks for or orphans."""
+    """The edits of a codemod, including the imports that it adds or orphans."""
     program = codemod.program
     codemod.plan()
     if not codemod.changes_anything or not program.can_be_written:
@@ -66,7 +66,7 @@ def edits_of(codemod: Codemod) -> tuple[Edit, ...]:
 
 
 def _changes_imports(codemod: Codemod) -> bool:
-    """Whether the codemod asks for an import, or may orphan one: nothing but what it changes refers to it."""
+    """Whether a codemod adds an import, or may orphan one to which only the changed code refers."""
     scratch = codemod.context.scratch
     if AddImportsVisitor.CONTEXT_KEY in scratch:
         return True

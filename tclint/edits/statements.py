@@ -1,4 +1,4 @@
-"""Statements taken out or moved out of a block, with care for what libcst's own removal loses: comments."""
+"""Removes statements and moves them out of blocks, keeping comments that libcst's own removal would lose."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import libcst.matchers as m
 from libcst.codemod.visitors import RemoveImportsVisitor
 
 _DIRECTIVE = re.compile(r"#\s*(?:noqa\b|(?:tclint|type|pylint|pyright|mypy|fmt|isort|ruff|pragma):)", re.I)
-"""Comments that speak to a checker about their line."""
+"""Comments that are directives to a checker about their line."""
 
 _Simple = TypeVar("_Simple", cst.SimpleStatementLine, cst.SimpleStatementSuite)
 
 
 class Gone(cst.Pass):
-    """Stands where a statement was, until its block has taken over the comments."""
+    """A placeholder for a removed statement until its block has taken over the comments."""
 
 
 class GoneWithComment(Gone):
-    """The comment behind the statement goes too."""
+    """The same, but the comment after the statement is removed too."""
 
 
 def has_comment(node: cst.CSTNode) -> bool:
@@ -29,7 +29,7 @@ def has_comment(node: cst.CSTNode) -> bool:
 
 
 def comment_lines(comments: Iterable[cst.CSTNode | None]) -> list[cst.EmptyLine]:
-    """Comments on lines of their own, without those that go with their statement."""
+    """The comments on lines of their own, without those that are removed with their statement."""
     return [
         cst.EmptyLine(comment=comment)
         for comment in comments
@@ -38,7 +38,7 @@ def comment_lines(comments: Iterable[cst.CSTNode | None]) -> list[cst.EmptyLine]
 
 
 class KeepsComments(cst.CSTTransformer):
-    """Takes out the statements that a subclass replaces by Gone."""
+    """Removes the statements that a subclass replaces by Gone, and keeps their comments."""
 
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
@@ -95,7 +95,7 @@ def _without_gone(line: _Simple) -> _Simple:
 
 
 def _folded(body: Sequence[Any]) -> tuple[list[Any], list[cst.EmptyLine]]:
-    """The lines of a block without those that are gone, and what is left of lines at its end."""
+    """The lines of a block without the removed ones, and the comments of removed lines at its end."""
     left: list[Any] = []
     above: list[cst.EmptyLine] = []
     for line in body:
@@ -108,7 +108,7 @@ def _folded(body: Sequence[Any]) -> tuple[list[Any], list[cst.EmptyLine]]:
 
 
 def dedented(with_: cst.With, first: int) -> cst.FlattenSentinel[cst.BaseStatement]:
-    """A with block and behind it its statements from `first` on; these alone where nothing is left in it."""
+    """A with block followed by its statements from `first` on; only these if the block would be empty."""
     if isinstance(with_.body, cst.SimpleStatementSuite):
         suite = with_.body
         left, moved = _split(cst.SimpleStatementLine(suite.body, (), suite.trailing_whitespace), first)
@@ -138,7 +138,7 @@ def dedented(with_: cst.With, first: int) -> cst.FlattenSentinel[cst.BaseStateme
 def _split(
     line: cst.SimpleStatementLine, first: int
 ) -> tuple[cst.SimpleStatementLine | None, cst.SimpleStatementLine]:
-    """A line's statements up to one, and from it on; the comment behind them goes with the latter."""
+    """The statements of a line before one, and those from it on with the comment after them."""
     if first == 0:
         return None, line
     *others, last = line.body[:first]
@@ -150,7 +150,7 @@ def _split(
 
 
 class RemoveImports(KeepsComments, RemoveImportsVisitor):
-    """libcst's, for names of modules alone: a module is imported for more than its name."""
+    """Removes unused imports of names as libcst does, but keeps modules, whose import may have effects."""
 
     def leave_Import(self, original_node: cst.Import, updated_node: cst.Import) -> cst.Import:  # noqa: ARG002
         return updated_node

@@ -1,4 +1,4 @@
-"""What a codemod makes of a file, as the lines that it changes: nothing else is visited or written again."""
+"""Applies a codemod to only the lines that it changes; the rest is neither visited nor written again."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ Block: TypeAlias = cst.IndentedBlock | cst.Module
 
 
 def edits_in_place(codemod: Codemod) -> tuple[Edit, ...] | None:
-    """The edits that the recorded changes of a codemod come to; None where the whole file has to be written.
+    """The edits for the recorded changes of a codemod; None if the whole file has to be written.
 
-    Statements that change are written in a block of their own, with the one behind them, which takes over the
-    comments of those that are gone; the last ones of a block with the one before them, so that some are left.
+    Changing statements are written as a block of their own together with the next statement, which takes over
+    the comments of removed ones. Those at the end of a block come with the previous statement, so that the
+    block is not empty.
     """
     program = codemod.program
     lines = {program.line(node) for node in codemod.changed}
     waiting = list(lines)
     while waiting:
-        # Where something changes in such a neighbour, it is one of those that change.
+        # A neighbour with changes of its own counts as a changing statement.
         line = waiting.pop()
         for beside in program.lines_beside(line) if line is not None else ():
             if beside not in lines and codemod.touches(beside):
@@ -50,8 +51,8 @@ def edits_in_place(codemod: Codemod) -> tuple[Edit, ...] | None:
 
 
 def _runs(program: Program, lines: set[Line | None]) -> Iterator[tuple[Block | None, list[Line]]]:
-    """The outermost of the statements, those next to each other together and with the one behind them, and
-    the blocks that they are in; no block where one is in none."""
+    """(block, statements) for each run of adjacent outermost statements, with the next statement, or at the
+    block's end with the previous one. The block is None for a statement that is in none."""
     by_block: dict[Block, list[int]] = {}
     for line in lines:
         block = program.parent(line) if line is not None else None
@@ -68,7 +69,7 @@ def _runs(program: Program, lines: set[Line | None]) -> Iterator[tuple[Block | N
 
 
 def _code(program: Program, block: Block, alone: Block) -> str:
-    """The text of a block's statements, as deep as they stand in the file."""
+    """The text of a block's statements with their indentation in the file."""
     outer = [each for each in program.ancestors(block) if isinstance(each, cst.IndentedBlock)]
     if isinstance(alone, cst.IndentedBlock):
         for around in outer:

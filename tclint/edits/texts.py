@@ -1,4 +1,4 @@
-"""Edits as reports hold them: ranges of a text with what replaces them."""
+"""Edits as reports contain them: ranges of a text with their replacements."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 
 
 def lines_of(text: str) -> list[str]:
-    """Lines with their ends as Python counts them; the last one may be empty."""
+    """The lines of a text with their ends, as Python counts them; the last one may be empty."""
     found = _LINE.findall(text)
-    # At the end of the text the pattern matches once more, unless a line end was the last match.
+    # At the end of the text the pattern matches once more, unless the last match was a line end.
     return found[:-1] if len(found) > 1 and not found[-2].endswith(("\r", "\n")) else found
 
 
 def edits_between(path: str, before: str, after: str) -> tuple[Edit, ...]:
-    """The edits that make one text of another, each as short as its lines allow."""
+    """The edits that turn one text into another, each as short as its lines allow."""
     old, new = lines_of(before), lines_of(after)
     head = _alike(old, new)
     tail = _alike(old[head:][::-1], new[head:][::-1])
@@ -34,8 +34,8 @@ def edits_between(path: str, before: str, after: str) -> tuple[Edit, ...]:
         if kind == "equal":
             continue
         was, now = old[head + first : head + last], new[head + new_first : head + new_last]
-        # Line by line, so that what stands behind a changed line is an edit of its own: fixes may share it.
-        # Not at the text's end: behind a last line without an end there is no other.
+        # Lines are compared one by one, so that text after a changed line is an edit of its own that fixes
+        # can share. At the text's end this is impossible: nothing can follow a last line without an end.
         both = min(len(was), len(now)) if head + last < len(old) else 0
         pairs = [*zip(was[:both], now[:both], strict=True), ("".join(was[both:]), "".join(now[both:]))]
         edits += [
@@ -45,10 +45,10 @@ def edits_between(path: str, before: str, after: str) -> tuple[Edit, ...]:
 
 
 def _edit(path: str, line: int, was: str, now: str) -> Edit:
-    """The edit of a text that begins with a line, counted from 0: what differs in it."""
+    """The edit between two versions of a text that begins at a line, counted from 0."""
     start = _alike(was, now)
     same = _alike(was[start:][::-1], now[start:][::-1])
-    # Between the halves of a line end there is no position.
+    # There is no position between the two characters of a line end.
     if was[:start].endswith("\r"):
         start, same = start - 1, 0
     if same and (was[len(was) - same] == "\n" or now[len(now) - same] == "\n"):
@@ -58,22 +58,22 @@ def _edit(path: str, line: int, was: str, now: str) -> Edit:
 
 
 def _alike(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many items two sequences have in common at their beginning."""
+    """The number of items that two sequences share at their beginning."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _position(text: str, line: int) -> tuple[int, int]:
-    """Line and column from 1 at the end of a text that begins with a line, counted from 0."""
+    """The line and column, from 1, of the end of a text that begins at a line, counted from 0."""
     lines = lines_of(text)
     return line + len(lines), len(lines[-1]) + 1
 
 
 def apply_edits(text: str, fixes: Sequence[Sequence[Edit]]) -> tuple[str, list[int]]:
-    """The text with fixes made, and the positions in `fixes` of those that were.
+    """The text with fixes made, and the positions in `fixes` of those that were made.
 
-    A fix is made as a whole or not at all. One that touches what an earlier one changes is left for the
-    next round, unless it makes the very same change there; so is one whose result does not parse.
+    A fix is made as a whole or not at all. A fix that overlaps an earlier one is left for the next round,
+    unless it makes exactly the same change there; so is a fix whose result does not parse.
     """
     chosen: list[int] = []
     edits: list[Edit] = []
@@ -87,7 +87,7 @@ def apply_edits(text: str, fixes: Sequence[Sequence[Edit]]) -> tuple[str, list[i
         return (result, chosen) if _is_json(result) else (text, [])
     if _parses(result):
         return result, chosen
-    # One of them is at fault; which one shows when they are made one by one.
+    # One of the fixes is at fault; making them one by one shows which.
     kept: list[int] = []
     edits = []
     for index in chosen:
@@ -110,7 +110,7 @@ def _applied(text: str, edits: Sequence[Edit]) -> str:
 
     parts: list[str] = []
     at = 0
-    # Stable: insertions of one fix at one place keep their order.
+    # The sort is stable, so insertions of one fix at one place keep their order.
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
         parts += (text[at : offset(edit.start)], edit.replacement)
         at = offset(edit.end)

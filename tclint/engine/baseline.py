@@ -1,8 +1,8 @@
-"""Known findings that a project accepts for now: reported no more, and forgotten once they are fixed.
+"""The baseline: findings that a project accepts for now. They are not reported, and removed once fixed.
 
-The file is JSON, one finding per line in a fixed order, so that branches merge. A finding is known by its
-fingerprint (rule, path from the file's folder, what tells it from its like) and never by its line; several
-that look alike are counted.
+The file is JSON, one finding per line in a fixed order, so that branches merge. A fingerprint identifies a
+finding (rule, path from the file's folder, and details that distinguish it from similar ones), never its
+line; findings with equal fingerprints are counted.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _VERSION = 1
 
 
 class Known(NamedTuple):
-    """What tells accepted findings from others; also a line of the file, which is sorted by it."""
+    """The identity of accepted findings; also a line of the file and its sort key."""
 
     path: str
-    """From the baseline's folder, POSIX."""
+    """The path from the baseline's folder, in POSIX form."""
     code: str
     name: str
     fingerprint: str
@@ -41,19 +41,19 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True)
 class Baseline:
-    """The accepted findings of one file, and how many of each."""
+    """The accepted findings of one file with their counts."""
 
     file: str
     counts: Mapping[Known, int] = field(default_factory=dict)
     scenarios: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The settings that the findings of each traced model hang on, by its target in this file."""
+    """Target in this file -> the settings on which the findings of that traced model depend."""
 
     @classmethod
     def load(cls, file: str) -> Baseline:
         """Read a baseline.
 
         Raises:
-            UsageError: it is missing, or no baseline.
+            UsageError: the file is missing or not a baseline.
         """
         shown = printable(file)
         try:
@@ -92,11 +92,11 @@ class Baseline:
 
     @property
     def total(self) -> int:
-        """How many findings it accepts."""
+        """The number of accepted findings."""
         return sum(self.counts.values())
 
     def known(self, finding: Finding) -> Known:
-        """What a finding is in this file."""
+        """The identity of a finding in this file."""
         path = self._path(finding.location.path)
         located = replace(finding, location=replace(finding.location, path=path))
         target = self._target(finding.target) if finding.target is not None else ""
@@ -114,7 +114,8 @@ class Baseline:
         return f"{self._path(file)}:{name}" if colon and os.path.exists(file) else target
 
     def split(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
-        """(new, known) findings. Of several that look alike, the first in the file are the known ones."""
+        """Split findings into (new, known). Among findings that look alike, the first in the file are
+        known."""
         left = Counter(self.counts)
         known: set[int] = set()
         for finding in sorted(findings, key=lambda item: (item.location.line, item.location.column)):
@@ -128,14 +129,14 @@ class Baseline:
     # -- renewal
 
     def shrunk(self, report: Report) -> Baseline:
-        """Without what a run would have found again and did not; nothing is added.
+        """The baseline without findings that a run could have found again and did not; nothing is added.
 
-        What the run did not look at stays: other files and models, rules that did not run, files that could
-        not be read. Findings of a model stay where the settings that they hang on are others.
+        Entries that the run did not check stay: other files and models, rules that did not run, files that
+        could not be read. Findings of a model also stay if it was linted under other settings.
         """
         if report.errors or any(finding.code == CRASH_CODE for finding in report.findings):
             return self
-        # What gains too little to be listed is still there, and may gain more once another one is fixed.
+        # A finding below the listing limit still exists, and may gain more once another one is fixed.
         still = (*report.baselined, *each_target(report.below_min_gain))
         found = Counter(self.known(finding) for finding in still)
         looked_at = self._coverage(report, check_scenario=True)
@@ -146,10 +147,10 @@ class Baseline:
         return replace(self, counts={known: count for known, count in counts.items() if count})
 
     def renewed(self, report: Report) -> Baseline:
-        """With every finding of a run accepted; what the run did not look at stays as it was.
+        """The baseline with every finding of a run accepted; entries that the run did not check stay.
 
         Args:
-            report: of a run without a baseline.
+            report: the report of a run without a baseline.
         """
         looked_at = self._coverage(report, check_scenario=False)
         counts = {known: count for known, count in self.counts.items() if not looked_at(known)}
@@ -175,13 +176,13 @@ class Baseline:
         return _Coverage(folder, frozenset(paths), frozenset(targets), report.settings)
 
     def _same_scenario(self, target: str, scenario: Mapping[str, Any]) -> bool:
-        """True if the findings of a target were accepted under these settings; a setting that is newer than
-        the file was at its default then."""
+        """Whether the findings of a target were accepted under these settings; a setting that the file does
+        not have counts as its default."""
         known = self.scenarios.get(target)
         return known is not None and {**scenario_of(Settings()), **known} == scenario
 
     def _scenarios(self, report: Report) -> dict[str, dict[str, Any]]:
-        """By the targets of a run."""
+        """Target of a run -> the settings on which its findings depend."""
         return {
             self._target(entry.target): scenario_of(entry.settings or report.settings)
             for entry in report.entries
@@ -191,7 +192,7 @@ class Baseline:
         """Replace the file.
 
         Raises:
-            UsageError: it cannot be written.
+            UsageError: the file cannot be written.
         """
         write_atomically(self.file, self.to_json())
 
@@ -208,7 +209,7 @@ class Baseline:
 
 
 class _Coverage:
-    """Whether a run would have found an accepted finding again."""
+    """Tells whether a run would have found an accepted finding again."""
 
     def __init__(
         self, folder: str, paths: frozenset[str], targets: frozenset[str], settings: Settings
@@ -238,7 +239,7 @@ class _Coverage:
 
 
 def scenario_of(settings: Settings) -> dict[str, Any]:
-    """The settings that findings of a traced model hang on, as JSON has them."""
+    """The settings on which the findings of a traced model depend, as JSON values."""
     return {item.field: item.json_value(settings) for item in settings_in("baseline")}
 
 

@@ -1,4 +1,4 @@
-"""Whether models cost no more than `[tool.tclint.budget]` allows each of them."""
+"""Checks the costs of models against `[tool.tclint.budget]`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ _GIB = 2**30
 
 
 def check_gpus(settings: Settings) -> None:
-    """Raises UsageError where a budget names a GPU that there is not, before anything is traced."""
+    """Check that budgets name known GPUs, before anything is traced.
+
+    Raises:
+        UsageError: a budget names an unknown GPU.
+    """
     for model in settings.budget.models:
         for gpu, _ in (*model.step_ms, *model.readiness, *model.memory_gib):
             if gpu:

@@ -1,7 +1,7 @@
 """The pipeline: targets -> graphs and sources -> rules -> findings -> a ranked report.
 
-Read this file first: it is the whole of tclint in one page. It imports torch never (models are traced in
-worker processes) and libcst, NumPy and the rules only when there is something for them to do.
+Read this file first: it shows the whole of tclint in one place. It never imports torch (worker processes
+trace the models), and it imports libcst, NumPy and the rules only when they are needed.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ Progress = Callable[[str], None]
 Targets: TypeAlias = (
     "str | os.PathLike[str] | Callable[..., Any] | Iterable[str | os.PathLike[str] | Callable[..., Any]]"
 )
-"""Texts and paths; models are callables, and so is what builds one."""
+"""Strings, paths, models, or callables that build models (a model is a callable too)."""
 
 
 class Traces(Protocol):
-    """Who gives the graphs of targets, instead of `tclint.tracing`."""
+    """A source of graphs to use instead of `tclint.tracing`."""
 
     def trace(
         self,
@@ -70,21 +70,21 @@ def check(
     """Lint models and sources.
 
     Args:
-        targets: one, or several. 'path/file.py:callable' and 'package.module:callable' are built and traced;
+        targets: one or several. 'path/file.py:callable' and 'package.module:callable' are built and traced;
             files and folders are read, never run. A model, or a callable that builds one, is traced in this
-            process, without limits on time and memory, and never cached; a model stays as it is.
+            process, without limits on time and memory, and never cached; a model is not changed.
             A graph is priced as it was traced.
         settings: None: the defaults.
-        on_progress: called with one line about what is being done.
-        contents: by absolute path, bytes that stand for source files on the disk.
-        cache: gives what is traced already, and traces the rest; None: trace every model.
+        on_progress: called with one line about each stage of the work.
+        contents: absolute path -> bytes to use instead of those on the disk.
+        cache: returns stored traces and traces the other models; None: trace every model.
 
     Raises:
         UsageError: a setting names an unknown rule, GPU or baseline; nothing was linted.
         Interrupted: a KeyboardInterrupt came after a model was finished; it holds a report of what is.
     """
     settings = (settings or Settings()).in_phase()
-    if contents is None:  # an editor, which gives contents, says itself when files have changed
+    if contents is None:  # an editor, which passes contents, reports changed files itself
         memory.forget()
     baseline = Baseline.load(settings.baseline) if settings.baseline else None
     selection = Selection(settings)
@@ -205,8 +205,8 @@ def check(
 def _without_priced(
     read: Sequence[Finding], traced: Sequence[Finding], rules: Sequence[Rule]
 ) -> Iterator[Finding]:
-    """Source findings less those whose problem a traced finding reports: it knows the price of the same line,
-    or of several together."""
+    """Source findings, except those whose problem a traced finding reports with a price, for the same line or
+    for several together."""
     priced = {(finding.code, place) for finding in traced for place in _places(finding)}
     others = {rule.code: rule.priced_as for rule in rules if isinstance(rule, SourceRule)}
     for finding in read:
@@ -255,7 +255,7 @@ def _with_known_gpus(settings: Settings) -> Settings:
     from tclint.cost.scenario import Scenario
     from tclint.engine.budgets import check_gpus
 
-    Scenario.of(settings)  # what cannot run is refused before anything is traced
+    Scenario.of(settings)  # refuses impossible settings before anything is traced
     check_gpus(settings)
     return replace(
         settings, gpus=tuple(dict.fromkeys(load_gpu(gpu, settings.calibration).id for gpu in settings.gpus))
@@ -300,7 +300,7 @@ def _named(objects: Sequence[Any]) -> dict[str, Any]:
 def _joined(
     models: Sequence[str], named: Mapping[str, Any], paths: Sequence[str], settings: Settings
 ) -> dict[str, Joined]:
-    """By model: the settings as the training scripts given beside it have them, and where they say so."""
+    """Model -> its settings according to the training scripts that were given with it, and their places."""
     if not paths or not (models or named):
         return {}
     from tclint.engine.script.join import join
@@ -311,8 +311,8 @@ def _joined(
 
 
 def _recipes(paths: Sequence[str], settings: Settings, contents: Mapping[str, bytes] | None) -> RecipeSteps:
-    """The configuration files whose step is priced: those that were named, but by editors and by hooks, which
-    name whatever changed."""
+    """The configuration files whose step is priced: those that a user named. Editors and hooks name every
+    changed file, so theirs do not count."""
     from tclint.engine.script.recipes import RecipeSteps, recipe_steps
 
     if contents or settings.force_exclude or not settings.price_recipes:
@@ -321,14 +321,14 @@ def _recipes(paths: Sequence[str], settings: Settings, contents: Mapping[str, by
 
 
 def _written_at(one: Any) -> str:
-    """The class of a model, or the callable that builds it, as a target."""
+    """The target for a model's class or for the callable that builds it."""
     code = one if hasattr(one, "__qualname__") else type(one)
     module = sys.modules.get(code.__module__)
     return f"{getattr(module, '__file__', None) or code.__module__}:{code.__qualname__}"
 
 
 def _readable(paths: Sequence[str], contents: Mapping[str, bytes]) -> tuple[list[str], list[EntryError]]:
-    """The paths that can be read as source, and why the others cannot."""
+    """The paths that can be read as source, and the errors for the others."""
     if not paths:
         return [], []
     from tclint.source.syntax.discovery import refusal
@@ -388,7 +388,7 @@ def _split_by_gain(findings: Sequence[Finding], settings: Settings) -> tuple[lis
 
 
 def relative_path(path: str) -> str:
-    """`path` from the working directory with forward slashes; unchanged where that is impossible."""
+    """`path` relative to the working directory, with forward slashes; unchanged if that is impossible."""
     if not os.path.isabs(path):
         return os.path.normpath(path).replace(os.sep, "/")
     try:
@@ -400,7 +400,8 @@ def relative_path(path: str) -> str:
 def _planned(
     entry: Entry, context: GraphContext, listed: Sequence[Finding], below: Sequence[Finding]
 ) -> Entry:
-    """The entry with its fixes made, as a report holds it: with paths from the working directory."""
+    """The entry with its fixes made, in the form for a report: paths are relative to the working
+    directory."""
     from tclint.engine.model_pass import with_fixes_made
 
     entry = with_fixes_made(entry, context, listed, below)
@@ -412,7 +413,7 @@ def _planned(
 
 
 def _in_notebook(location: Location, notebook: Notebook) -> Location:
-    """The place in the file, and the cell, of a line of the notebook's program."""
+    """The location in a notebook's file, with its cell, for a location in the notebook's program."""
     start = notebook.place(location.line, location.column)
     end_line, end_column = location.end_line, location.end_column
     if end_line is not None and end_column is not None:
@@ -429,7 +430,7 @@ def _in_notebook(location: Location, notebook: Notebook) -> Location:
 
 
 def _of_directive(finding: Finding, notebooks: Mapping[str, Notebook]) -> Finding:
-    """What suppressions report is found in a notebook's program: its edits become edits of the file."""
+    """A finding about a suppression; if it is in a notebook's program, its edits become edits of the file."""
     from tclint.engine.sources.lint import with_edits_of_file
 
     notebook = notebooks.get(finding.location.path) if finding.code.startswith("TCL") else None
@@ -437,7 +438,7 @@ def _of_directive(finding: Finding, notebooks: Mapping[str, Notebook]) -> Findin
 
 
 def _shown(finding: Finding, spans: Spans, notebooks: Mapping[str, Notebook]) -> Finding:
-    """As a report holds it: with columns, paths from the working directory, and without the graph."""
+    """A finding in the form for a report: with columns and relative paths, and without the graph."""
     if finding.target is not None:
         finding = spans.with_columns(finding)
 

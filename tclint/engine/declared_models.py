@@ -1,4 +1,4 @@
-"""Lints what lies in projects inside of the project, and the models that `[tool.tclint] models` declares."""
+"""Lints nested projects, and the models that `[tool.tclint] models` declares."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def with_nested(
         flags: parsed values by field of Settings, which win over each of the files.
 
     Raises:
-        UsageError: one cannot be read, or says something wrong.
+        UsageError: a configuration file cannot be read or is invalid.
     """
     own = None if config is None else os.path.abspath(config)
     found: dict[str, Path] = {}
@@ -45,7 +45,7 @@ def with_nested(
             inner = (file for file in named_files(path, FILE_NAME) if os.path.basename(file) == FILE_NAME)
             files += [file for file in inner if not settings.excludes(os.path.dirname(file) + "/")]
         for file in files:
-            # A file without a section of tclint's is none of its own.
+            # A file without a section for tclint does not count.
             nearest = find_config(Path(file).parent)
             if nearest is not None and str(nearest) == file != own:
                 found.setdefault(os.path.dirname(file), nearest)
@@ -57,23 +57,24 @@ def with_nested(
 
 
 def met_settings(file: Path, run: Settings, run_file: Path | None, flags: Mapping[str, Any]) -> Settings:
-    """Settings of a configuration file that the run did not choose, under the flags; see `load_met_config`.
+    """The settings of a configuration file that the run did not choose, with the flags on top; see
+    `load_met_config`.
 
     Raises:
-        UsageError: it cannot be read, or says something wrong.
+        UsageError: the file cannot be read or is invalid.
     """
     settings = load_met_config(file, run, run_file)
     return with_flags(without_unknown_rules(settings) if settings.refused else settings, flags)
 
 
 def file_of(target: str) -> str:
-    """The file or folder that a target names; that of a module's import name is not known."""
+    """The file or folder that a target names; a target with a module's import name is returned unchanged."""
     return target.rpartition(":")[0] if is_model_target(target) and ".py:" in target else target
 
 
 def grouped(targets: Sequence[Any], settings: Settings) -> dict[Settings, list[Any]]:
-    """The targets by the settings that hold for them, those of the run first; folders count for each project
-    that they hold."""
+    """Settings -> the targets for which they hold, the run's own settings first. A folder counts for each
+    project in it."""
     groups: dict[Settings, list[Any]] = {}
     folders = [folder for folder, _ in settings.nested]
 
@@ -88,7 +89,7 @@ def grouped(targets: Sequence[Any], settings: Settings) -> dict[Settings, list[A
         path = os.path.abspath(file_of(target)) if isinstance(target, str) else ""
         owner = next((folder for folder in folders if path and is_below(path, [folder])), "")
         if settings.force_exclude and path == os.path.abspath(target) and settings.excludes(path):
-            owner = ""  # a project that the run excludes has no say
+            owner = ""  # a project that the run excludes does not count
         groups.setdefault(of(owner), []).append(target)
         if path and os.path.isdir(path):
             for folder in folders:
@@ -98,9 +99,9 @@ def grouped(targets: Sequence[Any], settings: Settings) -> dict[Settings, list[A
 
 
 def settings_of(model: DeclaredModel, settings: Settings, flags: Collection[str] = ()) -> Settings:
-    """The settings that an entry is linted under; fields that `flags` set on the command line win."""
+    """The settings under which an entry is linted; fields in `flags`, set on the command line, win."""
     values = {name: value for name, value in model.values if name not in flags}
-    # A list of inputs and sets of inputs exclude each other: the entry's own word replaces the file's.
+    # A list of inputs and sets of inputs exclude each other, so the entry's own replaces the file's.
     if "inputs" in values and "input_sets" not in flags:
         values.setdefault("input_sets", ())
     if "input_sets" in values and "inputs" not in flags:
@@ -128,7 +129,7 @@ def check_targets(
     contents: Mapping[str, bytes] | None = None,
     cache: TraceCache | None = None,
 ) -> Report:
-    """As `check`, but targets of nested projects under the settings of those; one report for all."""
+    """Like `check`, but with the settings of nested projects for their targets; one report for all."""
     from tclint.engine.check import check
     from tclint.engine.report import Interrupted
 
@@ -157,7 +158,7 @@ def check_declared(
     """Lint every declared model under its own settings; one report for all.
 
     Args:
-        more: other targets, linted under `settings`; training scripts among them say nothing of the models.
+        more: other targets, linted under `settings`; training scripts among them do not affect the models.
 
     Raises:
         UsageError: a model is given twice with different settings, or a setting is wrong.
@@ -201,7 +202,7 @@ _LISTS = ("entries", "findings", "below_min_gain", "suppressed", "skipped", "err
 
 
 def merged(reports: list[Report], settings: Settings) -> Report:
-    """One report of several that were made from different targets; ranked afresh, entries as declared."""
+    """Merge reports on different targets into one; findings are ranked anew, entries stay in order."""
     from tclint.engine.check import rank
     from tclint.engine.report import Report
     from tclint.engine.same_findings import joined

@@ -1,4 +1,4 @@
-"""Why one operator costs what it is said to cost: its kernels as priced, beside those of another size."""
+"""Explains the price of one operator: its kernels as priced, beside those of another size."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tclint.graph.ops import GEMM_KINDS, Graph, Op
 
 SUGGESTIONS = 6
 OPTIMIZER = -1
-"""Index that kernels of the optimizer's step have."""
+"""The op index of the kernels of the optimizer's step."""
 LISTED = 12
-"""Names shown where a name fits several ops."""
+"""The most names to show if a name fits several ops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class KernelPair:
 
     before: Row | None
     after: Row | None
-    """None where nothing was resized, or the kernel is gone."""
+    """None if nothing was resized or the kernel no longer exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,14 @@ class CostExplanation:
     """One op, the ops of one module, or the optimizer's step explained."""
 
     ops: tuple[Op, ...]
-    """Empty for the optimizer."""
+    """The explained ops; empty for the optimizer."""
     sizes: tuple[tuple[int, int], ...]
-    """(present, other) sizes of the coupled dims that the right-hand side changes; empty: none."""
+    """(present, other) sizes of the coupled dims that differ on the right-hand side; empty if there is
+    none."""
     coupled: tuple[str, ...]
-    """Parameters whose sizes change with them."""
+    """Parameters whose sizes change with these dims."""
     note: str
-    """Why there is no right-hand side, or what could not be resized."""
+    """The reason why there is no right-hand side, or why some dims could not be resized."""
     gpus: tuple[GpuExplanation, ...]
 
 
@@ -81,11 +82,11 @@ def explain_target(
     pads: Sequence[str] = (),
     on_progress: Callable[[str], None] | None = None,
 ) -> tuple[CostExplanation, str]:
-    """Build and trace a target, explain one op of it, and say how it was priced.
+    """Build and trace a target, and explain the price of one op of it.
 
     Raises:
-        UsageError: the target is no model, or nothing in it has that name.
-        TargetError: it could not be built or traced.
+        UsageError: the target is not a model, or nothing in it has that name.
+        TargetError: the target could not be built or traced.
     """
     from tclint.analysis.graph_context import GraphContext
     from tclint.analysis.what_if.usual_batch import with_usual_batch
@@ -112,7 +113,7 @@ def explain_cost(context: GraphContext, name: str, pads: Sequence[str] = ()) -> 
         name: path of a module ('transformer.h.0.mlp.fc1', or a unique end of it), name of an operator that
             occurs once, '#12' for the 12th op, or 'optimizer' for the optimizer's step.
         pads: 'DIM=SIZE': DIM is a role ('out_features', 'in_channels', 'batch'), or the present size;
-            empty: misaligned widths are padded as the DIM rules do it.
+            empty: misaligned widths are padded as the DIM rules advise.
 
     Raises:
         UsageError: no op or dim has that name, or several have; a dim cannot take that size.
@@ -147,13 +148,13 @@ def explain_cost(context: GraphContext, name: str, pads: Sequence[str] = ()) -> 
 
 
 def is_optimizer(graph: Graph, name: str) -> bool:
-    """Whether a name means the optimizer's step: 'optimizer', where no module or op is called so."""
+    """Whether a name means the optimizer's step: 'optimizer', unless a module or op has that name."""
     called = {op.name for op in graph.ops} | {part for op in graph.ops for part in op.module_path.split(".")}
     return name == "optimizer" and name not in called
 
 
 def _pairs(before: Estimate, after: Estimate | None, indices: Iterable[int]) -> tuple[KernelPair, ...]:
-    """Kernels side by side: the n-th of an op, phase and role with the n-th of the same."""
+    """Pair kernels of two estimates: the n-th of an op, phase and role with the n-th of the same."""
     pairs = []
     for index in indices:
         others: dict[tuple[str, str, str], list[Row]] = {}
@@ -224,7 +225,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _as_the_rules_do(context: GraphContext, ops: Sequence[Op]) -> tuple[dict[DimGroup, int], str]:
-    """The padding that gains most for the misaligned widths of these ops, or why there is none."""
+    """The padding that gains most for the misaligned widths of these ops, and the reason if there is none."""
     precision = context.settings.precision
     dims = [dim for op in ops for dim in width_dims(op, context.dims)]
     misaligned = [dim for dim in dims if is_misaligned(dim.size, precision)]
@@ -285,11 +286,11 @@ class Product:
     k: int
     batch: int
     contiguous: tuple[tuple[str, int], ...] = ()
-    """Contiguous dim of A, B and C: its letter and size; empty for convolutions."""
+    """Letter and size of the contiguous dim of A, B and C; empty for convolutions."""
 
     @property
     def alignments(self) -> tuple[int, ...]:
-        """Elements (up to 16) that each contiguous dim is a multiple of."""
+        """For each contiguous dim the largest power of two, up to 16 elements, that divides it."""
         return tuple(min(largest_power_of_two_in(size), 16) for _, size in self.contiguous)
 
 

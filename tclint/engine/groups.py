@@ -1,4 +1,4 @@
-"""Findings of one group are reported as one, but for those that a comment on their own line silences."""
+"""Merges the findings of a group into one, except those that a comment on their own line silences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tclint.core.units import plural
 
 
 def gathered(findings: Iterable[Finding], is_silenced: Callable[[Finding], bool]) -> list[Finding]:
-    """The findings, with one in place of each group of a rule: its first, which says where the others are."""
+    """The findings with each group of a rule merged into its first finding, which names the other places."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     alone: list[Finding] = []
     for finding in findings:

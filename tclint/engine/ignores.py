@@ -1,4 +1,4 @@
-"""Comments that silence findings, written at the lines of these."""
+"""Writes comments that silence findings at the findings' lines."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tclint.source.syntax.parse import NotPython, decode
 
 
 def ignoring(path: str, text: str, places: Iterable[tuple[int, str]]) -> tuple[Edit, ...]:
-    """Edits that put `# tclint: ignore[CODE]` at lines, or a code into the brackets that are there.
+    """Edits that add `# tclint: ignore[CODE]` to lines, or a code to the brackets of an existing comment.
 
     Args:
-        path: of the edits.
-        text: of the file; one that cannot be tokenized gets no comment.
-        places: (line, code).
+        path: the file's path, for the edits.
+        text: the file's text; a text that cannot be tokenized gets no comments.
+        places: (line, code) of each finding.
     """
     comments = Comments.of(text)
     codes: dict[int, list[str]] = {}
@@ -38,15 +38,15 @@ def ignoring(path: str, text: str, places: Iterable[tuple[int, str]]) -> tuple[E
 
 
 def can_be_ignored(finding: Finding) -> bool:
-    """Whether a comment silences it: what the engine itself reports is mended, not silenced, and a notebook's
-    cells are written by its editor."""
+    """Whether tclint may write a comment for a finding: not for reports of the engine itself, which should be
+    fixed, and not in notebooks, whose editor writes the cells."""
     return not finding.code.startswith(ENGINE_FAMILY) and finding.location.cell is None
 
 
 def with_comments(findings: Sequence[Finding]) -> tuple[list[FixedFile], int]:
-    """The files of findings with a comment for each place, and how many findings get none.
+    """The files of findings with a comment for each place, and the number of findings that get none.
 
-    Files of installed packages are left alone.
+    Files of installed packages are not changed.
     """
     places: dict[str, list[tuple[int, str]]] = {}
     ignored: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Which files of a project import each other, as far as their text says; nothing is imported."""
+"""Finds, from the text of a project's files, which files import each other; nothing is imported."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 def imported(texts: Mapping[str, str], first: Iterable[str]) -> set[str]:
-    """Files and what they import, themselves or through others.
+    """Files and those that they import directly or indirectly.
 
     Args:
-        texts: Python files, by path.
-        first: those to begin with.
+        texts: path -> text of a Python file.
+        first: the files to begin with.
     """
     imports = _imports(texts)
     return _closure(first, lambda path: imports[path], texts)
 
 
 def connected(texts: Mapping[str, str], first: Iterable[str]) -> set[str]:
-    """Files, what they import and what imports them, themselves or through others."""
+    """Files, those that they import and those that import them, directly or indirectly."""
     imports = _imports(texts)
     importers: dict[str, set[str]] = {path: set() for path in texts}
     for path, others in imports.items():
@@ -38,7 +38,7 @@ def _closure(first: Iterable[str], leads_to: Callable[[str], set[str]], texts: M
 
 
 def _imports(texts: Mapping[str, str]) -> dict[str, set[str]]:
-    """By file: those that it may import. Where a module may be several files, all of them."""
+    """File -> the files that it may import; all of them if a module may be several files."""
     by_last: dict[str, list[tuple[str, ...]]] = {}
     paths: dict[tuple[str, ...], str] = {}
     for path in texts:
@@ -58,7 +58,7 @@ def _imports(texts: Mapping[str, str]) -> dict[str, set[str]]:
 
 
 def _modules(text: str) -> set[tuple[str, ...]]:
-    """The dotted names that imports give; of `from a import b`, `a` and `a.b`, since b may be a module."""
+    """The dotted names in imports; `from a import b` gives `a` and `a.b`, since b may be a module."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):

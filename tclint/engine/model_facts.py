@@ -1,4 +1,4 @@
-"""Facts of a traced model that dashboards follow over time: its hash, and how much of it is aligned."""
+"""Facts about a traced model that dashboards track: its hash, and the aligned share of its FLOPs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _PRECISIONS: dict[str, Precision] = {"float16": "fp16", "bfloat16": "bf16"}
 
 
 def graph_hash(graph: Graph) -> str:
-    """What the model computes, as 16 hex digits: operators, shapes, dtypes and parameters, in order.
+    """A hash, of 16 hex digits, of the model's computation: operators, shapes, dtypes, parameters, in order.
 
-    Files, lines, timings and versions are not part of it: an edit that changes no computation keeps it.
+    Files, lines, timings and versions do not enter, so an edit that changes no computation keeps the hash.
     """
     document = {
         "ops": [
@@ -43,11 +43,11 @@ def _spec(spec: TensorSpec) -> list[Any]:
 
 
 def aligned_flops_percent(estimate: Estimate) -> float | None:
-    """Share of the step's matrix-product FLOPs whose contiguous dims are multiples of what Tensor Cores want.
+    """The percentage of the step's matrix-product FLOPs whose contiguous dims are aligned for Tensor Cores.
 
-    8 for fp16 and bf16, 4 for tf32 (NVIDIA, Matrix Multiplication Background, Table 1). Kernels that
-    autocast leaves in fp32 and depthwise convolutions have no such multiple and do not count. None where
-    nothing counts.
+    A dim is aligned if it is a multiple of 8 for fp16 and bf16, of 4 for tf32 (NVIDIA, Matrix Multiplication
+    Background, Table 1). Kernels that autocast leaves in fp32 and depthwise convolutions have no such
+    multiple and do not count. None if nothing counts.
     """
     aligned = counted = 0
     for kernel in estimate.kernels:
@@ -72,7 +72,7 @@ def _multiple(dtype: str, precision: Precision) -> int | None:
 
 
 def _contiguous_sizes(work: Work) -> tuple[int, ...]:
-    """The sizes of the dims that lie contiguous in memory, of both operands and the result."""
+    """The sizes of the contiguous dims of both operands and of the result."""
     if isinstance(work, Gemm):
         return tuple(size for _, size in work.contiguous)
     if isinstance(work, Convolution):

@@ -1,4 +1,4 @@
-"""One traced model: priced on every GPU, checked by the graph rules, priced again with its fixes made."""
+"""Lints one traced model: prices it on every GPU, runs the graph rules, and prices it with the fixes made."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ def check_graph(
     graph = result.graph
     assert graph is not None
     started = time.perf_counter()
-    settings, said = _as_compiled(graph, settings)
+    settings, notes = _as_compiled(graph, settings)
     traced = graph
     missing: tuple[Assumption, ...] = ()
     if settings.mode == "train":
-        said += tuple(untrained(graph))
+        notes += tuple(untrained(graph))
         written = written_backward(graph)
-        said += () if written is None else (written,)
+        notes += () if written is None else (written,)
         graph, missing = _with_loss(graph, settings)
     context, fitted = with_usual_batch(GraphContext(graph, settings, result.entry))
     graph = context.graph
     if fitted and missing:
-        _, missing = _with_loss(graph, settings)  # what the loss would add at this batch
-    said += (*fitted, *missing)
+        _, missing = _with_loss(graph, settings)  # the time that the loss would add at this batch
+    notes += (*fitted, *missing)
     for scenario in context.scenarios:
-        context.estimate(scenario)  # remembered; the rules ask for it
+        context.estimate(scenario)  # kept in the context, where the rules ask for it
     priced = time.perf_counter()
     found = [replace(finding, target=result.entry) for rule in rules for finding in advice(rule, context)]
     found = with_origins([in_doubt(finding) for finding in found], graph)
@@ -101,7 +101,7 @@ def check_graph(
         metrics = {gpu: run.with_run(of_gpu) for gpu, of_gpu in metrics.items()}
     gaps = _gaps(context)
     left_out = unpriced(graph, gaps)
-    said += () if left_out is None else (left_out,)
+    notes += () if left_out is None else (left_out,)
     comparisons = WhatIf(context).compare(settings.compare)
     cost_s = priced - started + time.perf_counter() - ruled
     entry = Entry(
@@ -113,7 +113,7 @@ def check_graph(
         flops=forward_flops(graph),
         op_count=len(graph.ops),
         metrics=metrics,
-        assumptions=(*assumptions, *said, *_priced_as(context)),
+        assumptions=(*assumptions, *notes, *_priced_as(context)),
         not_analysed=gaps,
         seconds={**result.seconds, "cost": cost_s, "rules": ruled - priced},
         inputs=tuple((spec.input_name or "", spec.dtype, spec.shape) for spec in graph.inputs),
@@ -129,7 +129,7 @@ def check_graph(
 
 
 def in_doubt(finding: Finding) -> Finding:
-    """The finding, which warns of nothing where its gain is within the error of the times everywhere."""
+    """The finding, lowered to level info if its gain is within the error of the times on every GPU."""
     gains = finding.effect.per_gpu.values()
     if finding.level != "warning" or not gains or not all(one.is_within_error for one in gains):
         return finding
@@ -137,7 +137,8 @@ def in_doubt(finding: Finding) -> Finding:
 
 
 def as_priced(graph: Graph, settings: Settings) -> tuple[Graph, Settings]:
-    """The graph whose step an entry states, with the loss that the settings name, and how it is priced."""
+    """The graph that an entry prices, with the loss that the settings name, and the settings for its
+    price."""
     from tclint.cost.transforms.loss import computes_loss, with_cross_entropy
 
     settings, _ = _as_compiled(graph, settings)
@@ -156,11 +157,11 @@ def _communication(graph: Graph, settings: Settings, gpu: Gpu) -> dict[str, Any]
 
 
 _FELT_PERCENT = 1.0
-"""A missing loss that would add less than this share of the step is said to add less."""
+"""A missing loss below this percentage of the step is reported as adding less than it."""
 
 
 def _with_loss(graph: Graph, settings: Settings) -> tuple[Graph, tuple[Assumption, ...]]:
-    """The graph with the loss that the settings name, or a sentence on the loss that its step lacks."""
+    """The graph with the loss that the settings name, or else an assumption about the loss that it lacks."""
     from tclint.cost.estimate import estimate
     from tclint.cost.scenario import Scenario
     from tclint.cost.transforms.loss import computes_loss, with_cross_entropy
@@ -193,7 +194,7 @@ _COMPILED_SHARE = 0.5
 
 
 def _as_compiled(graph: Graph, settings: Settings) -> tuple[Settings, tuple[Assumption, ...]]:
-    """The settings as the model's own calls of torch.compile have them, and a sentence about it."""
+    """The settings adapted to the model's own calls of torch.compile, and an assumption that says so."""
     parts: list[str] = graph.metadata.get("compiled", [])
     if not parts or settings.compiled or "compiled" in settings.explicit:
         return settings, ()
@@ -205,14 +206,14 @@ def _as_compiled(graph: Graph, settings: Settings) -> tuple[Settings, tuple[Assu
         inside = tuple(f"{part}." for part in parts)
         count = sum(op.module_path in parts or op.module_path.startswith(inside) for op in graph.ops)
         if count < _COMPILED_SHARE * len(graph.ops):
-            said = f"{what} alone, so the step is priced without it; --compiled prices it with"
-            return settings, (Assumption(said),)
-    said = f"compiled: yes: {what}; --no-compiled prices the eager step"
-    return replace(settings, compiled=True), (Assumption(said),)
+            note = f"{what} alone, so the step is priced without it; --compiled prices it with"
+            return settings, (Assumption(note),)
+    note = f"compiled: yes: {what}; --no-compiled prices the eager step"
+    return replace(settings, compiled=True), (Assumption(note),)
 
 
 def _unknown(metrics: Metrics) -> Metrics:
-    """Metrics where no operator has a formula: the time is unknown, and not zero."""
+    """Metrics for a model without any priced operator: its time is unknown and not zero."""
     nan = math.nan
     return replace(
         metrics,
@@ -228,14 +229,14 @@ def _unknown(metrics: Metrics) -> Metrics:
 
 
 def _priced_as(context: GraphContext) -> Iterator[Assumption]:
-    """What the prices rest on; a GPU's own are named once each."""
+    """The assumptions of the prices; those of a single GPU appear once."""
     estimates = [context.estimate(scenario) for scenario in context.scenarios]
     for what in dict.fromkeys(what for estimate in estimates for what in estimate.assumptions):
         yield Assumption(what)
 
 
 def _gaps(context: GraphContext) -> tuple[Gap, ...]:
-    """The gaps on any of the GPUs: what one has no formula for, another may have."""
+    """The gaps on any of the GPUs; an op may be a gap on one and have a price on another."""
     from tclint.cost.gaps import with_flops
 
     found = (gap for scenario in context.scenarios for gap in context.estimate(scenario).gaps)
@@ -248,7 +249,8 @@ def with_fixes_made(
     listed: Sequence[Finding],
     below: Sequence[Finding],
 ) -> Entry:
-    """The entry with the step that its listed fixes would give, with those below that then gain enough."""
+    """The entry with the step after its listed fixes, and after those below the listing limit that then gain
+    enough."""
     from tclint.analysis.what_if.combined import all_fixes
 
     fixed = all_fixes(

@@ -1,4 +1,4 @@
-"""Whether a model and its padded copy compute the same, by runs of both in processes of their own."""
+"""Checks that a model and its padded copy compute the same by running both in separate processes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tclint.graph.weights.weight_plan import weight_plan
 from tclint.tracing.worker.client import Side, Tracer, check_inputs
 
 _MOST_FLOPS = 1e11
-"""The limit for one forward of about fifteen; a CPU core makes 2e10 a second in float64."""
+"""FLOPs allowed for one of about fifteen forwards; a CPU core does 2e10 FLOPs a second in float64."""
 _BYTES_PER_PARAMETER = 24
-"""Memory per parameter: its value and its gradient in float64, and the random numbers that fill it."""
+"""Memory per parameter: value and gradient in float64, and the random numbers that fill it."""
 
 
 def proved_plan(
@@ -31,22 +31,22 @@ def proved_plan(
     plan: WeightPlan,
     given: str | None = None,
 ) -> WeightPlan:
-    """The plan with what runs of both models have shown of it.
+    """The plan with the results of running both models.
 
     Args:
-        tracer: whose worker runs them.
+        tracer: the tracer whose worker runs the models.
         original: the target.
-        padded: with its sizes edited.
-        settings: of the run.
-        dims: of the original, as it was traced.
-        plan: where its weights' entries go.
+        padded: the target with its sizes edited.
+        settings: the settings of the run.
+        dims: the coupled dims of the original as it was traced.
+        plan: the mapping of the weights' entries.
         given: a file with weights of the original, for one more run.
     """
     graph = dims.graph
     is_large = _BYTES_PER_PARAMETER * graph.parameter_count >> 20 > settings.memory_limit_mib
     inputs = [(spec.input_name or "", spec.dtype, spec.shape) for spec in graph.inputs]
     small = list(with_small_inputs(dims))
-    # What is left of a large model takes less, and has its time limit.
+    # The reduced copy of a large model takes less, and has its own time limit.
     used = small[:1] if is_large else [one for one in small if forward_flops(one) <= _MOST_FLOPS]
     shapes = [[spec.shape for spec in one.inputs] for one in used]
     pair = (original, padded)
@@ -64,19 +64,19 @@ def checked_plan(
     checkpoint: str | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> WeightPlan:
-    """The plan of a padding that somebody made by hand, with what runs of both models have shown of it.
+    """The plan of a padding that was made by hand, with the results of running both models.
 
     Args:
         original: a target.
-        padded: the same with its sizes edited.
-        settings: of both; their inputs, arguments and limits count.
-        plan: where the weights' entries go; None: as both models tell.
+        padded: the same target with its sizes edited.
+        settings: the settings of both; inputs, arguments and limits count.
+        plan: the mapping of the weights' entries; None: derived from both models.
         checkpoint: weights of the original, for one more run.
-        on_progress: called with one line about what is being done.
+        on_progress: called with one line about each stage of the work.
 
     Raises:
-        TargetError: one of them could not be traced.
-        UsageError: they are not one model at two sizes, or the checkpoint is not of it.
+        TargetError: one of the targets could not be traced.
+        UsageError: the targets are not one model at two sizes, or the checkpoint does not fit it.
     """
     say = on_progress or (lambda _: None)
     check_inputs(settings)

@@ -1,4 +1,4 @@
-"""Findings of training code with the price that the model linted beside it gives them."""
+"""Prices the findings of training code with the model that is linted beside it."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class Trained:
     target: str
     context: GraphContext
     scripts: frozenset[str]
-    """Absolute paths."""
+    """Absolute paths of the scripts."""
 
 
 def priced(
     read: Sequence[Finding], traced: Sequence[Finding], rules: Sequence[Rule], models: Sequence[Trained]
 ) -> tuple[list[Finding], list[Finding]]:
-    """Source findings with their prices, and the traced findings less those that say the same.
+    """Source findings with prices, and the traced findings without those that report the same problem.
 
-    What a source finding's fix does to the model is its rule's to say (`SourceRule.change`). The model where
-    that gains most gives the price, and the price the level: a warning where it gains more than the times may
-    be off by. What gains nothing in any is no finding.
+    A rule states the effect of its fix on the model (`SourceRule.change`). The model that gains most gives
+    the price, and the price gives the level: a warning if the gain exceeds the uncertainty of the times. A
+    finding that gains nothing in any model is dropped.
     """
     by_code: dict[str, list[SourceRule]] = {}
     for rule in rules:
         if isinstance(rule, SourceRule):
             by_code.setdefault(rule.code, []).append(rule)
-    said: set[int] = set()
+    replaced: set[int] = set()
     found = []
     for finding in read:
         options = [
@@ -60,14 +60,14 @@ def priced(
         if twin is not None:
             related = (*best.related, Related(twin.location, twin.message))
             best = replace(best, level=twin.level, effect=twin.effect, change=twin.change, related=related)
-            said.update(map(id, same))
+            replaced.update(map(id, same))
         if best is finding:
             found.append(finding)
         elif mean_gain_percent(best.effect) > 0.0:
-            # Rules call info what they cannot price: with a price, the level follows it.
+            # Rules use level info for findings without a price; with a price, the level follows it.
             level = best.level if best.level == "error" else "warning"
             found.append(in_doubt(replace(best, target=None, level=level)))
-    return found, [finding for finding in traced if id(finding) not in said]
+    return found, [finding for finding in traced if id(finding) not in replaced]
 
 
 def _prices(finding: Finding, options: Sequence[tuple[Trained, object]]) -> Iterator[Finding]:

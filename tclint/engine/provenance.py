@@ -1,4 +1,4 @@
-"""What a report was made with: tclint, torch, Python and commit, so that reports can be compared."""
+"""The provenance of a report (tclint, torch, Python and commit), so that reports can be compared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _CONTENT = (".py", ".toml")
 
 @lru_cache(maxsize=1)
 def tool_hash() -> str:
-    """16 hex digits of tclint's own code, rules and calibrations: equal ones predict the same."""
+    """A hash, of 16 hex digits, of tclint's code, rules and calibrations; equal hashes mean equal
+    predictions."""
     digest = hashlib.sha256()
     for package in _PACKAGES:
         for name, file in _files(package):
@@ -49,7 +50,7 @@ def _files(package: str) -> Iterator[tuple[str, Path]]:
 
 
 def provenance(report: Report) -> dict[str, Any]:
-    """Versions that a prediction can depend on; None where there is none.
+    """The versions that a prediction can depend on; None for what is not installed.
 
     `torch` is the version that traced the entries, else the one that is installed here.
     """
@@ -71,7 +72,7 @@ def _installed(distribution: str) -> str | None:
 
 
 def git_state(folder: Path) -> dict[str, Any]:
-    """Commit, its time and whether tracked files differ from it; or `{"unavailable": why}`."""
+    """The commit, its time and whether tracked files differ from it; or `{"unavailable": reason}`."""
     if git_root(folder) is None:
         return {"unavailable": "not a git repository"}
     try:
@@ -87,7 +88,7 @@ def git_state(folder: Path) -> dict[str, Any]:
 
 
 def git_root(folder: Path) -> Path | None:
-    """The nearest folder upwards that holds a `.git`."""
+    """The folder itself or the nearest one above it that contains `.git`; None if there is none."""
     for candidate in (folder, *folder.parents):
         if (candidate / ".git").exists():
             return candidate

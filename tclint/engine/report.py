@@ -1,4 +1,4 @@
-"""What a run gives back: entries with their metrics, findings, what was skipped."""
+"""The report of a run: entries with their metrics, findings, skipped files."""
 
 from __future__ import annotations
 
@@ -32,59 +32,59 @@ class Metrics:
     """Share of the step in ops that run efficiently on Tensor Cores."""
     tensor_core_time_percent: float
     amdahl_ceiling: float
-    """Largest possible speed-up if only the work on Tensor Cores got faster."""
+    """The speed-up of the step if its Tensor Core kernels took no time and all others stayed as they are."""
     uncertainty_percent: float
     calibrated: bool
     step_time_range_us: tuple[float, float] | None = None
-    """Of the step at all plausible values of what was guessed, where these are more than a factor of two
-    apart."""
+    """The range of the step time over all plausible values of guessed sizes; None if it spans less than a
+    factor of two."""
     step_flops: int | None = None
-    """Forward and backward; None: not computed."""
+    """FLOPs of forward and backward; None: not computed."""
     aligned_flops_percent: float | None = None
-    """Share of the matrix products' FLOPs whose contiguous dims are multiples of what Tensor Cores want;
-    None where the precision has no such multiple."""
+    """The percentage of the matrix products' FLOPs with aligned contiguous dims; None if the precision needs
+    no alignment."""
     memory_bytes: int | None = None
-    """Parameters, gradients, optimizer state and activations, without the allocator's own."""
+    """Bytes of parameters, gradients, optimizer state and activations, without the allocator's overhead."""
     memory: Memory | None = None
-    """What those bytes consist of."""
+    """The parts of `memory_bytes`."""
     batch_limits: BatchLimits | None = None
     """The largest batches that fit this GPU."""
     launch_count: int | None = None
-    """Kernels that the host launches in one step."""
+    """The number of kernels that the host launches in one step."""
     host_time_us: float | None = None
-    """What the host needs for that, roughly; in no other time."""
+    """The approximate time in which the host launches them; no other time includes it."""
     bound: Bound | None = None
     """Whether the kernels or the host that launches them take longer."""
     communication_bytes: int | None = None
-    """What the GPU sends in a step that is spread over several; None where it is not."""
+    """The bytes that the GPU sends in a step spread over several GPUs; None for a single GPU."""
     communication_bound_us: float | None = None
-    """What its link needs for that at its full rate, at least; in no other time."""
+    """The least time that its link needs for them, at full rate; no other time includes it."""
     step_time_fixed_us: float | None = None
-    """The step with the fixes of all listed findings made together; None where none has a priced fix."""
+    """The step time with the fixes of all listed findings made together; None if none has a priced fix."""
     readiness_fixed_percent: float | None = None
     """Readiness of that step."""
     measured_step_time_us: float | None = None
-    """The step as the user measured it; what a run takes is of this one."""
+    """The step time that the user measured; the costs of a run are based on it."""
     run_steps: int | None = None
-    """Steps of a run; None: not given, and neither is what follows."""
+    """The steps of a run; None if they are not given, and then the following fields are None too."""
     run_gpu_hours: float | None = None
     run_gpu_hours_fixed: float | None = None
-    """With all listed fixes made."""
+    """GPU-hours of the run with all listed fixes made."""
     run_price: float | None = None
     run_price_fixed: float | None = None
     step_time_us_by_precision: Mapping[str, float] = field(default_factory=dict)
-    """The same step in every precision that the GPU's units compute in."""
+    """The step time in every precision that the GPU's units support."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFix:
-    """A fix in the order in which fixes gain most, made after those before it."""
+    """One fix of a plan, which orders fixes by gain; it is made after those before it."""
 
     code: str
     name: str
     location: Location
     step_time_us: Mapping[str, float]
-    """With it and those before it made, by GPU id."""
+    """GPU id -> the step time with this fix and those before it made."""
     readiness_percent: Mapping[str, float]
     needs_others: bool
     """Whether it gains less than `min_gain_percent` on the model as it is."""
@@ -101,35 +101,35 @@ class Entry:
     precision: str
     parameters: int
     flops: int
-    """Forward, 2 per multiply-add."""
+    """FLOPs of the forward, 2 per multiply-add."""
     op_count: int
     metrics: dict[str, Metrics]
-    """By GPU id."""
+    """GPU id -> metrics."""
     assumptions: tuple[Assumption, ...]
     not_analysed: tuple[Gap, ...]
     seconds: dict[str, float]
     inputs: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
-    """Name, dtype and shape of every tensor the model was called with."""
+    """Name, dtype and shape of every tensor that the model was called with."""
     graph_hash: str = ""
-    """What the model computes (tclint.engine.model_facts.graph_hash)."""
+    """The hash of the model's computation (tclint.engine.model_facts.graph_hash)."""
     torch_version: str = ""
-    """The version of the torch that traced it."""
+    """The version of torch that traced it."""
     comparisons: tuple[Comparison, ...] = ()
     """The tables that `compare` asks for."""
     input_set: str = ""
-    """Which of several sets of inputs; it stands in brackets behind the target as well."""
+    """The name of its set of inputs if there are several; the target also ends with it, in brackets."""
     is_worst_case: bool = False
     """Whether this is the one, among several sets of inputs of a target, that uses Tensor Cores least."""
     captured_output: str = ""
-    """What the target's code printed."""
+    """The output that the target's code printed."""
     fixes_made: int = 0
-    """Findings whose fixes are in `step_time_fixed_us`."""
+    """The number of findings whose fixes are in `step_time_fixed_us`."""
     plan: tuple[PlannedFix, ...] = ()
-    """Those fixes that change the step, in the order in which to make them."""
+    """The fixes that change the step, in the order in which to make them."""
     settings: Settings | None = field(default=None, compare=False, repr=False)
-    """What it was linted under: those of the run, with what a declared model says for itself."""
+    """The settings under which it was linted: those of the run, with a declared model's own on top."""
     graph: Graph | None = field(default=None, compare=False, repr=False)
-    """What was traced, for reports that show every op; no other result rests on it."""
+    """The traced graph, for reports that show every op; no other result depends on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class EntryError:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C after some targets were finished; `report` is of those."""
+    """Raised on Ctrl-C after some targets were finished; `report` covers those."""
 
     def __init__(self, report: Report) -> None:
         super().__init__()
@@ -152,30 +152,30 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run found; paths are relative to the working directory, POSIX."""
+    """The results of a run; paths are relative to the working directory, in POSIX form."""
 
     settings: Settings
     entries: tuple[Entry, ...] = ()
     findings: tuple[Finding, ...] = ()
     """Ranked: errors first, then by predicted gain."""
     below_min_gain: tuple[Finding, ...] = ()
-    """Counted in the summary, not listed."""
+    """Findings that gain too little to be listed; the summary counts them."""
     suppressed: tuple[Finding, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     errors: tuple[EntryError, ...] = ()
     source_files: int = 0
-    """Files that the source pass considered."""
+    """The number of files that the source pass considered."""
     baselined: tuple[Finding, ...] = ()
-    """Known from the baseline: counted, not listed."""
+    """Findings in the baseline, which are counted but not listed."""
     paths: tuple[str, ...] = ()
-    """Those files without the skipped ones, absolute."""
+    """Absolute paths of the considered files that were not skipped."""
     digests: Mapping[str, bytes] = field(default_factory=dict)
-    """SHA-256 of the source files with findings, by absolute path, as they were read; of a saved report, what
-    it says of them."""
+    """Absolute path of a source file with findings -> SHA-256 of the file as it was read; a saved report
+    states them itself."""
     made_with: Mapping[str, Any] = field(default_factory=dict)
     """For a saved report: 'tool' and 'provenance' as in its JSON."""
     contents: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)
-    """By absolute path, bytes linted in place of those on the disk: what an editor has not saved."""
+    """Absolute path -> bytes linted instead of those on the disk, such as an editor's unsaved text."""
 
     def __repr__(self) -> str:
         models = plural(len(self.entries), "model")
@@ -184,7 +184,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 clean, 1 findings at or above `fail_on`, 2 a target or a rule failed."""
+        """0 if clean, 1 if there are findings at or above `fail_on`, 2 if a target or a rule failed."""
         if self.errors or any(finding.code == CRASH_CODE for finding in self.findings):
             return 2
         if self.settings.fail_on == "never":

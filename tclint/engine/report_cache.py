@@ -1,7 +1,7 @@
 """Reports on one model, kept between runs: an unchanged model is neither priced nor checked again.
 
-A record holds the report without its graph, and what the graph cache holds a graph to: the hash of every file
-that the model rests on, and the versions of what made it. It is named by all settings.
+A record holds the report without its graph and, as in the trace cache, the hash of every file that the model
+depends on and the versions of the tools that made it. Its name depends on all settings.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ from tclint.source.syntax.cache import private_folder
 
 _OWN = ("tclint", "tclint_rules")
 _KEPT = 8192
-"""Records; the oldest go first."""
+"""The most records to keep; the oldest are removed first."""
 
 
 class ReportCache:
-    """Gives reports that an earlier run made, and keeps new ones, in the user's cache folder."""
+    """Stores reports in the user's cache folder and returns those of earlier runs."""
 
     def __init__(self) -> None:
         self._folder = private_folder("reports")
         self._environment = environment()
 
     def check(self, target: str, settings: Settings, run: Callable[[], Report]) -> Report:
-        """The report that `run` gave for a model before, without its graph, if it would give it again; else
-        what it gives."""
+        """The stored report of `run` for a model, without its graph, if it is still valid; else a new one."""
         kept = self.load(target, settings)
         if kept is not None:
             return kept
@@ -50,7 +49,7 @@ class ReportCache:
         return report
 
     def load(self, target: str, settings: Settings) -> Report | None:
-        """What an earlier run on the model came to; None where it is not known, or would be another now."""
+        """The report of an earlier run on the model; None if there is none or it is no longer valid."""
         file = self._file(target, settings)
         try:
             record = json.loads(gzip.decompress(file.read_bytes())) if file is not None else None
@@ -70,15 +69,15 @@ class ReportCache:
         return self._folder / f"{digest(target)}-{digest(key)}.json.gz"
 
     def store(self, target: str, settings: Settings, report: Report, started_ns: int) -> None:
-        """Keep what a run on a model came to that began at a time (nanoseconds)."""
+        """Store the report of a run on a model that began at `started_ns` (nanoseconds)."""
         file = self._file(target, settings)
         graphs = [entry.graph for entry in report.entries if entry.graph is not None]
         if file is None or report.errors or not graphs or len(graphs) < len(report.entries):
             return
         if any(rule.__module__.partition(".")[0] not in _OWN for rule in all_rules()):
-            return  # somebody works on rules of their own
+            return  # local rules may change at any time
         shown = (*report.findings, *report.below_min_gain, *report.suppressed)
-        # Comments in these files silence findings, also where no graph rests on them.
+        # Comments in these files silence findings, even if no graph depends on the files.
         rests_on = files_of(target, graphs, started_ns, {finding.location.path for finding in shown})
         if rests_on is None:
             return

@@ -1,4 +1,4 @@
-"""What a training run takes and what fixes save of it, in GPU-hours and money."""
+"""The cost of a training run and the savings of fixes, in GPU-hours and money."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ _US_PER_HOUR = 3.6e9
 
 @dataclass(frozen=True, slots=True)
 class RunCost:
-    """A run of so many steps on one GPU."""
+    """A run of a number of steps on one GPU."""
 
     steps: int
     price: float
-    """Per GPU-hour, in any currency; 0: not given."""
+    """The price of a GPU-hour, in any currency; 0: not given."""
     measured_us: float | None
-    """The step as the user measured it; None: as predicted."""
+    """The step time that the user measured; None: the predicted one counts."""
 
     @classmethod
     def of(cls, settings: Settings) -> RunCost | None:
-        """None where the number of steps is not given.
+        """The run that the settings describe; None if the number of steps is not given.
 
         Raises:
-            UsageError: a setting goes with one that is missing, or a measured step is of one GPU of several.
+            UsageError: a setting needs another one that is missing, or there is one measured step for several
+                GPUs.
         """
         if settings.measured_us is not None and len(settings.gpus) != 1:
             raise UsageError(
@@ -44,15 +45,15 @@ class RunCost:
         return cls(settings.steps, settings.gpu_hour_price, settings.measured_us)
 
     def hours(self, step_time_us: float) -> float:
-        """GPU-hours of a run with this step."""
+        """The GPU-hours of a run with this step time."""
         return step_time_us * self.steps / _US_PER_HOUR
 
     def money(self, hours: float) -> float | None:
-        """What they cost; None where an hour has no price."""
+        """The price of these GPU-hours; None if an hour has no price."""
         return hours * self.price if self.price else None
 
     def with_run(self, metrics: Metrics) -> Metrics:
-        """The metrics with what a run takes now, and with all fixes made."""
+        """The metrics with the cost of a run, now and with all fixes made."""
         now_us = self.measured_us or metrics.step_time_us
         if not math.isfinite(now_us):
             return metrics
@@ -71,7 +72,7 @@ class RunCost:
         )
 
     def with_savings(self, finding: Finding, by_gpu: Mapping[str, Metrics]) -> Finding:
-        """The finding with what its fix saves of a run: the share of the step that it is to gain."""
+        """The finding with the savings of its fix, in proportion to its share of the step."""
         if finding.effect.unknown is not None:
             return finding
         per_gpu = {}

@@ -1,4 +1,4 @@
-"""What several targets, or several sets of inputs, show alike is one finding."""
+"""Merges equal findings of several targets or of several sets of inputs."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def mark_worst_case(entries: Sequence[Entry]) -> list[Entry]:
 def worst_of_sets(
     findings: Sequence[Finding], entries: Sequence[Entry], besides: Sequence[Finding] = ()
 ) -> list[Finding]:
-    """The findings without those of which another set of inputs of the same model shows a larger gain.
+    """The findings, keeping from several sets of inputs of one model only the one with the largest gain.
 
     Args:
-        besides: findings that are listed elsewhere and make the same ones here superfluous.
+        besides: findings listed elsewhere; equal ones are left out here.
     """
     bases: Mapping[str | None, str] = {
         entry.target: base_target(entry) for entry in entries if entry.input_set
@@ -61,7 +61,7 @@ def worst_of_sets(
 
 
 def base_target(entry: Entry) -> str:
-    """What was typed."""
+    """The target as it was typed, without the name of the set of inputs."""
     return entry.target.removesuffix(f" [{entry.input_set}]") if entry.input_set else entry.target
 
 
@@ -70,7 +70,7 @@ def _gain_us(finding: Finding) -> float:
 
 
 def joined(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings in their order, equal ones of different targets as the first of them, which names all."""
+    """The findings in order, with equal ones of different targets merged into the first, which names all."""
     places: dict[object, list[int]] = {}
     kept: list[Finding] = []
     for finding in findings:
@@ -86,7 +86,7 @@ def joined(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def each_target(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """A finding for every target of every finding, as before they were joined."""
+    """One finding for each target of each finding, as before `joined`."""
     for finding in findings:
         for target in finding.targets or (None,):
             yield replace(finding, target=target, also_targets=())
@@ -104,6 +104,6 @@ def _is_another_target(kept: Finding, finding: Finding, plain: Finding) -> bool:
 def _without_targets(finding: Finding) -> Finding:
     location = finding.location
     if location.module_path is None:
-        # The whole model: each target names the line of its own builder or class.
+        # A finding about the whole model names the line of its target's own builder or class.
         location = Location(location.path, 1)
     return replace(finding, target=None, also_targets=(), location=location)

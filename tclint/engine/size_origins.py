@@ -1,4 +1,4 @@
-"""Where a size that a fix changes is written, when the layers' own lines only use it by name."""
+"""Finds where a size that a fix changes is written, if the layers' own lines only use it by name."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tclint.engine.imports import imported
 from tclint.graph.ops import Graph
 
 _SMALLEST = 32
-"""Numbers below stand in a file for other things too."""
+"""Smaller numbers have many other meanings in a file."""
 _MOST_PLACES = 3
 
 
 def with_origins(findings: Sequence[Finding], graph: Graph) -> list[Finding]:
-    """The findings, whose related places begin with those at which the size is written.
+    """The findings with the places where their size is written as first related places.
 
-    Only where all have one name: the same number under two names may be two sizes.
+    This is done only if all these places use one name: one number under two names may be two sizes.
     """
     changed = [
         (finding, sizes)
@@ -39,7 +39,8 @@ def with_origins(findings: Sequence[Finding], graph: Graph) -> list[Finding]:
 
 
 def _texts(first: set[str], read: Iterable[str]) -> dict[str, str]:
-    """The user's files with these findings, and what they import of the files that the target read."""
+    """The user's files with these findings, and those that they import among the files that the target
+    read."""
     texts = {}
     for path in {*first, *read}:
         if path.endswith(".py") and not os.path.relpath(path).startswith(os.pardir):
@@ -52,7 +53,7 @@ def _texts(first: set[str], read: Iterable[str]) -> dict[str, str]:
 
 
 def _places(sizes: set[int], texts: dict[str, str]) -> dict[int, list[Written]]:
-    """By size: the numbers that have it."""
+    """Size -> the numbers in the texts that have it."""
     found: dict[int, list[Written]] = {size: [] for size in sizes}
     for path, text in texts.items():
         if any(str(size) in text for size in sizes):

@@ -1,4 +1,4 @@
-"""Columns and ends of places that a trace knows by their line alone."""
+"""Adds columns and ends to places of which a trace knows only the line."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tclint.core.target import is_recipe
 from tclint.source.syntax.parse import NotPython, decode
 
 MAX_FILE_BYTES = 8 * 2**20
-"""A larger file is data."""
+"""Larger files are taken for data."""
 
 
 @dataclass
 class Spans:
-    """Finds what stands at a line; each file is read once, and may be gone or changed by now."""
+    """Finds the code at a line. Each file is read once; it may be missing or changed by now."""
 
     _files: dict[str, tuple[list[str], dict[int, ast.expr | ast.stmt]]] = field(default_factory=dict)
 
     def with_columns(self, finding: Finding) -> Finding:
-        """The finding, where its places have no columns yet with those of what is called there."""
+        """The finding with columns, for places that have none, of the call or product on their line."""
         related = tuple(replace(item, location=self._placed(item.location)) for item in finding.related)
         return replace(finding, location=self._placed(finding.location), related=related)
 
@@ -48,13 +48,14 @@ class Spans:
 
 
 def _read(path: str) -> tuple[list[str], dict[int, ast.expr | ast.stmt]]:
-    """Lines, and what begins on each: the largest call or matrix product, else the simple statement."""
+    """The lines, and the node that begins on each: the largest call or matrix product, else the simple
+    statement."""
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
             return [], {}
-        # ast counts the bytes of UTF-8, and lines as Python does; a form feed ends none.
+        # ast counts bytes of UTF-8, and lines as Python does, where a form feed ends no line.
         text = decode(data).replace("\r\n", "\n").replace("\r", "\n")
         if is_recipe(path):
             return text.split("\n"), {}
@@ -64,7 +65,7 @@ def _read(path: str) -> tuple[list[str], dict[int, ast.expr | ast.stmt]]:
     products: dict[int, ast.expr | ast.stmt] = {}
     statements: dict[int, ast.expr | ast.stmt] = {}
     headers: set[int] = set()
-    for node in ast.walk(tree):  # what holds others comes before them
+    for node in ast.walk(tree):  # outer nodes come before inner ones
         if isinstance(node, ast.Call) or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)):
             products.setdefault(node.lineno, node)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

@@ -19,10 +19,10 @@ _DIRECTIVE = re.compile(
     r"(?:\[(?P<rules>[^\]]*)\]|(?P<open>\[)|(?P<bare>[:=(]?\s*(?P<words>[\w-]+(?:\s*,\s*[\w-]+)*)\)?))?",
     re.IGNORECASE,
 )
-"""`bare`: what may be rules without their brackets, or the first words of a reason."""
+"""`bare` matches words that may be rules without brackets or the beginning of a reason."""
 _VERBS = ("ignore", "file-ignore")
 _NAMED = re.compile(r"[A-Z]{2,6}|[a-z0-9]+(-[a-z0-9]+)+")
-"""A family as it is written, or a rule's name: other words begin a reason."""
+"""Matches a family of rules or a rule's name; any other word begins a reason."""
 _LAYOUT_TOKENS = frozenset(
     {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}
 )
@@ -30,30 +30,30 @@ _LAYOUT_TOKENS = frozenset(
 
 @dataclass(slots=True)
 class Suppression:
-    """One directive and the lines it speaks for."""
+    """One directive and the lines to which it applies."""
 
     line: int
-    """Where the comment stands, from 1."""
+    """The line of the comment, from 1."""
     rules: tuple[str, ...]
     """Codes, code prefixes or names as written; empty: every rule."""
     first_line: int
     last_line: int
     whole_file: bool = False
     used: set[str] = field(default_factory=set)
-    """Those of `rules` that silenced a finding ('' for a bare directive)."""
+    """The members of `rules` that silenced a finding ('' for a bare directive)."""
     column: int = 1
-    """Where the comment begins, from 1."""
+    """The column where the comment begins, from 1."""
     comment: str = ""
-    """As written; '' where the text cannot be tokenized."""
+    """The comment as written; '' if the text cannot be tokenized."""
     line_text: str = ""
-    """The line that the comment stands on, without its end."""
+    """The line with the comment, without its end."""
     words: tuple[str, ...] = ()
-    """What follows a bare directive: rules without their brackets, or the first words of a reason."""
+    """The words after a bare directive: rules without brackets, or the beginning of a reason."""
     mistake: str = ""
-    """Why it silences nothing, as a sentence; '' where it is well formed."""
+    """A sentence on why it silences nothing; '' if it is well formed."""
 
     def matches(self, finding: Finding) -> bool:
-        """True, and remembered as used, if it silences the finding."""
+        """Whether it silences the finding; if so, it is noted as used."""
         if self.mistake:
             return False
         if not self.whole_file:
@@ -71,17 +71,17 @@ class Suppression:
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Rules named that silenced nothing; ('',) for one without rules that did not."""
+        """The named rules that silenced nothing; ('',) for an unused directive without rules."""
         return tuple(rule for rule in (self.rules or ("",)) if rule not in self.used)
 
 
 def parse_suppressions(text: str, *, is_python: bool = True) -> list[Suppression]:
-    """All directives of a Python source, in order, or of another file whose comments begin with '#'.
+    """All directives, in order, of a Python source or of another file whose comments begin with '#'.
 
-    A directive at the end of a statement's first or last line, or alone above it, speaks for the whole
-    statement; inside brackets it speaks for its own line, or alone on a line for the next one. A text
-    that cannot be tokenized is searched line by line, each directive speaking for its own line. Of what is no
-    Python, lines are statements.
+    A directive at the end of a statement's first or last line, or alone above it, applies to the whole
+    statement; inside brackets it applies to its own line, or if alone on a line to the next one. A text
+    that cannot be tokenized is searched line by line, and each directive applies to its own line. In files
+    that are not Python, each line is a statement.
     """
     if "tclint:" not in text.lower():
         return []
@@ -143,7 +143,7 @@ def _from_tokens(tokens: Sequence[tokenize.TokenInfo], lines: Sequence[str]) -> 
     for token in tokens:
         if token.type != tokenize.COMMENT:
             continue
-        # It may follow another comment on the line.
+        # A directive may follow another comment on the line.
         for match in _DIRECTIVE.finditer(token.string):
             suppression = _directive(match, token.start[0])
             suppression.column = token.start[1] + match.start() + 1
@@ -180,19 +180,19 @@ def _statement_ranges(tokens: Sequence[tokenize.TokenInfo]) -> list[tuple[int, i
 
 @dataclass(frozen=True, slots=True)
 class Comments:
-    """Where comments can stand in a text."""
+    """The places in a text where comments can be added."""
 
     lines: Sequence[str]
-    """Without their ends."""
+    """The lines without their ends."""
     statements: Sequence[tuple[int, int]]
     without: frozenset[int]
-    """Lines, from 1, that end in a text or in a backslash."""
+    """Lines, from 1, that end inside a string or in a backslash and so cannot take a comment."""
     directives: Mapping[int, Suppression]
-    """By line, those that name rules for their line."""
+    """Line -> the directive with rules for that line."""
 
     @classmethod
     def of(cls, text: str) -> Comments | None:
-        """None for a text that cannot be tokenized."""
+        """The places in a text; None if it cannot be tokenized."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         lines = text.split("\n")
         try:
@@ -221,13 +221,14 @@ class Comments:
         return cls(lines, _statement_ranges(tokens), frozenset(without), directives)
 
     def line_for(self, line: int) -> int:
-        """The line whose comment speaks for what begins on a line: itself, or its statement's last."""
+        """The line where a comment applies to code that begins on `line`: itself or its statement's last."""
         if line not in self.without:
             return line
         return next((last for first, last in self.statements if first <= line <= last), line)
 
     def end_of_rules(self, line: int) -> int | None:
-        """The column, from 1, of the bracket that closes a directive's rules on a line; None without one."""
+        """The column, from 1, of the closing bracket of a directive's rules on a line; None if there is
+        none."""
         found = self.directives.get(line)
         match = None if found is None else _DIRECTIVE.match(found.comment)
         return None if found is None or match is None else found.column + match.end("rules")
@@ -241,7 +242,7 @@ INVALID_NAME = "invalid-suppression"
 
 Allows = Callable[[Finding], bool]
 WhyUnknown = Callable[[str], str | None]
-"""Why a text names no rule, in a sentence; None where it names one."""
+"""Returns a sentence on why a text names no rule, or None if it names one."""
 
 
 def apply_suppressions(
@@ -254,19 +255,18 @@ def apply_suppressions(
     allows: Allows = lambda _: True,
     why_unknown: WhyUnknown = lambda _: None,
 ) -> tuple[list[Finding], list[Finding]]:
-    """Split findings into those that stand and those that a comment in their file silences.
+    """Split findings into those that remain and those that a comment in their file silences.
 
-    A directive that silenced nothing is itself reported, but only where this run could have made it
-    useful: for the rules that ran on that file. One that is malformed silences nothing and is reported,
-    and so is every name in one that no rule has.
+    A directive that silenced nothing is itself reported, but only for rules that ran on its file. A malformed
+    directive silences nothing and is reported, and so is every name in a directive that no rule has.
 
     Args:
         source_paths: files that the source pass read and could parse.
         source_rules: rules that ran on those files.
         graph_rules: rules that ran on the traced models; they can report in any file.
         marked: texts of the files among `source_paths` that can hold directives; None: read them all.
-        allows: whether a finding's rule is selected on the finding's path.
-        why_unknown: tells names that no rule has.
+        allows: tells whether a finding's rule is selected on the finding's path.
+        why_unknown: explains names that no rule has.
     """
     read = frozenset(source_paths)
     texts = {path: _read(path) for path in source_paths} if marked is None else marked
@@ -285,7 +285,7 @@ def apply_suppressions(
         for suppression in suppressions:
             _find_missing_brackets(suppression, why_unknown)
         for finding in found:
-            # Every matching directive counts as used, hence no short circuit.
+            # No short circuit, since every matching directive counts as used.
             hits = [suppression.matches(finding) for suppression in suppressions]
             (silenced if any(hits) else standing).append(finding)
         if not suppressions:
@@ -349,9 +349,9 @@ def _invalid(path: str, suppressions: Sequence[Suppression], why_unknown: WhyUnk
     for suppression in suppressions:
         unknown = {rule: why for rule in suppression.rules if (why := why_unknown(rule)) is not None}
         if suppression.mistake:
-            said = f"This comment silences nothing. {suppression.mistake}"
+            message = f"This comment silences nothing. {suppression.mistake}"
         elif unknown:
-            said = " ".join(unknown.values())
+            message = " ".join(unknown.values())
         else:
             continue
         yield Finding(
@@ -359,7 +359,7 @@ def _invalid(path: str, suppressions: Sequence[Suppression], why_unknown: WhyUnk
             name=INVALID_NAME,
             level="warning",
             confidence="high",
-            message=said,
+            message=message,
             location=Location(path, suppression.line, suppression.column),
             effect=Effect(unknown="a suppression costs nothing"),
             evidence={"rules": [*(unknown or suppression.words)]},
@@ -369,7 +369,7 @@ def _invalid(path: str, suppressions: Sequence[Suppression], why_unknown: WhyUnk
 
 
 def _with_brackets(path: str, suppression: Suppression) -> Fix | None:
-    """Puts rules into brackets."""
+    """The fix that puts a directive's rules into brackets; None if there is none."""
     match = _DIRECTIVE.match(suppression.comment)
     if match is None or not suppression.mistake or not match["words"] or match["verb"].lower() not in _VERBS:
         return None
@@ -381,7 +381,7 @@ def _with_brackets(path: str, suppression: Suppression) -> Fix | None:
 
 
 def _without(path: str, suppression: Suppression, idle: Sequence[str]) -> Fix | None:
-    """Takes the idle rules out of a directive; the whole comment where none is left."""
+    """The fix that removes unused rules from a directive, or the whole comment if no rule is left."""
     match = _DIRECTIVE.match(suppression.comment)
     if match is None:
         return None
@@ -391,7 +391,7 @@ def _without(path: str, suppression: Suppression, idle: Sequence[str]) -> Fix | 
         kept = ", ".join(rule for rule in suppression.rules if rule not in idle)
         advice = f"Take {', '.join(idle)} out of the comment."
         return Fix(advice, "safe", (Edit(path, (line, start), (line, end), kept),))
-    # A comment for another tool may follow behind a second mark.
+    # A comment for another tool may follow after a second '#'.
     following = suppression.comment.find("#", match.end())
     before = suppression.line_text[: column - 1]
     code = before.rstrip(" \t\f")

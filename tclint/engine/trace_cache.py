@@ -34,7 +34,7 @@ from tclint.tracing import TraceResult, trace_targets
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What `check` takes as its cache: the traces of the one target that it is asked for."""
+    """A cache for `check` that holds the traces of one target."""
 
     results: Sequence[TraceResult]
 
@@ -54,23 +54,23 @@ class Traced:
 FOLDER = ".tclint_cache"
 _SCHEMA = 2
 _KEPT = 64
-"""Records in the folder of a project; the oldest go first."""
+"""The most records in the folder of a project; the oldest are removed first."""
 _KEPT_OF_USER = 256
-"""In that of a user."""
+"""The most records in the folder of a user."""
 _HASHED_BYTES = 64 * 2**20
 """Larger files (weights, data) are represented by their size and time of change."""
 
 
 class TraceCache:
-    """Looks traced models up, and traces those that it does not have."""
+    """Returns stored traces of models, and traces the models that it does not have."""
 
     def __init__(
         self, root: str, say: Callable[[str], None] = lambda _: None, *, folder: Path | None = None
     ) -> None:
         """Args:
-        root: folder of the configuration file.
-        say: gets a line about every target: why it is traced, or that it is not.
-        folder: where records lie; None: in a folder of their own in `root`.
+        root: the folder of the configuration file.
+        say: called with a line about every target: why it is traced, or that it is not.
+        folder: the folder of the records; None: one in `root`.
         """
         self._folder = folder or Path(root) / FOLDER
         self._kept = _KEPT if folder is None else _KEPT_OF_USER
@@ -78,7 +78,7 @@ class TraceCache:
 
     @classmethod
     def of_user(cls, say: Callable[[str], None] = lambda _: None) -> TraceCache | None:
-        """That for models which no project declares; None where there is no folder that is safe to use."""
+        """The user's cache, for models that no project declares; None if no folder is safe to use."""
         folder = private_folder("models")
         return None if folder is None else cls("", say, folder=folder)
 
@@ -102,7 +102,7 @@ class TraceCache:
         missing = [target for target in targets if target not in known]
         started_ns = time.time_ns()
         traced: dict[str, list[TraceResult]] = {target: [] for target in missing}
-        # Read to the end before the first is passed on: a target may have several results.
+        # All results are read before the first is passed on, since a target may have several.
         for result in trace_targets(missing, settings, own=own, on_progress=on_progress) if missing else ():
             traced[result.target].append(result)
         for target in missing:
@@ -111,12 +111,12 @@ class TraceCache:
             yield from known.get(target) or traced[target]
 
     def known(self, target: str, settings: Settings) -> list[TraceResult] | None:
-        """The results of a target that is up to date; None where it would have to be traced."""
+        """The stored results of a target; None if it has to be traced."""
         found = self._load(target, settings)
         return None if isinstance(found, str) else found
 
     def _load(self, target: str, settings: Settings) -> list[TraceResult] | str:
-        """The results, or why there are none."""
+        """The stored results, or the reason why there are none."""
         file = self._file(target, settings)
         started = time.perf_counter()
         try:
@@ -144,7 +144,7 @@ class TraceCache:
             return "its record is damaged"
 
     def _store(self, target: str, settings: Settings, results: list[TraceResult], started_ns: int) -> None:
-        """Keep what was traced; a model that failed, or whose files changed meanwhile, is not kept."""
+        """Store the results of a trace, unless the model failed or its files have changed meanwhile."""
         if not results or any(result.graph is None for result in results):
             return
         graphs = [result.graph for result in results if result.graph is not None]
@@ -164,7 +164,7 @@ class TraceCache:
                 if result.graph is not None
             ],
         }
-        # mtime=0: equal records are equal files.
+        # With mtime=0, equal records give equal files.
         data = gzip.compress(json.dumps(record).encode(), compresslevel=5, mtime=0)
         try:
             self._folder.mkdir(exist_ok=True)
@@ -185,15 +185,15 @@ class TraceCache:
 def files_of(
     target: str, graphs: Sequence[Graph], started_ns: int, more: Collection[str] = ()
 ) -> dict[str, Any] | None:
-    """What `difference` compares of the files that graphs rest on; None where they are not known, or changed
-    since the trace began.
+    """The state of the files that graphs depend on, for `difference`; None if the files are unknown or have
+    changed since the trace began.
 
     Args:
-        more: paths of other files that matter; those that are gone do not.
+        more: paths of other files that matter; missing ones are ignored.
     """
     paths = sorted({str(path) for graph in graphs for path in graph.metadata.get("source_files", ())})
     try:
-        # A model of an installed package rests on that alone.
+        # A model of an installed package depends on that package alone.
         if (not paths and ".py:" in target) or any(os.stat(path).st_mtime_ns >= started_ns for path in paths):
             return None
         others = {os.path.abspath(path) for path in more if os.path.isfile(path)}
@@ -205,7 +205,7 @@ def files_of(
 
 
 def difference(record: dict[str, Any], now: dict[str, Any]) -> str:
-    """What changed since the record was made, or ''; `now` is `environment()`."""
+    """The change since the record was made, or ''; `now` is `environment()`."""
     for name, value in now.items():
         if record[name] != value:
             return _REASONS[name]
@@ -225,11 +225,11 @@ def difference(record: dict[str, Any], now: dict[str, Any]) -> str:
 _LEVELS = 2
 """Folders above a model's file in which scripts may state the sizes of its inputs."""
 _OTHER_NAMES = frozenset({".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "README.md"})
-"""What tells where a project ends, besides scripts."""
+"""Files other than scripts that mark the top of a project."""
 
 
 def _listed(paths: Sequence[str]) -> dict[str, list[str]]:
-    """The names, by folder, of what inferred inputs may rest on beside the files that were read."""
+    """Folder -> the names in it on which inferred inputs may depend beside the files that were read."""
     folders: set[str] = set()
     for path in paths:
         folder = os.path.dirname(path)
@@ -256,7 +256,7 @@ _REASONS = {
 
 
 def environment() -> dict[str, Any]:
-    """What else a trace depends on; found without importing any of it."""
+    """The versions and settings that a trace depends on; nothing is imported to find them."""
     from importlib import metadata
 
     from tclint.engine.provenance import tool_hash
@@ -265,7 +265,7 @@ def environment() -> dict[str, Any]:
         torch = metadata.version("torch")
     except metadata.PackageNotFoundError:
         torch = ""
-    # Names of the metadata folders carry the versions; reading each of them would take seconds.
+    # The names of the metadata folders contain the versions; reading each folder would take seconds.
     folders = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
     installed: list[str] = []
     for folder in sorted(folders):

@@ -1,1 +1,1 @@
-"""Training scripts read without running them, without torch."""
+"""Reads training scripts without running them and without torch."""

@@ -1,4 +1,4 @@
-"""What a source rule sees: one program, what it does, and answers about it."""
+"""The context of a source rule: one program, its events, and answers to questions about it."""
 
 from __future__ import annotations
 
@@ -42,13 +42,14 @@ from tclint.source.syntax.positions import Span
 
 @dataclass
 class SourceContext:
-    """One program under the run's settings: rules ask what it does."""
+    """One program under the run's settings; rules ask it what the program does."""
 
     run: Program
     """A script with the files that it reads, run with abstract values."""
     settings: Settings
     silences: list[tuple[Event, str]] = field(default_factory=list, repr=False)
-    """What rules looked at and said nothing of, and why: `tclint explain CODE --at FILE:LINE` shows it."""
+    """Events that rules looked at without reporting them, and why; `tclint explain CODE --at FILE:LINE` shows
+    them."""
 
     @property
     def path(self) -> str:
@@ -57,12 +58,12 @@ class SourceContext:
 
     @property
     def record(self) -> Record:
-        """What the program does, in order."""
+        """The events of the program, in order."""
         return self.run.record
 
     @property
     def facts(self) -> Facts:
-        """What follows from that."""
+        """Facts derived from the record."""
         return self.run.facts
 
     @cached_property
@@ -72,88 +73,87 @@ class SourceContext:
 
     @cached_property
     def autocasts(self) -> Autocasts:
-        """Under which autocast contexts things are computed."""
+        """The autocast contexts under which values are computed."""
         return Autocasts(self.run.facts)
 
     @cached_property
     def weights(self) -> Weights:
-        """Which dtype the weights of trained models have."""
+        """The dtypes of the weights of trained models."""
         return Weights(self.gradients, self.autocasts)
 
     @cached_property
     def scaled_steps(self) -> ScaledSteps:
-        """Which calls of scalers belong together, and in which order they come."""
+        """The calls of scalers that belong together, and their order."""
         return ScaledSteps(self.gradients)
 
     @cached_property
     def flow(self) -> Flow:
-        """Which operations read what which operations give."""
+        """The data flow: which operations read the results of which others."""
         return Flow(self.run.facts)
 
     @cached_property
     def dtypes(self) -> Dtypes:
-        """Which dtypes tensors have."""
+        """The dtypes of tensors."""
         return Dtypes(self.flow, self.autocasts)
 
     @cached_property
     def losses(self) -> Losses:
-        """What losses are computed from."""
+        """The values that losses compare."""
         return Losses(self.flow, self.gradients, self.autocasts)
 
     @cached_property
     def layouts(self) -> Layouts:
-        """Which memory formats tensors and modules are converted to."""
+        """The memory formats to which tensors and modules are converted."""
         return Layouts(self.flow, self.autocasts)
 
     @cached_property
     def attentions(self) -> Attentions:
-        """Where attention is written out."""
+        """The places where attention is written out."""
         return Attentions(self.flow)
 
     @cached_property
     def cells(self) -> Cells:
-        """Which recurrent cells run in loops over time."""
+        """The recurrent cells that run in loops over time."""
         return Cells(self.flow)
 
     @cached_property
     def projections(self) -> Projections:
-        """Which linear layers read the same tensor."""
+        """The linear layers that read the same tensor."""
         return Projections(self.flow)
 
     @cached_property
     def networks(self) -> Networks:
-        """What modules are made of."""
+        """The kinds of networks that modules are."""
         return Networks(self.flow)
 
     def lints(self, event: Event) -> bool:
-        """Whether an event stands in a file that is linted, rather than in one that it calls."""
+        """Whether an event is in a linted file and not in a file that it calls."""
         return event.place.file.path in self.run.within
 
     def concerns(self, event: Event) -> bool:
-        """Whether a linted file, which is no test, says what an event does: itself, or by what it makes a
-        framework do."""
+        """Whether an event is in a linted file that is not a test, or a call there makes a framework do
+        it."""
         is_said = self.lints(event) or event.place.file.is_library
         return is_said and not is_test_path(self._place(event).file.path)
 
     def is_shown(self, event: Event) -> bool:
-        """Whether a file that is linted, which is no test, says what an event does: itself, or by what it
-        calls."""
+        """Whether an event is in a linted file that is not a test, or a call there leads to it."""
         place = self.run.place_of(event)
         return place is not None and not is_test_path(place.file.path)
 
     @cached_property
     def devices(self) -> Devices:
-        """What is on a GPU."""
+        """The devices of values."""
         return Devices(self.run.facts)
 
     @cached_property
     def steps(self) -> Steps:
-        """What runs in every training step."""
+        """The training steps and the events in them."""
         return Steps(self.run.facts)
 
     @cached_property
     def float32(self) -> Float32:
-        """Which trainings compute in float32 because nobody chose anything else."""
+        """The trainings that compute in float32 because nobody chose another precision."""
         return Float32(
             self.autocasts,
             self.devices,
@@ -165,22 +165,22 @@ class SourceContext:
 
     @cached_property
     def switches(self) -> Switches:
-        """Which run-time settings of torch the program changes."""
+        """The global settings of torch that the program changes."""
         return Switches(self.run.facts)
 
     @cached_property
     def batches(self) -> Batches:
-        """Which loaders feed training, and how their batches reach the GPU."""
+        """The loaders that feed training, and the way of their batches to the GPU."""
         return Batches(self.run.facts, self.devices, self.steps)
 
     @cached_property
     def optimizers(self) -> Optimizers:
-        """What optimizers update."""
+        """The optimizers and the modules that they update."""
         return Optimizers(self.run.facts, self.flow)
 
     @cached_property
     def recording(self) -> Recording:
-        """Which calls of networks keep what no backward pass reads."""
+        """The calls of networks that record for a backward pass although none follows."""
         return Recording(self.flow, self.autocasts, self.optimizers, self.steps)
 
     @cached_property
@@ -190,19 +190,20 @@ class SourceContext:
 
     @cached_property
     def waits(self) -> Waits:
-        """Where the CPU waits for the GPU."""
+        """The places where the CPU waits for the GPU."""
         return Waits(self.run.facts, self.devices, self.steps)
 
     def at(self, event: Event, thing: Thing | None = None, option: str = "") -> Location:
-        """Where this file says what an event does.
+        """The location of an event in the linted files.
 
         Args:
-            thing: what it made, with an option that the finding is about: where a configuration file sets
-            that.
+            thing: an object that the event made; where a configuration file sets an option of it, that place
+                is the location.
+            option: the option that the finding is about.
         """
-        said = thing.fields.get("@said") if thing is not None else None
+        settings = thing.fields.get("@said") if thing is not None else None
         values = [
-            *(item.fields.get(("item", option)) for item in self.facts.things(said)),
+            *(item.fields.get(("item", option)) for item in self.facts.things(settings)),
             thing.fields.get(option) if thing is not None else None,
             event.arguments.get(option),
         ]
@@ -210,7 +211,7 @@ class SourceContext:
         return Location(place.file.path, *place.file.spans()[place.node_id])
 
     def set_by(self, value: Value | None, option: str) -> tuple[Related, ...]:
-        """Where configuration files that a script reads set an option of a thing."""
+        """The places in configuration files that set an option of a thing."""
         places = (
             choice.place
             for thing in self.facts.things(value)
@@ -220,7 +221,7 @@ class SourceContext:
         return tuple(self.also(place, "set here") for place in dict.fromkeys(places))
 
     def _set_at(self, values: Iterable[Value | None]) -> Place | None:
-        """Where a linted configuration file sets one of some values."""
+        """The place in a linted configuration file that sets one of some values; None if there is none."""
         return next(
             (
                 option.place
@@ -241,7 +242,7 @@ class SourceContext:
         return place
 
     def _settings_of(self, event: Event) -> Event:
-        """What a framework makes by its arguments is said where these are given."""
+        """The event that gives a framework its arguments, for an event that these arguments cause."""
         if event.kind == "make" and event.place.file.is_library:
             for thing in self.facts.things(event.result):
                 for settings in self.facts.things(thing.fields.get("@settings")):
@@ -250,14 +251,14 @@ class SourceContext:
         return event
 
     def skip(self, event: Event, why: str) -> None:
-        """Say why a rule is silent about something that it looked at, as the end of a sentence: 'it ...'."""
+        """Note why a rule does not report an event that it looked at, as the end of a sentence: 'it ...'."""
         self.silences.append((event, why))
 
     def where(self, event: Event, beside: Event | None = None) -> str:
-        """How a message names the line of an event: 'line 12', 'engine.py:12', 'line 3 of cell 7'.
+        """The line of an event for a message: 'line 12', 'engine.py:12', 'line 3 of cell 7'.
 
         Args:
-            beside: the event that the message is about; without it the file is this one.
+            beside: the event that the message is about; None: the message is about the program's first file.
         """
         at = self.at(event)
         if is_notebook(at.path):
@@ -266,15 +267,15 @@ class SourceContext:
         return f"line {at.line}" if at.path == file else f"{os.path.basename(at.path)}:{at.line}"
 
     def code(self, event: Event, limit: int = 80) -> str:
-        """The code of an event on one line; of what a framework does, the call that makes it."""
+        """The code of an event on one line; for an event of a framework the call that causes it."""
         return _code_of(self._place(event) if event.place.file.is_library else event.place, limit)
 
     def shown(self, event: Event, limit: int = 80) -> str:
-        """The code on one line by which the linted files say what an event does."""
+        """The code, on one line, in the linted files that is or leads to an event."""
         return _code_of(self._place(event), limit)
 
     def also(self, event: Event | Place, message: str) -> Related:
-        """An event, or a call that led to one, that a finding rests on; shown in whichever file it stands."""
+        """A related place: an event that a finding rests on, or a call that led to it, in any file."""
         place = event.place if isinstance(event, Event) else event
         if place.file.is_library:
             assert isinstance(event, Event)

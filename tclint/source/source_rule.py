@@ -15,35 +15,38 @@ if TYPE_CHECKING:
 
 
 class SourceRule(Rule):
-    """A rule on what a program does. It is asked once for each program, and never walks a syntax tree."""
+    """A rule on what a program does. It runs once for each program and never walks a syntax tree."""
 
     triggers: ClassVar[tuple[str, ...]]
-    """Tokens one of which a file must contain for the rule to be able to fire; others are not parsed."""
+    """Tokens, one of which a file must contain for the rule to fire; other files are not parsed for it."""
     requires: ClassVar[tuple[str, ...]] = ()
-    """Tokens all of which a file must contain as well."""
+    """Tokens, all of which a file must contain in addition."""
     pattern: ClassVar[re.Pattern[bytes] | None] = None
-    """Where tokens alone would let too many files through: what their bytes must match somewhere."""
+    """A pattern that the file's bytes must match somewhere, for rules whose tokens let too many files
+    through."""
     priced_as: ClassVar[tuple[str, ...]] = ()
-    """Codes of other rules that report the same problem of a traced model: their finding, which has a price,
-    stands instead where both name a line."""
+    """Codes of rules that report the same problem in a traced model. Where both report a line, the finding of
+    the other rule, which has a price, replaces this rule's."""
     program: ClassVar[tuple[str, ...]] = ()
-    """Tokens one of which some file of the program must contain: this file, or what its script leads to."""
+    """Tokens, one of which some file of the program must contain: this file or one that its script leads
+    to."""
 
     def applies(self, settings: Settings) -> bool:  # noqa: ARG002
-        """Whether it can report anything under these settings; otherwise no file is parsed for it."""
+        """Whether the rule can report anything under these settings; otherwise no file is parsed for it."""
         return True
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         raise NotImplementedError
 
     def change(self, finding: Finding, context: Any) -> Any:  # noqa: ARG002
-        """What a finding's fix does to the model that its file trains, where that is linted beside it.
+        """The change that a finding's fix makes to the model that its file trains, if that model is linted
+        too.
 
         Args:
             finding: one of this rule's.
             context: the model's tclint.plugin.GraphContext.
 
         Returns:
-            A tclint.plugin.Change, whose price the finding then has, if it gains anything; None: not known.
+            A tclint.plugin.Change, whose price the finding gets if it gains anything; None if it is unknown.
         """
         return None

@@ -1,4 +1,4 @@
-"""How findings speak of what a program does: by the names of its things, with the evidence."""
+"""Words for findings: the names that the program gives its objects, events in words, and evidence."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tclint.source.syntax.tables import Call, method_of, parts_within, render
 
 
 def receiver_of(event: Event) -> str:
-    """How an event's call names what it is called on: `optimizer` of `optimizer.step()`."""
+    """The name of the object whose method a call calls: `optimizer` in `optimizer.step()`."""
     receiver = method_of(event.call)[0] if event.call is not None else None
     return render(receiver) if receiver is not None else ""
 
 
 def argument_of(event: Event) -> str:
-    """How an event's call names its first argument."""
+    """The first argument of an event's call, as written."""
     arguments = event.call.arguments if event.call is not None else ()
     return render(arguments[0].value) if arguments else ""
 
 
 def assigned_name(event: Event) -> str:
-    """The name that the statement of a call gives its value to; '' for none."""
+    """The name to which a statement assigns the result of a call; '' if there is none."""
     for item in event.place.function.assignments:
         calls = (part for part in parts_within(item.value) if isinstance(part, Call))
         if any(call.node_id == event.place.node_id for call in calls) and len(item.targets) == 1:
@@ -34,22 +34,22 @@ def assigned_name(event: Event) -> str:
 
 
 def value_name(event: Event, value: Value) -> str:
-    """How an event's call names one of its arguments."""
+    """An argument of an event's call, as written."""
     position = next((index for index, item in enumerate(event.arguments.values()) if item is value), 0)
     given = event.call.arguments if event.call is not None else ()
     return render(given[position].value) if position < len(given) else argument_of(event)
 
 
 def names_of(event: Event) -> tuple[str, str]:
-    """How a scaler's call names the scaler and the optimizer: `scaler`, `optimizer`."""
+    """The names of the scaler and the optimizer in a scaler's call: `scaler`, `optimizer`."""
     if "@scaler" in event.changed:
-        # A framework's optimizer, which steps through a scaler that the program does not name.
+        # A framework's optimizer steps through a scaler that the program does not name.
         return "scaler", receiver_of(event) or "optimizer"
     return receiver_of(event) or "scaler", argument_of(event) or "optimizer"
 
 
 def unscaling(step: Event, backward: Backward) -> tuple[str, str]:
-    """What is missing before gradients are looked at, ', without ... first', and what to do about it."""
+    """The unscaling that is missing before gradients are read, as ', without ... first', and the advice."""
     for thing in backward.scalers:
         if "@managed" in thing.fields:
             return "", str(constant_of(thing.fields.get("@unscale")) or "Unscale the gradients first.")
@@ -59,7 +59,8 @@ def unscaling(step: Event, backward: Backward) -> tuple[str, str]:
 
 
 def scaler_name(context: SourceContext, backward: Backward) -> tuple[str, str]:
-    """How the program names the scaler that multiplied a loss, and the framework that it belongs to or ''."""
+    """The program's name for the scaler that multiplied a loss, and the framework that it belongs to or
+    ''."""
     framework = next(
         (str(constant_of(item.fields["@managed"])) for item in backward.scalers if "@managed" in item.fields),
         "",
@@ -73,19 +74,19 @@ def scaler_name(context: SourceContext, backward: Backward) -> tuple[str, str]:
 
 
 def loss_name(context: SourceContext, backward: Event) -> str:
-    """How a backward pass names its loss."""
+    """The loss of a backward pass, as written."""
     if backward.name == ".backward" and backward.first is not context.facts.loss_of(backward):
         return receiver_of(backward) or "loss"
     return argument_of(backward) or "loss"
 
 
 THE_SAME = "the same here"
-"""What a finding says of other places of a program where it holds as well; edits change these too."""
+"""The message at other places for which a finding also holds; its edits change these too."""
 
 
 def spelled(context: SourceContext, thing: Thing, option: str) -> tuple[str, str]:
-    """What chooses an option of a thing, and how it is spelled there: of a framework's by its arguments, or
-    by the keys of its configuration file."""
+    """The name of what chooses an option of a thing, and the option's spelling there: an argument of a
+    framework's class, or a key of its configuration file."""
     for spelling in context.facts.things(thing.fields.get("@spelling")):
         for settings in context.facts.things(thing.fields.get("@settings")):
             for name in context.facts.texts(spelling.fields.get(("item", option))):
@@ -96,7 +97,8 @@ def spelled(context: SourceContext, thing: Thing, option: str) -> tuple[str, str
 
 
 def places_of(context: SourceContext, events: Iterable[Event], besides: Event) -> str:
-    """How a message lists where events are, but for the line of one: 'line 4', 'lines 4, 7, engine.py:12'."""
+    """The lines of events for a message, except the line of `besides`: 'line 4', 'lines 4, 7,
+    engine.py:12'."""
     at = {context.where(event, besides): context.at(event) for event in events}
     at.pop(context.where(besides, besides), None)
     named = sorted(at, key=lambda where: (at[where].path, at[where].line))
@@ -109,12 +111,13 @@ def places_of(context: SourceContext, events: Iterable[Event], besides: Event) -
 
 
 def called_of(event: Event) -> str:
-    """How an event's call names what is called: `model` of `model(x)`."""
+    """The name of the callee in an event's call: `model` in `model(x)`."""
     return render(event.call.function) if event.call is not None else ""
 
 
 def model_name(context: SourceContext, cast: Cast) -> str:
-    """How the program names a model whose parameters go to an optimizer: as it asks for these or casts it."""
+    """The program's name for a model: as it passes the parameters to an optimizer, or as it casts the
+    model."""
     for event in context.record.before(cast.optimizer, "call"):
         asks = event.name.endswith("parameters") and receiver_of(event) != "self"
         owners = context.facts.things(event.subject) if asks else ()
@@ -129,7 +132,7 @@ def model_name(context: SourceContext, cast: Cast) -> str:
 
 
 def scaler_evidence(context: SourceContext, **events: Event | None) -> dict[str, object]:
-    """What a finding on loss scaling rests on, by role."""
+    """The evidence of a finding on loss scaling: the lines of its events, by role."""
     evidence: dict[str, object] = {}
     scaler = None
     for role, event in events.items():

@@ -1,8 +1,8 @@
-"""The fixes of a report in the order in which one makes them, and what the step takes after each.
+"""The fixes of a report in the order in which to make them, and the step time after each.
 
 Gains do not add up: a padded layer gains less once the model is compiled, attention may gain only once its
-width is padded, and two findings may ask for the same change. So the best is made first, and the others are
-priced again on the changed model.
+width is padded, and two findings may ask for the same change. So the best fix is made first, and the others
+are priced again on the changed model.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tclint.cost.estimate import Estimate
 from tclint.graph.dims.coupled import DimsUnresolved
 
 _EVALUATIONS_PER_FIX = 4
-"""How often a fix is priced at most, on average: each time takes as long as pricing the model."""
+"""The most times that a fix is priced, on average; each time takes as long as pricing the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class FixStep:
 
     finding: Finding
     step_time_us: dict[str, float]
-    """With it made, by GPU id."""
+    """GPU id -> the step time with this fix made."""
     readiness_percent: dict[str, float]
 
 
@@ -37,9 +37,9 @@ class CombinedFix:
     step_time_us: dict[str, float]
     readiness_percent: dict[str, float]
     made: tuple[Finding, ...]
-    """Findings whose fixes are in it."""
+    """The findings whose fixes are made."""
     steps: tuple[FixStep, ...] = ()
-    """Those that change the step, in their order."""
+    """The fixes that change the step, in order."""
 
 
 def all_fixes(
@@ -49,13 +49,13 @@ def all_fixes(
     *,
     min_gain_percent: float = 0.0,
 ) -> CombinedFix | None:
-    """The findings' fixes made together, the best first; None where none has a priced fix.
+    """The findings' fixes made together, best first; None if none has a priced fix.
 
-    A fix that costs time once the others are made is left out, and so is one that does not fit them.
+    A fix that costs time after the others, or does not fit them, is left out.
 
     Args:
         others: findings that alone gain less than `min_gain_percent` of the step; their fixes are made if
-            they gain as much after others.
+            they gain that much after other fixes.
     """
     known = [(f.effect.best_gain_percent or 0.0, f) for f in findings if _joins(f)]
     queue = [(gain, f) for gain, f in known if gain > 0.0]
@@ -69,7 +69,7 @@ def all_fixes(
     steps: list[FixStep] = []
 
     def gain_of(finding: Finding) -> tuple[float, list[Estimate]] | None:
-        """Percent of the step that it gains now; None where it does not fit, or gains too little."""
+        """The gain of a finding now, in percent of the step; None if it does not fit or gains too little."""
         try:
             if _excludes(context, [change_of(one) for one in made], change_of(finding)):
                 return None
@@ -86,7 +86,7 @@ def all_fixes(
         if not queue:
             if tried_with == len(made) or not made:
                 break
-            # What gained nothing may do so now.
+            # A fix that gained nothing before may gain now.
             tried_with = len(made)
             again, waiting = waiting, []
             for finding in again:
@@ -121,13 +121,14 @@ def all_fixes(
 
 
 _MOST_TIMES = 8
-"""By which one width of a model is made of another: four times the width, three projections in one."""
+"""The largest factor between related widths of a model: four times the width, three projections in one."""
 
 
 def _excludes(context: GraphContext, made: Sequence[Change], change: Change) -> bool:
-    """Whether a change gives a dim another size than those that are made do.
+    """Whether a change gives a dim a size other than the changes that are already made.
 
-    Two sizes of which one is a multiple of the other may be one number in the code: they keep their ratio.
+    If one size is a multiple of another, both may be one number in the code, so they have to keep their
+    ratio.
     """
     taken = together(made).sizes
     for group, size in change.sizes if taken else ():
@@ -156,6 +157,6 @@ def _times(priced: Sequence[Estimate]) -> dict[str, float]:
 
 
 def _relative_time(after: Sequence[Estimate], before: Sequence[Estimate]) -> float:
-    """Mean over the GPUs of the step times' ratio."""
+    """The mean over the GPUs of the ratio of the step times."""
     ratios = [a.step_time_us / b.step_time_us for a, b in zip(after, before, strict=True) if b.step_time_us]
     return sum(ratios) / len(ratios) if ratios else 1.0

@@ -39,7 +39,7 @@ COMPARED_PRECISIONS: tuple[Precision, ...] = (
     "int8",
 )
 SWITCHED_PRECISIONS: frozenset[Precision] = frozenset({"tf32-cudnn"})
-"""Worth a row only where cuDNN has work to do."""
+"""Precisions that get a row only if cuDNN has work to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +51,16 @@ class ComparedStep:
     speedup: float
     """Samples per second over those of the row that is marked `present`."""
     samples_per_s: float | None
-    """None where the inputs have no batch dim."""
+    """Samples per second; None if the inputs have no batch dim."""
     readiness_percent: float
     tensor_core_time_percent: float
     uncertainty_percent: float
     memory_bytes: int
     fits: bool
-    """Whether the GPU's memory holds it."""
+    """Whether the step fits the GPU's memory."""
     calibrated: bool
     present: bool = False
-    """The circumstances of the run itself."""
+    """Whether these are the circumstances of the run itself."""
     note: str = ""
 
 
@@ -70,25 +70,25 @@ class Comparison:
 
     kind: ComparisonKind
     gpu: str | None
-    """The GPU that all rows are of; None where the rows are GPUs."""
+    """The GPU of all rows; None if the rows are GPUs."""
     rows: tuple[ComparedStep, ...] = ()
     unavailable: str | None = None
-    """Why there are no rows."""
+    """The reason why there are no rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What batches fit a GPU."""
+    """The largest batches that fit a GPU."""
 
     batch: int | None
-    """As traced; None where the inputs have no batch dim."""
+    """The traced batch; None if the inputs have no batch dim."""
     largest: int | None
     largest_checkpointed: int | None
-    """With every repeated block checkpointed; None where no such block saves memory."""
+    """The largest batch with every repeated block checkpointed; None if no such block saves memory."""
     unknown: str | None = None
-    """Why the limits are None."""
+    """The reason why the limits are None."""
     of_half: int | None = None
-    """The largest that takes half of the memory."""
+    """The largest batch that takes half of the memory."""
 
 
 class WhatIf:
@@ -184,7 +184,7 @@ class WhatIf:
         """The graph at another batch; built once.
 
         Raises:
-            DimsUnresolved: an op stops it.
+            DimsUnresolved: an op prevents it.
         """
         graphs = self._context.once(_resized_graphs)
         if size not in graphs:
@@ -228,7 +228,7 @@ _VARIATIONS: dict[ComparisonKind, Callable[[WhatIf, Scenario], Comparison]] = {
 
 
 def batch_groups(dims: CoupledDims) -> tuple[DimGroup, ...]:
-    """The leading dims of the inputs that are of one size: the batch. Empty where there is none."""
+    """The batch: the leading dims of the inputs if all have one size; empty otherwise."""
     groups = [group for group in dims.groups if group.is_batch]
     return tuple(group for group in groups if group.size == groups[0].size)
 
@@ -236,7 +236,7 @@ def batch_groups(dims: CoupledDims) -> tuple[DimGroup, ...]:
 def batch_limits(context: GraphContext, scenario: Scenario) -> BatchLimits:
     """The largest batches that fit the scenario's GPU, from the memory of the traced batch and twice it."""
     gpu = context.estimate(scenario).gpu
-    # What a GPU cannot run takes other memory there than elsewhere.
+    # On a GPU without units for the precision something else runs, which takes different memory.
     run = running(scenario.precision, scenario.mode, gpu)
     key = (run.precision, run.linear, scenario.layout, scenario.compiled)
     lines = context.once(_batch_lines).get(key)
@@ -287,7 +287,7 @@ def _uses_cudnn(found: Estimate) -> bool:
 
 
 def _said_of(found: Estimate) -> str:
-    """What the row cannot show: what runs instead where the GPU has no units for the precision, ..."""
+    """Remarks on a row, such as what runs instead if the GPU has no units for the precision."""
     precision, gpu = found.scenario.precision, found.gpu
     facts = PRECISION_FACTS[precision]
     if facts.linear is not None:

@@ -14,7 +14,7 @@ from tclint.graph.ops import Graph, Op, TensorSpec, contiguous_strides
 
 
 def with_joined_linears(graph: Graph, layers: Iterable[Sequence[int]]) -> Graph:
-    """Each set of linear layers (of one input) as one layer of all their outputs, followed by views."""
+    """The graph with each set of linear layers of one input joined into one layer, followed by views."""
     changed: dict[int, Op] = {}
     for indices in layers:
         ops = [graph.ops[index] for index in indices]
@@ -31,9 +31,10 @@ def with_joined_linears(graph: Graph, layers: Iterable[Sequence[int]]) -> Graph:
 
 
 def with_fused_attention(graph: Graph, blocks: Iterable[AttentionBlock]) -> Graph | None:
-    """Written-out attentions as scaled_dot_product_attention; what lay between the products is inside it.
+    """The graph with written-out attentions replaced by scaled_dot_product_attention, including the ops
+    between the products.
 
-    None where the attention's tensors are not as such a call takes them.
+    None if the attention's tensors do not have the form that such a call takes.
     """
     changed: dict[int, Op] = {}
     masks: set[int] = set()
@@ -52,7 +53,7 @@ def with_fused_attention(graph: Graph, blocks: Iterable[AttentionBlock]) -> Grap
 
 
 def _unread(graph: Graph, masks: Set[int], gone: Mapping[int, Op]) -> set[int]:
-    """The ops of masks that nothing reads any more."""
+    """The ops of masks that nothing else reads any more."""
     readers = consumers(graph.ops) if masks else {}
     left: set[int] = set()
     for index in sorted(masks, reverse=True):
@@ -91,13 +92,14 @@ def _fused(graph: Graph, scores: Op, product: Op, block: AttentionBlock, *, is_c
 
 
 def _with_four_dims(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
-    """[B, heads, S, D]; bmm's [B * heads, S, D] as [B * heads, 1, S, D], which is the same work."""
+    """The tensor as [B, heads, S, D]; bmm's [B * heads, S, D] becomes [B * heads, 1, S, D], which is the same
+    work."""
     four = (prod(shape[:-3]), *shape[-3:]) if len(shape) >= 4 else (shape[0], 1, *shape[1:])
     return replace(spec, shape=four, strides=contiguous_strides(four))
 
 
 def attention_mask(graph: Graph, block: AttentionBlock) -> TensorSpec | None:
-    """What is added to the scores, or decides which of them count."""
+    """The tensor that is added to the scores or masks them; None if there is none."""
     for index in block.between:
         op = graph.ops[index]
         if op.name in ("add", "masked_fill", "where", "sub"):

@@ -1,4 +1,4 @@
-"""What-if edits of a graph: the same ops with other layers in their place, for pricing only.
+"""What-if edits of a graph: other layers in place of some ops, for pricing only.
 
 An edit changes what it names and leaves every neighbour as it is, so it suits changes that no other op
 sees: a bias dropped, a convolution made dense, an image stored with a fourth channel. Changes of width
@@ -41,7 +41,7 @@ def with_ops(graph: Graph, changed: Mapping[int, Op]) -> Graph:
 
 
 def emptied(op: Op) -> Op:
-    """The op as a view of its first input: same results, no work."""
+    """The op turned into a view of its first input: same results, no work."""
     inputs = tuple(spec for spec in op.inputs[:1] if spec.parameter is None)
     return replace(
         op, name="view", kind="view", inputs=inputs, input_names=("self",) * len(inputs), attributes={}
@@ -49,7 +49,7 @@ def emptied(op: Op) -> Op:
 
 
 def resized(spec: TensorSpec, axis: int, size: int) -> TensorSpec:
-    """The tensor with one dim of another size, in the same memory format."""
+    """The tensor with another size of one dim, in the same memory format."""
     shape = (*spec.shape[:axis], size, *spec.shape[axis + 1 :])
     if spec.memory_format in ("channels_last", "channels_last_3d"):
         return replace(spec, shape=shape, strides=channels_last_strides(shape))
@@ -92,7 +92,7 @@ def ungrouped(graph: Graph, ops: Iterable[Op]) -> Graph:
 
 
 def regrouped(graph: Graph, ops: Iterable[Op], times: int) -> Graph:
-    """The convolutions with that many groups as one, else with groups=1, and the same channels."""
+    """The convolutions with `times` groups merged into one, else with groups=1, and the same channels."""
     return _regrouped(graph, ops, lambda groups: groups // times if groups % times == 0 else 1)
 
 
@@ -112,8 +112,8 @@ def _regrouped(graph: Graph, ops: Iterable[Op], groups: Callable[[int], int]) ->
 def with_fused_expansion(graph: Graph, ops: Iterable[Op], *, others_too: bool = False) -> Graph:
     """Depthwise convolutions and the 1x1 convolutions that widen the image before them as one dense one.
 
-    Norm and activation in between go as well; a depthwise convolution that reads something else is left
-    as it is, or with `others_too` is dense alone.
+    Norm and activation in between are removed too. A depthwise convolution that reads something else stays as
+    it is, or with `others_too` becomes dense by itself.
     """
     readers = consumers(graph.ops)
     changed: dict[int, Op] = {}
@@ -136,7 +136,7 @@ def with_fused_expansion(graph: Graph, ops: Iterable[Op], *, others_too: bool = 
 
 
 def _expansion_before(graph: Graph, op: Op, readers: Mapping[int, list[Op]]) -> list[Op]:
-    """The ops back to the 1x1 convolution whose only reader the op is; empty where there is none."""
+    """The ops back to the 1x1 convolution that only this op reads; empty if there is none."""
     between: list[Op] = []
     position = op.input_names.index("input")
     producer = op.inputs[position].producer
@@ -170,7 +170,7 @@ def with_input_channels(graph: Graph, ops: Iterable[Op], channels: int) -> Graph
 
 
 def with_head_dim(graph: Graph, ops: Iterable[Op], head_dim: int) -> Graph | None:
-    """The fused attentions with as many heads of `head_dim` as their width holds; None where it does not.
+    """The fused attentions with heads of size `head_dim`; None if their width is not a multiple of it.
 
     Tensors keep their number of elements, [B, heads, S, D] becoming [B, heads * D / head_dim, S, head_dim],
     so that the layers around them stay as they are.
@@ -203,8 +203,8 @@ def _reheaded(spec: TensorSpec, head_dim: int) -> TensorSpec | None:
 def with_linear_patches(graph: Graph, ops: Iterable[Op]) -> Graph | None:
     """Convolutions that cut an image into patches, and are flattened, as a copy and a linear layer.
 
-    The copy of the patches takes the convolution's place, the linear layer that of the view behind it. None
-    where something else reads a convolution.
+    The copy of the patches takes the convolution's place, and the linear layer that of the view after it.
+    None if something else reads a convolution.
     """
     readers = consumers(graph.ops)
     changed: dict[int, Op] = {}

@@ -1,4 +1,4 @@
-"""Where channels_last ends inside a network."""
+"""Finds where channels_last ends inside a network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tclint.cost.transforms.layout import apply_layout
 from tclint.graph.ops import Graph, Op
 
 _MOST_STEPS = 200
-"""Ops followed from a break to the next convolution."""
+"""The most ops that are followed from a break to the next convolution."""
 
 
 def runs_channels_last(context: GraphContext) -> bool:
@@ -32,7 +32,7 @@ def layout_breaks(context: GraphContext) -> tuple[Op, ...]:
 
 
 def breaks_in(graph: Graph) -> tuple[Op, ...]:
-    """See layout_breaks; of a graph whose strides are as it runs."""
+    """As `layout_breaks`, for a graph whose strides are those at run time."""
     readers = consumers(graph.ops)
     found = []
     for op in graph.ops:
@@ -47,9 +47,9 @@ def breaks_in(graph: Graph) -> tuple[Op, ...]:
 
 
 def kept_format(ops: Sequence[Op]) -> Change:
-    """These ops of a channels_last step keep the format.
+    """The change that lets these ops of a channels_last step keep the format.
 
-    A contiguous() of its own is left out; anything else is taken to run as it does, on NHWC images.
+    A separate contiguous() is left out; all other ops are taken to run as before, on NHWC images.
     """
     return Change(
         edit=partial(_with_format_kept, indices=frozenset(op.index for op in ops)),
@@ -71,7 +71,7 @@ def _is_nhwc(op: Op, position: int) -> bool:
 
 
 def _image_of(op: Op) -> int | None:
-    """Position of an NHWC image that the op reads, if what it writes is row-major."""
+    """The position of an NHWC image that the op reads, if its output is row-major."""
     output = op.outputs[0]
     if op.kind == "view" or output.memory_format != "contiguous" or output.numel < 2:
         return None
@@ -91,7 +91,7 @@ def _ends_the_image(op: Op) -> bool:
 
 
 def _reaches_convolution(op: Op, readers: dict[int, list[Op]]) -> bool:
-    """Whether a convolution reads what comes of it while it is still row-major."""
+    """Whether a convolution reads the op's result, or something made from it, while it is still row-major."""
     waiting, seen = [op], {op.index}
     for _ in range(_MOST_STEPS):
         if not waiting:

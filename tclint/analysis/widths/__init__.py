@@ -1,1 +1,1 @@
-"""Misaligned and badly tiled widths, and what changing them gains."""
+"""Misaligned and badly tiled widths, and the gains of changing them."""

@@ -1,4 +1,4 @@
-"""Which multiples Tensor Cores like, by precision and GPU generation."""
+"""The multiples that Tensor Cores need or prefer, by precision and GPU generation."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from tclint.config.precisions import PRECISION_FACTS
 from tclint.config.settings import Precision
 
 PADDING_MULTIPLES = (2, 4, 8, 16, 32, 64, 128)
-"""What padding is tried with; only those that the precision can profit from."""
+"""The multiples that padding tries, as far as the precision can profit from them."""
 
 SMALLEST_WIDTH = 5
-"""Dims of 1 to 4 are interfaces (a score, coordinates, RGBA), never a width that someone chose."""
+"""Smaller dims, of 1 to 4, are interfaces (a score, coordinates, RGBA) and never a chosen width."""
 
 
 def efficient_multiple(precision: Precision) -> int | None:
@@ -21,12 +21,12 @@ def efficient_multiple(precision: Precision) -> int | None:
 
 
 def ampere_multiple(precision: Precision) -> int | None:
-    """Elements of the 128 bytes that are most efficient on A100; None where there is no such multiple."""
+    """Elements of the 128 bytes that are most efficient on A100; None if there is no such multiple."""
     return PRECISION_FACTS[precision].largest_multiple
 
 
 def tensor_core_name(precision: Precision) -> str:
-    """The units' name for messages: 'fp16' of pure-fp16."""
+    """The units' name for messages: 'fp16' for pure-fp16."""
     return PRECISION_FACTS[precision].unit
 
 

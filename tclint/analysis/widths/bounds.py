@@ -14,7 +14,7 @@ from tclint.graph.lowering.work import Convolution, Gemm, Work
 def alignment_gain_percent(
     context: GraphContext, op_indices: Iterable[int], multiples: tuple[int, ...]
 ) -> dict[str, float]:
-    """Share of the step that the ops' products lose to misaligned dims, per GPU id.
+    """GPU id -> percentage of the step that the ops' products lose to misaligned dims.
 
     Each product is priced again with its misaligned dims rounded up, at the best of the multiples;
     copies and elementwise work around it are left as they are.
@@ -56,7 +56,8 @@ def _padded(work: Work, multiple: int) -> Work:
 def quantization_loss_percent(
     context: GraphContext, op_indices: Iterable[int] | None = None
 ) -> dict[str, float]:
-    """Share of the step that products limited by arithmetic spend on the empty parts of tiles and waves.
+    """GPU id -> percentage of the step that math-limited products spend on the empty parts of tiles and
+    waves.
 
     Args:
         context: the model.

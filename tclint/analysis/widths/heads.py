@@ -1,4 +1,4 @@
-"""Heads of attention whose width changes: kept equal, or of another number."""
+"""Heads of attention whose width changes: they are kept equal, or their number changes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Graph
 
 _LIKED_HEADS = (32, 64, 128)
-"""Sizes that fused kernels were made for."""
+"""Head sizes for which fused kernels were made."""
 _MOST_CHANGE = 2
-"""Times by which heads may become larger or smaller."""
+"""The largest factor by which heads may become larger or smaller."""
 
 
 def with_equal_heads(
     context: GraphContext, changes: dict[DimGroup, int], changed: Graph
 ) -> dict[DimGroup, int]:
-    """The changes, and those that keep the heads of queries and values equal where they were.
+    """The changes, and further ones that keep the heads of queries and values equal if they were equal.
 
-    Only the scores' product ties queries to keys; values may have heads of another size, and then one name
-    in the code would stand for two numbers.
+    The product of the scores couples queries only with keys, so values could get heads of another size, and
+    one name in the code would stand for two numbers.
 
     Args:
         context: the model.
@@ -72,20 +72,20 @@ def _places(block: AttentionBlock) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 Heads = tuple[int, int]
-"""How many, and their size."""
+"""(number of heads, their size)."""
 
 
 def other_heads(
     context: GraphContext, width: int, wider: Sequence[int]
 ) -> Iterator[tuple[int, Heads, dict[DimGroup, int]]]:
-    """Other numbers of heads that make another width evenly: that width, the heads, and the groups' sizes.
+    """Other numbers of heads that divide another width evenly: (width, heads, sizes of the groups).
 
-    Nothing where an attention of that width has heads that the model's code states, or shares keys.
+    There are none if an attention of that width shares keys, or if the model's code fixes its heads.
 
     Args:
         context: the model.
-        width: present number of heads times their size.
-        wider: the widths to be made.
+        width: the present number of heads times their size.
+        wider: the other widths.
     """
     blocks = [b for b in context.once(_blocks) if b.heads > 1 and b.heads * b.head_dim == width]
     if len({(block.heads, block.head_dim) for block in blocks}) != 1:
@@ -105,7 +105,8 @@ def other_heads(
 
 
 def _groups(context: GraphContext, block: AttentionBlock) -> tuple[DimGroup, DimGroup] | None:
-    """The dims of an attention's heads and of their size, where both can change; its keys have as many."""
+    """The dims of an attention's number of heads and of their size, if both can change and its keys have as
+    many heads."""
     (query, query_at), (value, value_at) = _places(block)
     found = []
     for axis in (-3, -1):

@@ -1,7 +1,7 @@
-"""Widths that a layer is given and does not choose: input features, and concatenations of such.
+"""Widths that are given to a layer and not chosen: input features, and concatenations of them.
 
 Their size cannot change, but zeros can be appended where the data is made: a layer with a few more input
-features whose added inputs are zero computes the same.
+features computes the same if the added inputs are zero.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ from tclint.graph.ops import Graph, Op, TensorSpec
 _ROLES = {"linear": "in_features", "conv": "in_channels", "rnn": "input_size"}
 _NOUNS = {"linear": "linear layer", "conv": "convolution", "rnn": "recurrent layer"}
 _WEIGHTS = ("weight", "params[0]", "w_ih")
-"""The matrix that the input is multiplied with: [outputs, inputs], of a reversed direction params[4]."""
+"""Names of the matrix that multiplies the input, [outputs, inputs]; for a reversed direction it is
+params[4]."""
 
 
 def is_given(dim: OpDim, context: GraphContext) -> bool:
-    """Whether a layer's input width is the data's, or a sum of parts none of which is there to be chosen."""
+    """Whether a layer's input width is the data's, or a sum of parts none of which can be chosen."""
     group = dim.group
     if group is None or group.is_batch or dim.role not in _ROLES.values():
         return False
@@ -58,7 +59,7 @@ def _is_rigid_sum(group: DimGroup, context: GraphContext) -> bool:
 
 
 def given_widths(context: GraphContext) -> dict[int, OpDim]:
-    """By op index, the misaligned input widths of layers that are the data's and that zeros could fill up."""
+    """Op index -> the layer's misaligned input width, if it is the data's and zeros could be appended."""
     found: dict[int, OpDim] = {}
     for op in leaf_ops(context.graph):
         if op.kind not in _ROLES or groups_of(op) != 1 or "transpose" in op.name:
@@ -71,12 +72,12 @@ def given_widths(context: GraphContext) -> dict[int, OpDim]:
 
 
 def interface_findings(rule: GraphRule, context: GraphContext, kind: str) -> Iterator[Finding]:
-    """One finding for each line whose layers read a misaligned width that they are given.
+    """One finding for each line whose layers read a misaligned given width.
 
     Args:
-        rule: whose findings they are.
+        rule: the rule of the findings.
         context: the model.
-        kind: of the layers: 'linear', 'conv' or 'rnn'.
+        kind: the kind of the layers: 'linear', 'conv' or 'rnn'.
     """
     multiple = efficient_multiple(context.settings.precision)
     if multiple is None:
@@ -136,7 +137,7 @@ def _finding(
 
 
 def _widths(context: GraphContext, dims: Sequence[OpDim]) -> Iterator[tuple[dict[int, int], Change]]:
-    """The padded widths by op, and the change that gives them."""
+    """(op index -> padded width, change that makes it) for each way to pad."""
     for position, multiple in enumerate(padding_multiples(context.settings.precision)):
         sizes = {dim.op.index: round_up(dim.size, multiple) for dim in dims}
         if position and any(sizes[dim.op.index] > 1.5 * dim.size for dim in dims):
@@ -145,12 +146,12 @@ def _widths(context: GraphContext, dims: Sequence[OpDim]) -> Iterator[tuple[dict
 
 
 def wider_inputs(sizes: Mapping[int, int]) -> Change:
-    """The change that gives layers, by op index, wider inputs."""
+    """The change that gives layers wider inputs; sizes by op index."""
     return Change(edit=partial(with_input_widths, sizes=sizes))
 
 
 def with_input_widths(graph: Graph, sizes: Mapping[int, int]) -> Graph:
-    """The layers, by op index, reading wider inputs, and what concatenates those inputs writing them."""
+    """The graph in which layers, by op index, read wider inputs and concatenations of these are as wide."""
     for index, size in sizes.items():
         op = graph.ops[index]
         if op.kind == "conv":
@@ -175,10 +176,10 @@ _MOST_STEPS = 8
 
 
 def _source(op: Op, graph: Graph) -> str | None:
-    """What makes the layer's input, 'input' or 'cat', where zeros can be appended to it; else None.
+    """The maker of the layer's input, 'input' or 'cat', if zeros can be appended to it; else None.
 
-    Between a layer and the data there may be views and copies. What an earlier layer computed has no place
-    for zeros but a copy of its own.
+    Views and copies may be between the data and a layer. Zeros could be appended to the result of an earlier
+    layer only by a further copy.
     """
     spec = op.inputs[op.input_names.index("input") if "input" in op.input_names else 0]
     for _ in range(_MOST_STEPS):

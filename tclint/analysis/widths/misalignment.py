@@ -1,4 +1,4 @@
-"""Widths that Tensor Cores cannot take at full speed, collected into what would be fixed together."""
+"""Finds widths that Tensor Cores cannot use at full speed, grouped by what would be fixed together."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Op
 
 SMALLEST_PADDED_OUTPUT = 64
-"""Fewer outputs of the model are actions, classes or coordinates: an interface that nobody pads."""
+"""Fewer outputs of a model are an interface (actions, classes or coordinates) that nobody pads."""
 
 _Key = tuple[str, str]
 
@@ -52,15 +52,15 @@ class MisalignedLayers:
 
     @property
     def groups(self) -> tuple[DimGroup, ...]:
-        """What would have to be resized, without repetition."""
+        """The groups that would have to be resized, without repetition."""
         return tuple({dim.group.id: dim.group for dim in self.dims if dim.group is not None}.values())
 
 
 def misaligned_layers(context: GraphContext) -> tuple[MisalignedLayers, ...]:
     """All misaligned widths of the model, largest share of the step first.
 
-    Left out, because other rules speak of them or because they are interfaces and not choices: model
-    inputs, batch and tokens, vocabularies, attention's own products, grouped convolutions, dims of 1 to 4.
+    Left out, because other rules report them or because they are interfaces and not choices: model inputs,
+    batch and tokens, vocabularies, attention's own products, grouped convolutions, dims of 1 to 4.
     """
     precision = context.settings.precision
     if efficient_multiple(precision) is None:
@@ -78,14 +78,14 @@ def misaligned_layers(context: GraphContext) -> tuple[MisalignedLayers, ...]:
 
 
 def misalignment_findings(rule: GraphRule, context: GraphContext, kinds: frozenset[str]) -> Iterator[Finding]:
-    """One finding for each misaligned_layers of the kinds whose time is worth the price of looking."""
+    """One finding for each of `misaligned_layers` of these kinds that can gain enough to be worth pricing."""
     multiple = efficient_multiple(context.settings.precision)
     for layers in context.once(misaligned_layers):
         concerned = indices_of(layers.ops)
         if multiple is None or layers.kind not in kinds or not worth_pricing(context, concerned):
             continue
-        # Half of what is worth hearing: padding can gain a little more than the products alone, with the
-        # copies of padded channels around them.
+        # Half of the listing limit is enough here: padding can gain a little more than the products alone,
+        # with the copies of padded channels around them.
         bound = alignment_gain_percent(context, concerned, (multiple,))
         most, least = max(bound.values()), context.settings.min_gain_percent
         if most < least / 2:
@@ -105,7 +105,7 @@ def _ordinary_ops(context: GraphContext) -> Iterator[Op]:
 
 
 def _is_choice(dim: OpDim) -> bool:
-    """Whether the size is a width that someone chose, and may choose otherwise."""
+    """Whether the size is a width that the author chose and could change."""
     group = dim.group
     if group is None:
         # A product of two activations belongs to no layer: its dims are the data's.
@@ -113,13 +113,14 @@ def _is_choice(dim: OpDim) -> bool:
     if group.is_batch or group.fixed:
         return False
     if group.unresolved and dim.op.kind == "matmul" and not any(spec.parameter for spec in dim.op.inputs):
-        return False  # nor is it known where this one comes from: the length of a text, say
-    # Of a dim that is not followed to the end it is not known whether the model returns it.
+        return False  # the origin of the size is unknown; it may be the length of a text
+    # If a dim could not be followed to the end, the model may return it.
     return dim.size >= SMALLEST_PADDED_OUTPUT or not (group.is_output or group.unresolved)
 
 
 def _components(dims: Iterable[OpDim]) -> list[list[OpDim]]:
-    """Dims that meet in one op: the product is as fast as the worst of them, so they are fixed together."""
+    """The dims grouped by the ops they share; a product is as fast as its worst dim, so they are fixed
+    together."""
     parent: dict[_Key, _Key] = {}
 
     def find(key: _Key) -> _Key:
@@ -143,7 +144,7 @@ def _components(dims: Iterable[OpDim]) -> list[list[OpDim]]:
 
 
 def _by_line(context: GraphContext, components: list[list[OpDim]]) -> list[list[OpDim]]:
-    """Components whose costliest layers come from one line are one thing to say."""
+    """The components, with those whose costliest layers come from one line merged into one finding."""
     joined: dict[Line, list[OpDim]] = {}
     for part in components:
         joined.setdefault(line_of(costliest(context, [dim.op for dim in part])), []).extend(part)

@@ -1,4 +1,4 @@
-"""What padding a dim, and everything coupled to it, is worth for the whole step."""
+"""Prices the padding of dims, with everything coupled to them, over the whole step."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
 from tclint.graph.lowering.step import forward_flops
 
 _MAX_GROWTH = 1.5
-"""A dim that would have to grow by more than this is too narrow to be called misaligned."""
+"""A dim that would have to grow by more than this factor is too narrow to count as misaligned."""
 
 
 LARGEST_CUT = 1 / 8
-"""How much of a width or a batch may be given up for a faster one."""
+"""The largest share of a width or a batch that may be given up for a faster one."""
 
 _Sizes = tuple[tuple[int, int], ...]
 """Distinct (present, other) sizes, smallest first."""
@@ -34,17 +34,17 @@ _Sizes = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """One way of making dims aligned."""
+    """One way to make dims aligned."""
 
     sizes: _Sizes
     inputs: _Sizes = ()
     heads: Heads | None = None
     saved_percent: float = 0.0
-    """The share of the forward work that a smaller model does not do."""
+    """The percentage of the forward work that a smaller model saves."""
 
     @property
     def is_padding(self) -> bool:
-        """Whether nothing becomes smaller, so that the model can still compute what it did."""
+        """Whether nothing becomes smaller, so that the model can still compute the same."""
         return self.heads is None and all(other >= present for present, other in self.sizes)
 
 
@@ -56,17 +56,17 @@ class Padding:
     effect: Effect
     change: Change
     unresolved: tuple[str, ...] = ()
-    """Why some of the dims had to stay as they are."""
+    """The reasons why some of the dims could not change."""
     tried: tuple[tuple[_Sizes, float], ...] = ()
-    """Every padding that was priced, with its gain in percent of the step, the mean over the GPUs."""
+    """Every priced padding, with its gain in percent of the step, the mean over the GPUs."""
     inputs: _Sizes = ()
     """The data's own widths that are padded with zeros too."""
     heads: Heads | None = None
     """Another number of heads, and their size."""
     parameters_added: int | None = None
-    """Where it is another architecture: something becomes smaller, or has other heads."""
+    """The number of added parameters if the architecture changes (a smaller size, other heads); else None."""
     instead: Padding | None = None
-    """For another architecture: what keeps the model as it is."""
+    """For a change of architecture: the padding that keeps the model as it is."""
 
     def phrase(self, limit: int = 4) -> str:
         """'1001 -> 1008, 3003 -> 3008', '770 -> 768 with 6 heads of 128'."""
@@ -74,7 +74,8 @@ class Padding:
         return sizes_phrase(self.sizes, limit) + heads
 
     def evidence(self) -> dict[str, Any]:
-        """For a finding: the sizes, the candidates with their gains, and what could not be padded."""
+        """Evidence for a finding: the sizes, the candidates with their gains, and the dims that cannot
+        change."""
         found: dict[str, Any] = {
             "padding": [list(pair) for pair in self.sizes],
             **({"input_padding": [list(pair) for pair in self.inputs]} if self.inputs else {}),
@@ -105,15 +106,15 @@ def best_padding(
 
     All groups are padded to one multiple, since a matrix is as fast as its worst aligned dim, and with
     them the other dims of the same size that the author may choose. Among paddings of equal gain the guides'
-    preferred multiple wins, and a larger model wins over a smaller one, whose gain counts beyond the work
-    that it saves.
+    preferred multiple wins, and a larger model wins over a smaller one. Of a smaller model, only the gain
+    beyond the saved work counts.
 
     Args:
         context: the model.
-        groups: what is padded.
+        groups: the dims to pad.
         cost_of: indices of the ops concerned.
-        given: by op index, input widths of the data's own; each padding is tried with zeros there, too.
-        may_shrink: whether to look at smaller sizes, and at other numbers of heads, as well.
+        given: op index -> input width of the data's own; each padding is also tried with zeros there.
+        may_shrink: whether to try smaller sizes and other numbers of heads as well.
     """
     multiples = padding_multiples(context.settings.precision)
     if not multiples:
@@ -200,7 +201,7 @@ def _smaller(
 
 
 _HEADED = (64, 128)
-"""Widths that heads of a liked size divide are multiples of one of these."""
+"""Widths that heads of a preferred size divide are multiples of one of these."""
 
 
 def _paddings(
@@ -210,7 +211,7 @@ def _paddings(
     given: Mapping[int, int],
     reasons: list[str],
 ) -> Iterator[tuple[_Way, Change]]:
-    """By multiple: the groups padded to it, and then with given inputs too."""
+    """For each multiple the groups padded to it, without and with given inputs."""
     seen: set[_Sizes] = set()
     for multiple in multiples:
         changes = padded_sizes(context, groups, multiple)
@@ -235,10 +236,10 @@ def _paddings(
 def padded_sizes(
     context: GraphContext, groups: Sequence[DimGroup], multiple: int, *, down: bool = False
 ) -> dict[DimGroup, int]:
-    """The next multiple of every group, groups of one size alike where all of them can take it.
+    """Group -> its next multiple; groups of one size get the same one if all of them can have it.
 
-    A group that can take no multiple at all is left out. `down`: the multiple below, of a width that may be
-    smaller and loses little by it.
+    A group that can have no multiple at all is left out. With `down`, it is the multiple below, for widths
+    that may shrink and lose little by it.
     """
     by_size: dict[tuple[int, bool], list[DimGroup]] = {}
     for group in groups:
@@ -249,7 +250,7 @@ def padded_sizes(
         smaller = _multiples(context, same, multiple, down=True) if shrinks else {}
         cuts_little = bool(smaller) and min(smaller.values()) >= (1 - LARGEST_CUT) * present
         sizes = smaller if cuts_little else _multiples(context, same, multiple)
-        # 10 heads of 101 become 10 of 104, which is what the residual stream of 1010 has to be, too.
+        # 10 heads of 101 become 10 of 104, so the residual stream of 1010 has to become 1040 too.
         wanted = (min if cuts_little else max)(sizes.values(), default=0)
         for group, size in sizes.items():
             changes[group] = size if group.composite else wanted
@@ -264,7 +265,7 @@ def _multiples(
 
 
 def _with_the_same_width(context: GraphContext, groups: list[DimGroup], multiple: int) -> list[DimGroup]:
-    """The groups and others of their sizes, where those can be resized with them."""
+    """The groups and others of the same sizes that can be resized with them."""
     wider = of_the_same_width(context, groups)
     if len(wider) == len(groups) or _resize(context, padded_sizes(context, wider, multiple)) is not None:
         return groups
@@ -272,8 +273,8 @@ def _with_the_same_width(context: GraphContext, groups: list[DimGroup], multiple
 
 
 def of_the_same_width(context: GraphContext, groups: Sequence[DimGroup]) -> list[DimGroup]:
-    """The groups and others of their sizes: a width that is written once is a residual stream here and heads
-    times head_dim there."""
+    """The groups and all others of the same sizes, since one written width can be a residual stream here and
+    heads times head_dim there."""
     own = {group.id for group in groups}
     wider = list(groups)
     for size in dict.fromkeys(group.size for group in groups if not group.is_output):
@@ -297,7 +298,7 @@ def _without_repetition(groups: Sequence[DimGroup]) -> list[DimGroup]:
 def _resizable(
     context: GraphContext, groups: Sequence[DimGroup], multiple: int
 ) -> tuple[list[DimGroup], list[str]]:
-    """The groups that can be resized together, and why the others cannot."""
+    """The groups that can be resized together, and the reasons why the others cannot."""
     changes = padded_sizes(context, groups, multiple)
     if len(changes) == len(groups) and _resize(context, changes) is None:
         return list(groups), []

@@ -1,4 +1,4 @@
-"""What another size of some dims is worth, be it larger or smaller."""
+"""Prices other sizes of some dims, larger or smaller."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Resizing:
     effect: Effect
     change: Change
     flops_percent: float
-    """How much less forward work the model does, as a share; negative: more."""
+    """The percentage of the forward work that is saved; negative if the work grows."""
 
     def phrase(self) -> str:
         """'520 -> 512'."""
@@ -35,9 +35,9 @@ class Resizing:
 def best_resizing(
     context: GraphContext, candidates: Iterable[Mapping[DimGroup, int]], cost_of: Sequence[int]
 ) -> Resizing | None:
-    """The candidate that gains most over the work it saves; None where none can be resized.
+    """The candidate that gains most beyond the work that it saves; None if none can be resized.
 
-    A smaller model is faster anyway: what counts is how much faster than its size explains.
+    A smaller model is faster anyway, so only the gain beyond its smaller size counts.
     """
     flops = forward_flops(context.graph)
 
@@ -58,12 +58,13 @@ def best_resizing(
 
 
 def surplus_percent(resizing: Resizing) -> float:
-    """Gain of the step on the best GPU beyond the share of the work that is saved."""
+    """The gain of the step on the best GPU beyond the percentage of the work that is saved."""
     return (resizing.effect.best_gain_percent or 0.0) - max(resizing.flops_percent, 0.0)
 
 
 def the_batch(context: GraphContext) -> tuple[DimGroup, ...] | str:
-    """The leading dims of the model's inputs, all of one size; else why there is no one batch."""
+    """The leading dims of the model's inputs if all have one size; else the reason why there is no single
+    batch."""
     batches = tuple(group for group in context.dims.groups if group.is_batch)
     sizes = sorted({group.size for group in batches})
     if len(sizes) > 1:
@@ -72,24 +73,24 @@ def the_batch(context: GraphContext) -> tuple[DimGroup, ...] | str:
 
 
 _STEP = 4
-"""Times a batch is raised until it is enough."""
+"""The factor by which a batch is enlarged until it is enough."""
 _MOST_BATCH = 1 << 16
-"""Where the memory of a batch is not known."""
+"""The largest batch to try if the memory of a batch is unknown."""
 
 
 def larger_batch(
     context: GraphContext, times: float, cost_of: Sequence[int], is_enough: Callable[[GraphContext], bool]
 ) -> tuple[Effect, str, Change | None] | None:
-    """What the first larger batch that is enough gains per sample, its clause, and the change.
+    """(gain per sample, clause for a message, change) of the first larger batch that is enough.
 
-    Where none that fits the GPU is enough, it is the smallest of those that gain most; None where none gains
+    If no batch that fits the GPU is enough, it is the smallest of those that gain most; None if none gains
     what a report lists.
 
     Args:
         context: the model.
-        times: the present batch from which on to try.
-        cost_of: ops whose time is concerned.
-        is_enough: of the model at another batch, whether there is no more to ask for.
+        times: the multiple of the present batch from which on to try.
+        cost_of: the ops concerned.
+        is_enough: tells for the model at another batch whether it needs no larger one.
     """
     batches = the_batch(context)
     if isinstance(batches, str):
@@ -107,7 +108,7 @@ def larger_batch(
             return Effect(unknown=str(error)), "", None
         size *= _STEP
     best = enough or best_option(context, tried, liked=lambda size: -size)
-    # What the ops do not gain themselves is the optimizer's time, spread over more samples: no finding.
+    # A gain outside these ops is only the optimizer's time spread over more samples, and no finding.
     if best is None or context.own_gain_percent(cost_of, best.change) < context.settings.min_gain_percent:
         return None
     words = f"; per sample, a batch of {batches[0].size} -> {best.what} {gain_phrase(best.effect)}"
@@ -115,5 +116,5 @@ def larger_batch(
 
 
 def batch_change(batches: Sequence[DimGroup], size: int) -> Change:
-    """Another batch, whose step is compared per sample."""
+    """The change to another batch, whose step is compared per sample."""
     return replace(resize(dict.fromkeys(batches, size)), samples=size / batches[0].size)

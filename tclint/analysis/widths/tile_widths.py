@@ -1,4 +1,4 @@
-"""Aligned widths that tiles and waves fit badly, and their faster neighbours."""
+"""Finds aligned widths that fill tiles and waves badly, and faster sizes near them."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _width_finding(
 
 
 def advisory(context: GraphContext) -> str:
-    """What to say where every GPU is of a generation on which waves predict nothing."""
+    """A remark for findings if waves predict nothing on the generations of all GPUs; else ''."""
     capabilities = [context.estimate(scenario).gpu.compute_capability for scenario in context.scenarios]
     if all(capability >= (9, 0) for capability in capabilities):
         return " (advisory: on this generation, tiles and waves predict little)"

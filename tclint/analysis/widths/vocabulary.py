@@ -10,7 +10,7 @@ from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Op
 
 SMALLEST_VOCABULARY = 1000
-"""Below this an embedding is a table of categories, and the head a classifier."""
+"""With fewer rows, an embedding is a table of categories and the head a classifier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,15 +19,16 @@ class VocabularyHead:
 
     op: Op
     embeddings: tuple[Op, ...]
-    """Lookups in tables of the same size."""
+    """The lookups in tables of the same size."""
     tied: bool
-    """The head multiplies with the embedding's own weight."""
+    """Whether the head multiplies with the embedding's own weight."""
     size: int
     group: DimGroup | None
 
 
 def vocabulary_heads(context: GraphContext) -> tuple[VocabularyHead, ...]:
-    """Products as wide as one of the model's embedding tables; lookup-only tables have none."""
+    """The products as wide as one of the model's embedding tables; tables that are only looked up have
+    none."""
     tables: dict[int, list[Op]] = {}
     for op in context.graph.ops:
         weight = op.input("weight") if op.kind == "embedding" else None

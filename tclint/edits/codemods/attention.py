@@ -1,4 +1,4 @@
-"""Fix of attention that is written out, its statements one behind the other, causal or without a mask."""
+"""Fix for attention that is written out in successive statements, causal or without a mask."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FusedAttention(Codemod):
         if self.is_causal is not bool(self.finding.evidence.get("masked")):
             return
         if self.is_causal and _joins(self.program.function(softmax), self.key):
-            return  # behind the keys of a cache, is_causal would align the mask with the wrong corner
+            return  # with the keys of a cache in front, is_causal would align the mask with the wrong corner
         value = product.right if isinstance(product, cst.BinaryOperation) else product.args[1].value
         if not isinstance(value, cst.Name):
             return
@@ -59,7 +59,7 @@ class FusedAttention(Codemod):
         self.rewrite(product, f"{called}({', '.join(arguments)})")
         for item in self.gone:
             self.remove(item)
-        # The blank lines that set them off from the last one go with them.
+        # The blank lines that separate them from the last statement are removed too.
         line = self.program.own_line(last)
         if line is not None:
             comments = [item for item in line.leading_lines if item.comment is not None]
@@ -76,7 +76,7 @@ class FusedAttention(Codemod):
         return f"{module}.scaled_dot_product_attention" if module else None
 
     def _are_a_run(self, statements: list[Statement]) -> bool:
-        """They stand one behind the other in one block, each on lines of its own."""
+        """Whether statements follow each other in one block, each on lines of its own."""
         block = self.program.block(statements[-1])
         ordered = sorted(statements, key=self.program.start)
         first = index_of(block, ordered[0]) if ordered[0] in block else 0
@@ -122,7 +122,7 @@ class FusedAttention(Codemod):
         return False
 
     def _makes_mask(self, statement: Statement) -> bool:
-        """Whether a statement makes what only the mask is made of."""
+        """Whether a statement makes something that only the mask uses."""
         if not self.is_causal or not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
             return False
         target = statement.targets[0].target
@@ -141,7 +141,7 @@ class FusedAttention(Codemod):
         return bool(self.query and self.key.isidentifier())
 
     def _is_number(self, value: cst.BaseExpression, depth: int = 3) -> bool:
-        """A float of Python, as the argument has to be: no tensor."""
+        """Whether a value is a Python number and not a tensor, as the argument requires."""
         if depth <= 0:
             return False
         match value:
@@ -186,7 +186,7 @@ class FusedAttention(Codemod):
         return None
 
     def _only_read(self, made: cst.Assign) -> cst.BaseExpression | None:
-        """Where the next statement reads the variable, once."""
+        """The only place that reads the assigned variable, if it is in the next statement."""
         behind = self.program.behind(made)
         target = made.targets[0].target
         if not behind or len(made.targets) != 1 or not isinstance(target, cst.Name):
@@ -211,7 +211,7 @@ def _is_matmul(call: cst.Call) -> bool:
 
 
 def _softmaxed(call: cst.Call) -> cst.BaseExpression | None:
-    """What a softmax is taken of."""
+    """The operand of a softmax."""
     if m.matches(call.func, m.Attribute(attr=m.Name("softmax"))):
         receiver = cst.ensure_type(call.func, cst.Attribute).value
         if dotted_name(receiver) not in _MODULES:
@@ -220,7 +220,7 @@ def _softmaxed(call: cst.Call) -> cst.BaseExpression | None:
 
 
 def _joins(function: cst.CSTNode, name: str) -> bool:
-    """Whether a function concatenates what goes by a name, such as keys behind those of a cache."""
+    """Whether a function concatenates something named so, such as new keys to those of a cache."""
     return any(
         name in names_in(call)
         for call in find_all(function, cst.Call)
@@ -232,7 +232,7 @@ _JOINING = m.Name("cat") | m.Name("concat") | m.Name("concatenate")
 
 
 def _has_other_rank(function: cst.CSTNode) -> bool:
-    """Heads are split off into other than four dims, for which no fused kernel runs."""
+    """Whether a function splits off heads into other than four dims, for which no fused kernel runs."""
     for text in find_all(function, cst.SimpleString):
         split, arrow, made = text.raw_value.partition("->")
         if arrow and "(" in split and "(" not in made and len(made.split()) != 4:

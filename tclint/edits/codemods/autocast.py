@@ -1,4 +1,4 @@
-"""Fixes around autocast regions: backward behind the region, models left in float32."""
+"""Fixes for autocast regions: move backward behind the region, leave models in float32."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tclint.edits.statements import has_comment
 _OF_THE_STEP = frozenset(
     ("backward", "scale", "step", "update", "unscale_", "zero_grad", "clip_grad_norm_", "clip_grad_value_")
 )
-"""Calls that compute nothing that autocast concerns."""
+"""Calls that compute nothing that autocast affects."""
 _16_BIT = m.Attribute(attr=m.Name("float16") | m.Name("half") | m.Name("bfloat16"))
 
 
@@ -48,7 +48,7 @@ class BackwardBehindRegion(Codemod):
 
 
 def _belongs_to_step(statement: Statement) -> bool:
-    """Backward passes and what follows them: nothing that autocast would run in another precision."""
+    """Whether a statement is a backward pass or follows one, and computes nothing that autocast affects."""
     if isinstance(statement, cst.If):
         orelse = statement.orelse
         others = statements_of(orelse.body) if isinstance(orelse, cst.Else) else [orelse] if orelse else []
@@ -59,7 +59,7 @@ def _belongs_to_step(statement: Statement) -> bool:
         return True
     if not isinstance(statement, cst.Expr) or not isinstance(statement.value, cst.Call):
         return False
-    # What is passed on is not computed here: `(model(x) - y).mean().backward()` is no tail.
+    # The loss must not be computed in the statement, as in `(model(x) - y).mean().backward()`.
     return _called(statement.value) in _OF_THE_STEP and all(
         _called(call) in _OF_THE_STEP
         or (isinstance(call.func, cst.Attribute) and _called(call) in ("parameters", "sum"))
@@ -68,14 +68,14 @@ def _belongs_to_step(statement: Statement) -> bool:
 
 
 def _called(call: cst.Call) -> str:
-    """The last name of what is called."""
+    """The last name of a call's function."""
     name = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
     return name.value if isinstance(name, cst.Name) else ""
 
 
 @fixes("AMP009")
 class KeepInFloat32(Codemod):
-    """Take out `.half()` or the dtype of `.to(...)`: autocast casts where that is safe."""
+    """Remove `.half()` or the dtype of `.to(...)`, since autocast casts where that is safe."""
 
     def plan(self) -> None:
         call = self.find(cst.Call)
@@ -99,12 +99,12 @@ class KeepInFloat32(Codemod):
 
 
 def _receiver(call: cst.Call) -> cst.BaseExpression:
-    """What a method is called on, in the parentheses of the call."""
+    """The object whose method is called, with the parentheses of the call."""
     method = cst.ensure_type(call.func, cst.Attribute)
     line, rpar = method.dot.whitespace_before, list(call.rpar)
     behind = rpar[0].whitespace_before if rpar else None
     if isinstance(line, cst.ParenthesizedWhitespace) and isinstance(behind, cst.ParenthesizedWhitespace):
-        # The method has a line of its own, and so has the comment behind it.
+        # The method has a line of its own, and its comment gets one too.
         left = cst.EmptyLine(line.indent, line.last_line, behind.first_line.comment)
         rpar[0] = rpar[0].with_changes(
             whitespace_before=behind.with_changes(

@@ -1,4 +1,4 @@
-"""Fixes of layers: biases that a norm takes away, norms that a cast takes along, sizes."""
+"""Fixes for layers: biases that a norm cancels, norms that a cast includes, widths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMES = ("module", "layer", "part")
 
 @fixes("ARC019")
 class NormsInFloat(Codemod):
-    """Put the batch norms back to float32 behind the cast of the model."""
+    """Cast the batch norms back to float32 after the cast of the model."""
 
     advice = "Put the batch norms back to float32 after the cast."
 
@@ -41,7 +41,7 @@ class NormsInFloat(Codemod):
 
 
 def _leaves_cast(statement: cst.CSTNode, call: cst.Call, model: str) -> bool:
-    """The model is what the statement casts: `model.half()`, or `model = ....half()`."""
+    """Whether a statement casts the model itself: `model.half()`, or `model = ....half()`."""
     match statement:
         case cst.Expr(value=value):
             return (
@@ -57,7 +57,7 @@ def _leaves_cast(statement: cst.CSTNode, call: cst.Call, model: str) -> bool:
             return False
     if dotted_name(target) != model:
         return False
-    # `DDP(Net().half()).cuda()` is a module that holds the model.
+    # `DDP(Net().half()).cuda()` is a module that contains the model.
     while isinstance(value, cst.Call):
         if value is call:
             return True
@@ -70,7 +70,7 @@ _MULTIPLE = 256
 
 @fixes("DIM014")
 class RoundWidth(Codemod):
-    """`int(8 * dim / 3)` becomes `256 * ((int(8 * dim / 3) + 255) // 256)`."""
+    """Turn `int(8 * dim / 3)` into `256 * ((int(8 * dim / 3) + 255) // 256)`."""
 
     def plan(self) -> None:
         statement = self.program.statement_at(self.finding.location)
@@ -83,7 +83,7 @@ class RoundWidth(Codemod):
 _PUBLISHED = re.compile(
     r"load_url|from_url|pretrained|hf_hub|model_urls|weightsenum|register_model|download|load_model|load_weights"
 )
-"""Identifiers, in lower case, of files whose models load weights that somebody has published."""
+"""Identifiers, in lower case, in files whose models load published weights."""
 _BIASED = re.compile(r"Conv|Linear")
 _OWN_BIAS = m.Attribute(value=m.Name("self"))
 _TEST = m.Comparison(comparisons=[m.ComparisonTarget(operator=m.Is() | m.IsNot()), m.ZeroOrMore()])
@@ -102,7 +102,7 @@ class WithoutBias(Codemod):
             self.change(call, lambda call: append_argument(call, "bias=False"))
 
     def _needs_bias(self) -> bool:
-        """Some code may take the bias of the layer for a tensor: it would find None."""
+        """Whether some code may use the bias of the layer as a tensor; it would find None."""
         module = self.program.module
         for text in find_all(module, cst.SimpleString):
             if text.raw_value == "bias" or ".bias" in text.raw_value:
@@ -119,14 +119,14 @@ class WithoutBias(Codemod):
         return isinstance(self.program.parent(node), cst.AssignTarget | cst.Del)
 
     def _is_tested(self, node: cst.Attribute) -> bool:
-        """`conv.bias is None`, or the condition itself."""
+        """Whether a bias is only tested: `conv.bias is None`, or as a condition itself."""
         outer = self.program.parent(node)
         return (outer is not None and m.matches(outer, _TEST)) or (
             isinstance(outer, cst.If | cst.IfExp) and outer.test is node
         )
 
     def _is_guarded(self, node: cst.Attribute) -> bool:
-        """Under a test of that bias, or one that only layers without such a bias pass."""
+        """Whether a bias is used under a test of it, or under one that only other layers pass."""
         inner: cst.CSTNode = node
         for outer in self.program.ancestors(node):
             if isinstance(outer, cst.If) and inner is outer.body:
@@ -140,8 +140,8 @@ class WithoutBias(Codemod):
         return False
 
     def _is_other(self, node: cst.Attribute) -> bool:
-        """`self.out.bias` where every `out` that the file assigns is made by something without Conv or
-        Linear in its name."""
+        """Whether a bias belongs to something else: every assignment of `out` for `self.out.bias` calls
+        something without Conv or Linear in its name."""
         if not isinstance(node.value, cst.Attribute) or not dotted_name(node.value):
             return False
         layer = m.AssignTarget(target=m.Attribute(attr=m.Name(node.value.attr.value)))

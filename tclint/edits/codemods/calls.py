@@ -1,4 +1,4 @@
-"""Fixes that add or take out one argument of a call."""
+"""Fixes that add or remove one argument of a call."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class FusedOptimizer(_WithArgument):
     name = "fused"
 
     def pass_to(self, call: cst.Call) -> None:
-        # A framework's arguments name the optimizer in their own way.
+        # A framework's arguments name the optimizer differently.
         if keyword(call, "foreach") is None and self.finding.evidence.get("argument") is None:
             super().pass_to(call)
 
@@ -83,9 +83,9 @@ class ChoosePrecision(Codemod):
 
 
 def pass_stated(codemod: Codemod) -> bool:
-    """Give the finding's call the argument that its evidence states, in place of another constant for it.
+    """Pass the argument that the finding's evidence states to its call, replacing another constant.
 
-    Returns: False where it states none.
+    Returns: False if the evidence states none.
     """
     argument, call = codemod.finding.evidence.get("argument"), codemod.find(cst.Call)
     if not isinstance(argument, str) or "=" not in argument or call is None or has_stars(call):
@@ -102,7 +102,7 @@ def pass_stated(codemod: Codemod) -> bool:
 
 @fixes("ARC017")
 class NoAttentionWeights(_WithArgument):
-    """Do not compute the weights that nobody reads."""
+    """Do not compute attention weights that nothing reads."""
 
     name, value = "need_weights", "False"
 
@@ -140,7 +140,7 @@ class CopyAsynchronously(_WithArgument):
             self.safety = "safe"
         call = self.find(cst.Call)
         if call is None or not m.matches(call.func, m.Attribute(attr=m.Name("cuda") | m.Name("to"))):
-            return  # the loader, where the copies are in another file
+            return  # the finding is at the loader, and the copies are in another file
         super().plan()
         for related in self.finding.related:
             if related.is_alike and (copy := self.program.find(related.location, cst.Call)):
@@ -149,7 +149,7 @@ class CopyAsynchronously(_WithArgument):
 
 @fixes("RUN011")
 class GradientsToNone(Codemod):
-    """Take out set_to_none=False; the default frees the gradients instead of filling them with zeros."""
+    """Remove set_to_none=False; the default frees the gradients instead of filling them with zeros."""
 
     def plan(self) -> None:
         call = self.find(cst.Call)
@@ -165,7 +165,7 @@ class GradientsToNone(Codemod):
 
 @fixes("RUN015")
 class CreateOnDevice(Codemod):
-    """`torch.rand(8).to(device)` becomes `torch.rand(8, device=device)`."""
+    """Turn `torch.rand(8).to(device)` into `torch.rand(8, device=device)`."""
 
     def plan(self) -> None:
         places = [item.location for item in self.finding.related if item.message == THE_SAME]
@@ -186,7 +186,7 @@ class CreateOnDevice(Codemod):
             device = self.program.code(call.args[0].value)
         else:
             return
-        # A line of its own, or a comment, says that the author set the copy apart.
+        # With a line of its own or a comment, the author set the copy apart on purpose.
         if "\n" not in self.program.code(call.with_changes(func=method.with_changes(value=cst.Name("x")))):
             self.change(call, lambda _: append_argument(made, f"device={device}"))
 

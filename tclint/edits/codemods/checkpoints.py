@@ -1,4 +1,4 @@
-"""Fix of checkpoints without the scaler: save its state beside the optimizer's, load it there too."""
+"""Fix for checkpoints without the scaler: save and load its state beside the optimizer's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tclint.source.syntax.expressions import dotted_name
 
 @fixes("AMP018")
 class SaveAndLoadScaler(Codemod):
-    """Both or nothing: a state that is saved and never loaded is of no use."""
+    """Save and load the scaler's state, or do neither: a state that is never loaded is of no use."""
 
     def plan(self) -> None:
         if len(self.finding.related) < 2:
@@ -39,7 +39,8 @@ class SaveAndLoadScaler(Codemod):
             self.insert_after(*loading)
 
     def _saving(self, state: cst.Call, scaler: str) -> tuple[str, Callable[[], None]]:
-        """The key of the optimizer's state, '' if unknown, and what puts the scaler's beside it."""
+        """The key of the optimizer's state, '' if unknown, and a function that saves the scaler's beside
+        it."""
         item = self.program.parent(state)
         holder = self.program.parent(item) if item is not None else None
         quote = self.program.quote
@@ -53,7 +54,8 @@ class SaveAndLoadScaler(Codemod):
         return "", lambda: None
 
     def _loading(self, load: cst.Call, scaler: str, key: str) -> tuple[cst.Expr, str] | None:
-        """Behind which statement the scaler's state is loaded, where the checkpoint has one, and how."""
+        """The statement after which to load the scaler's state, and the code that loads it if there is
+        one."""
         statement = self.program.parent(load)
         if not isinstance(statement, cst.Expr) or self.program.own_line(statement) is None or not load.args:
             return None
@@ -71,7 +73,7 @@ class SaveAndLoadScaler(Codemod):
         )
 
     def _reaches(self, made: cst.Assign, scaler: str, use: cst.CSTNode) -> bool:
-        """The name means the scaler at the use, and the scaler is made by then."""
+        """Whether the name means the scaler at the use and the scaler is made by then."""
         maker, user = self.program.function(made), self.program.function(use)
         if "." in scaler:
             return scaler.startswith("self.") and self._class_around(made) is self._class_around(use)

@@ -1,4 +1,4 @@
-"""torch.cuda.amp becomes torch.amp: calls, decorators, annotations and the imports they came through."""
+"""Fix that turns torch.cuda.amp into torch.amp in calls, decorators, annotations and imports."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SINCE = {"autocast": (1, 10), "GradScaler": (2, 3), "custom_fwd": (2, 4), "cust
 _Import: TypeAlias = cst.Import | cst.ImportFrom
 _Use: TypeAlias = cst.Name | cst.Attribute
 _Plan: TypeAlias = list[tuple[cst.CSTNode, Callable[[Any], Any]]]
-"""Nodes, and what becomes of each."""
+"""Nodes with the functions that change them."""
 
 
 @fixes("AMP014")
 class ModernAmp(Codemod):
-    """Rewrite all uses that the finding names, with the imports that they came through."""
+    """Rewrite all uses that the finding names, and their imports."""
 
     def __init__(self, program: Program, finding: Finding) -> None:
         super().__init__(program, finding)
@@ -55,7 +55,7 @@ class ModernAmp(Codemod):
             kept = [use for use in fresh if self._rewritten(use) and not self._is_at(use, places)]
             if all(dotted_name(use).count(".") == 3 for use in uses):
                 self._modernise_through_torch([use for use in uses if use not in kept])
-            elif not kept:  # silenced, or meant for an older torch: the import serves it
+            elif not kept:  # a use that is silenced, or meant for an older torch, needs the import
                 self._modernise(statement, uses)
         self.safety = "safe" if self._is_safe() else "unsafe"
 
@@ -65,7 +65,7 @@ class ModernAmp(Codemod):
         return version is None or all(version >= _SINCE[name] for name in self._renamed)
 
     def _all_uses(self) -> list[_Use]:
-        """Where something of torch.cuda.amp is named through an import: `autocast`, or `amp.autocast`."""
+        """The uses of names of torch.cuda.amp through an import: `autocast`, or `amp.autocast`."""
         return [
             use
             for use in m.findall(self.program.module, m.Name() | m.Attribute())
@@ -74,12 +74,12 @@ class ModernAmp(Codemod):
         ]
 
     def _old_name(self, use: cst.CSTNode) -> str:
-        """'autocast' of what means torch.cuda.amp.autocast; ''."""
+        """The name in torch.cuda.amp that a node means, such as 'autocast'; '' for others."""
         module, _, name = self.program.qualified(use).rpartition(".")
         return name if module == _OLD else ""
 
     def _is_at(self, use: _Use, places: set[tuple[int, int]]) -> bool:
-        """Whether the finding names the place: the name, the call, or the function that it decorates."""
+        """Whether a use is at one of the places: its name, its call, or the function that it decorates."""
         outer = self.program.parent(use)
         if isinstance(outer, cst.Arg):
             outer = self.program.parent(outer)
@@ -97,7 +97,7 @@ class ModernAmp(Codemod):
     # -- imports
 
     def _modernise_through_torch(self, uses: list[_Use]) -> None:
-        """`torch.cuda.amp.autocast` becomes `torch.amp.autocast`, wherever the way it is used is known."""
+        """Turn `torch.cuda.amp.autocast` into `torch.amp.autocast` in all known kinds of uses."""
         plans = {use: plan for use in uses if (plan := self._rewritten(use)) is not None}
         for use, plan in plans.items():
             self._apply(use, plan)
@@ -108,17 +108,17 @@ class ModernAmp(Codemod):
             if self.program.qualified(node) == _OLD and not self.program.is_in_import(node)
         ]
         if plans and len(plans) == len(module_names):
-            # `import torch.cuda.amp` was there for these uses alone.
+            # `import torch.cuda.amp` served only these uses.
             for alias in self.program.every(cst.ImportAlias):
                 if alias.evaluated_name == _OLD and alias.asname is None:
                     self.rewrite(alias.name, "torch.amp")
 
     def _modernise(self, statement: _Import, uses: list[_Use]) -> None:
-        """Rewrite an import with all of its uses, or nothing."""
+        """Rewrite an import with all of its uses, or do nothing."""
         names = _names_bound(statement)
         if not isinstance(self.program.enclosing(statement), cst.Module | cst.FunctionDef):
             return
-        # Other files may import the name from here and call it the old way.
+        # Other files may import the name from this one and call it the old way.
         if any(text.raw_value in names for text in self.program.every(cst.SimpleString)):
             return
         aliases = find_all(statement, cst.ImportAlias)
@@ -161,7 +161,7 @@ class ModernAmp(Codemod):
             self.change(node, make)
 
     def _rewritten(self, use: _Use) -> _Plan | None:
-        """What changes where a name of torch.cuda.amp is used; None for a use that is not known."""
+        """The changes for a use of a name of torch.cuda.amp; None if the kind of use is unknown."""
         name = self._old_name(use)
         outer = self.program.parent(use)
         cuda = f"{self.program.quote}cuda{self.program.quote}"
@@ -170,7 +170,7 @@ class ModernAmp(Codemod):
         if name in ("custom_fwd", "custom_bwd") and isinstance(outer, cst.Decorator):
             return [(use, lambda used: append_argument(cst.Call(used), f"device_type={cuda}"))]
         if name == "autocast" and isinstance(outer, cst.Arg):
-            # `partial(autocast, True)` binds a position that moves.
+            # `partial(autocast, True)` binds a position that would change.
             call = self.program.parent(outer)
             if isinstance(call, cst.Call) and m.matches(call, _PARTIAL) and positional(call) == [outer]:
                 return [(outer, lambda bound: cst.FlattenSentinel(_followed_by(bound, cuda)))]
@@ -186,14 +186,14 @@ class ModernAmp(Codemod):
             return [(call, lambda call: add(call, f"device_type={cuda}"))]
         if any(item.star for item in given) or len(given) > len(_AUTOCAST_PARAMETERS):
             return None
-        # What was positional gets its name, for the order has changed.
+        # Positional arguments get keywords, since the order of the parameters has changed.
         named: _Plan = [
             (item, _named(parameter)) for item, parameter in zip(given, _AUTOCAST_PARAMETERS, strict=False)
         ]
         return [*named, (call, lambda call: prepend_argument(call, cuda))]
 
     def _is_only_named(self, use: _Use) -> bool:
-        """An annotation, or the class that isinstance asks for."""
+        """Whether a use only names the class, in an annotation or for isinstance."""
         child: cst.CSTNode = use
         for outer in self.program.ancestors(use):
             if isinstance(outer, cst.Annotation):
@@ -218,14 +218,14 @@ def _names_bound(statement: _Import) -> set[str]:
 
 
 def _full_name(statement: _Import, alias: cst.ImportAlias) -> str:
-    """'torch.cuda.amp.autocast' of `from torch.cuda.amp import autocast`."""
+    """The full name of an import: 'torch.cuda.amp.autocast' for `from torch.cuda.amp import autocast`."""
     if isinstance(statement, cst.Import):
         return alias.evaluated_name
     return f"{dotted_name(statement.module) if statement.module else ''}.{alias.evaluated_name}"
 
 
 def _without_cuda(module: cst.BaseExpression) -> cst.BaseExpression:
-    """`torch.amp` of `torch.cuda.amp`."""
+    """The module without its `cuda` part: `torch.amp` for `torch.cuda.amp`."""
     amp = cst.ensure_type(module, cst.Attribute)
     return amp.with_changes(value=cst.ensure_type(amp.value, cst.Attribute).value)
 

@@ -1,4 +1,4 @@
-"""Fixes of memory formats."""
+"""Fixes for memory formats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COPY = m.Call(func=m.Attribute(attr=m.Name("to") | m.Name("cuda")))
 
 @fixes("FMT002")
 class AssignConverted(Codemod):
-    """`x.to(memory_format=...)` becomes `x = x.to(memory_format=...)`."""
+    """Turn `x.to(memory_format=...)` into `x = x.to(memory_format=...)`."""
 
     def plan(self) -> None:
         call = self.find(cst.Call)
@@ -34,21 +34,21 @@ class AssignConverted(Codemod):
             isinstance(target, cst.Name) and not self._is_local(call, target.value)
         ):
             return
-        # Other arguments move or cast as well; without the assignment they did nothing either.
+        # Other arguments also move or cast, which had no effect without the assignment.
         self.safety = "safe" if len(call.args) == 1 and call.args[0].keyword else "unsafe"
         self.change(
             statement, lambda line: cst.Assign([cst.AssignTarget(target)], line.value, line.semicolon)
         )
 
     def _is_local(self, node: cst.CSTNode, name: str) -> bool:
-        """Whether assigning a name there means the same variable: bound in the same scope."""
+        """Whether an assignment at a node would bind the same variable, in the same scope."""
         scope = self.program.wrapper.resolve(ScopeProvider)[node]
         return scope is not None and any(binding.scope is scope for binding in scope[name])
 
 
 @fixes("FMT005")
 class ThreeDimensional(Codemod):
-    """`torch.channels_last` becomes `torch.channels_last_3d` for what has five dims."""
+    """Turn `torch.channels_last` into `torch.channels_last_3d` for tensors of five dims."""
 
     safety = "safe"
 
@@ -65,7 +65,7 @@ class ThreeDimensional(Codemod):
 
 @fixes("FMT007")
 class ConvertWithTo(Codemod):
-    """`.contiguous(memory_format=...)` becomes `.to(memory_format=...)`."""
+    """Turn `.contiguous(memory_format=...)` into `.to(memory_format=...)`."""
 
     safety = "safe"
 
@@ -76,7 +76,7 @@ class ConvertWithTo(Codemod):
 
 
 class _ToChannelsLast(Codemod):
-    """What the codemods below share."""
+    """The base of the codemods below."""
 
     def plan(self) -> None:
         if self.program.torch is not None:
@@ -94,7 +94,7 @@ class _ToChannelsLast(Codemod):
         receiver = cst.ensure_type(cst.ensure_type(method, cst.Call).func, cst.Attribute).value
 
         def converted(model: cst.BaseExpression) -> cst.BaseExpression:
-            # Parentheses around the model, for its lines, are around the method as well.
+            # Parentheses around a model of several lines enclose the method as well.
             bare = method.deep_replace(receiver, model.with_changes(lpar=(), rpar=()))
             return cst.ensure_type(bare, cst.Call).with_changes(lpar=model.lpar, rpar=model.rpar)
 
@@ -103,7 +103,7 @@ class _ToChannelsLast(Codemod):
 
 @fixes("FMT003")
 class ConvertBatch(_ToChannelsLast):
-    """`images.to(device)` becomes `images.to(device, memory_format=torch.channels_last)`."""
+    """Turn `images.to(device)` into `images.to(device, memory_format=torch.channels_last)`."""
 
     def convert(self, argument: str) -> None:
         self.convert_batch(self.find(cst.Call), argument)
@@ -142,7 +142,7 @@ class ConvertModelAndBatch(_ToChannelsLast):
 
 
 def _holds(value: cst.BaseExpression, made: cst.Call | None) -> bool:
-    """The value is the model, moved or wrapped: `nn.DataParallel(Net()).cuda()`."""
+    """Whether a value is the model, possibly moved or wrapped: `nn.DataParallel(Net()).cuda()`."""
     while value is not made:
         if not isinstance(value, cst.Call):
             return False

@@ -1,4 +1,4 @@
-"""Losses that are handed probabilities: they become the ones that take logits."""
+"""Fix for losses that get probabilities: use the losses that take logits."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _INSTEAD = {
 }
 _BINARY = ("binary_cross_entropy", "BCELoss")
 _KEEP = ("squeeze", "view", "reshape", "flatten", "unsqueeze", "float", "to", "cuda", "contiguous")
-"""Methods that may stand between the probabilities and the loss: they do the same to logits."""
+"""Methods allowed between the probabilities and the loss, since they do the same to logits."""
 _SIMPLE = m.Name() | m.Attribute() | m.Call() | m.Subscript()
 _MOVED = m.Call(func=m.Attribute(attr=m.Name("cuda") | m.Name("to")))
 
 
 @fixes("AMP007", "ARC012")
 class LossOfLogits(Codemod):
-    """`binary_cross_entropy(sigmoid(x), y)` becomes `binary_cross_entropy_with_logits(x, y)`, as functions
-    and as modules; so does the likelihood of the logarithm of a softmax."""
+    """Turn `binary_cross_entropy(sigmoid(x), y)` into `binary_cross_entropy_with_logits(x, y)`, and likewise
+    `nll_loss` of a log-softmax into `cross_entropy`, as functions and as modules."""
 
     def plan(self) -> None:
         call = self.find(cst.Call)
@@ -60,7 +60,7 @@ class LossOfLogits(Codemod):
         hand_over()
 
     def _class_of(self, function: cst.BaseExpression) -> cst.BaseExpression | None:
-        """The class that makes a loss module; None unless one assignment makes it and one call uses it."""
+        """The class of a loss module; None unless exactly one assignment makes it and one call uses it."""
         if isinstance(function, cst.Call):
             return function.func  # nn.BCELoss()(x, y)
         name = dotted_name(function)
@@ -75,7 +75,7 @@ class LossOfLogits(Codemod):
         return value.func if isinstance(value, cst.Call) else None
 
     def _logits_for(self, call: cst.Call, binary: bool) -> Callable[[], None] | None:
-        """How to hand over logits, in the call or in the one assignment that its argument comes from."""
+        """A function that passes logits instead, in the call or in the one assignment of its argument."""
         passed = call.args[0].value
         made = self._probabilities(passed, binary)
         if made is not None:
@@ -105,7 +105,7 @@ class LossOfLogits(Codemod):
             )
         )
         if len(self.program.loads(function, passed.value)) > 1:
-            # The probabilities are used elsewhere: pass what they were made of, where that is still the same.
+            # The probabilities are used elsewhere, so pass the logits if they are still unchanged.
             return (lambda: self.change(passed, lambda _: logits)) if unchanged else None
         line = self.program.own_line(statement)
         if unchanged and isinstance(line, cst.SimpleStatementLine) and not has_comment(line):
@@ -120,8 +120,8 @@ class LossOfLogits(Codemod):
     def _probabilities(
         self, value: cst.BaseExpression, binary: bool
     ) -> tuple[cst.Call, cst.BaseExpression] | None:
-        """What makes probabilities of logits in a value, below methods that only reshape or move, and the
-        logits."""
+        """(call that turns logits into probabilities, logits) in a value, below methods that only reshape or
+        move."""
         while isinstance(value, cst.Call):
             logits = self._of_sigmoid(value) if binary else self._of_log_softmax(value)
             if logits is not None:
@@ -146,13 +146,14 @@ class LossOfLogits(Codemod):
         return self._receiver(call, "sigmoid") if not call.args else None
 
     def _receiver(self, call: cst.Call, method: str) -> cst.BaseExpression | None:
-        """What a method is called on: not the module of a function of that name."""
+        """The object whose method is called; None if the name is a function of a module."""
         if isinstance(call.func, cst.Attribute) and call.func.attr.value == method:
             return None if self.program.qualified(call.func) else call.func.value
         return None
 
     def _of_log_softmax(self, call: cst.Call) -> cst.BaseExpression | None:
-        """`torch.log(torch.softmax(x, 1))` and its methods; another dim is not the one that the loss sums."""
+        """The operand x of `torch.log(torch.softmax(x, 1))`, also as methods; the loss sums only over that
+        dim."""
         if any(item.star or item.keyword for item in call.args):
             return None
         if self.program.qualified(call.func) == "torch.log" and len(call.args) == 1:
@@ -173,7 +174,7 @@ class LossOfLogits(Codemod):
         return given[0]
 
     def _replaced(self, made: cst.Call, logits: cst.BaseExpression) -> Callable[[], None] | None:
-        """Logits in the place of probabilities, in parentheses where something else binds to them."""
+        """A function that replaces probabilities by logits, in parentheses if an operator binds to them."""
         without = made.deep_replace(logits, cst.Name("x"))
         if isinstance(without, cst.CSTNode) and has_comment(without):
             return None

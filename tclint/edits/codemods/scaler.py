@@ -1,4 +1,4 @@
-"""Fixes of scalers: one is made, lives as long as the training, and unscales and updates when it should."""
+"""Fixes for scalers: make one, keep it for the whole training, unscale and update at the right time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UnscaleInRoundsThatStep(ScalingCodemod):
             isinstance(item, cst.Expr) and item.value.deep_equals(call)
             for item in self.program.before(statement)
         ):
-            self.remove(statement)  # a second time
+            self.remove(statement)  # a repeated unscaling
             return
         moved: list[cst.Expr | cst.Assign] = [statement]
         for item in self.program.behind(statement):
@@ -52,7 +52,7 @@ class UnscaleInRoundsThatStep(ScalingCodemod):
 
 @fixes("AMP011")
 class OneScalerOneUpdate(ScalingCodemod):
-    """Make the scaler before the loops; update it behind the last step."""
+    """Make the scaler before the loops, and update it after the last step."""
 
     def plan(self) -> None:
         call = self.find(cst.Call)
@@ -63,7 +63,8 @@ class OneScalerOneUpdate(ScalingCodemod):
             self._delay(statement, statement.value)
 
     def _hoist(self, statement: cst.Assign) -> None:
-        """Move the statement before the outermost loop of its function, unless it needs what a loop binds."""
+        """Move the statement before the outermost loop of its function, unless it uses names that a loop
+        binds."""
         function = self.program.function(statement)
         around = [
             outer
@@ -79,13 +80,13 @@ class OneScalerOneUpdate(ScalingCodemod):
         if not name or stored.count(name) != 1 or names_in(statement.value) & set(stored):
             return
         line = self.program.own_line(statement)
-        # Alone in its loop, it would leave it with nothing.
+        # If the statement is alone in its loop, moving it would leave the loop empty.
         if line is None or "\n" in self.program.code(statement) or len(self.program.block(statement)) == 1:
             return
         self.insert_before(outermost, self.move(statement))
 
     def _delay(self, statement: cst.Expr, call: cst.Call) -> None:
-        """Move the update behind the last step of its block; only take it out where one stands there."""
+        """Move the update to after the last step of its block; only remove it if there is one already."""
         scaler = dotted_name(call.func).rpartition(".")[0]
         steps: list[cst.Expr] = []
         updated = False
@@ -113,8 +114,8 @@ class OneScalerOneUpdate(ScalingCodemod):
 class ScaleLosses(ScalingCodemod):
     """Make a scaler before the training loop; scale the loss, step and update through it.
 
-    Only where forward, backward and step stand in one function, in loops that begin there: a scaler has to
-    live as long as the training.
+    This is done only if forward, backward and step are in one function, in loops that begin there, since a
+    scaler has to live as long as the training.
     """
 
     advice = "Scale the loss with one torch.amp.GradScaler, made before the training loop."
@@ -129,13 +130,13 @@ class ScaleLosses(ScalingCodemod):
             for outer in program.ancestors(call)
             if isinstance(outer, LOOPS) and program.function(outer) is function
         ]
-        # The outermost loop is the whole training: the module's, or one of epochs.
+        # The outermost loop must be the whole training: the module's own loop, or one over epochs.
         if not loops or not (isinstance(function, cst.Module) or len(loops) > 1):
             return
         outermost = loops[-1]
         backwards = [use.call for use in self.uses(function, "backward")]
         steps = [use for use in self.uses(function, "step") if "opt" in use.receiver.lower()]
-        # All of the function is one step: one optimizer, one place where it steps.
+        # The function must contain exactly one backward pass and one step.
         if backwards != [call] or len(steps) != 1:
             return
         step = steps[0]
@@ -159,7 +160,7 @@ class ScaleLosses(ScalingCodemod):
         self.insert_after(statement, "scaler.update()")
 
     def _enabled(self, function: cst.CSTNode) -> str | None:
-        """The scaler's `enabled` argument, as autocast has it; None where it is not a plain name."""
+        """The `enabled` argument for the scaler, taken from autocast; None if it is not a plain name."""
         for related in self.finding.related:
             region = self.program.find(related.location, cst.Call)
             if region is None:

@@ -1,4 +1,4 @@
-"""Fixes of the order of a scaled step: unscale before clipping, step through the scaler, update."""
+"""Fixes for the order of a scaled step: unscale before clipping, step through the scaler, update."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _OF_THE_STEP = m.Attribute(attr=m.Name("backward") | m.Name("step") | m.Name("up
 
 
 class Use(NamedTuple):
-    """`receiver.method(argument, ...)`, with a plain dotted receiver."""
+    """A call `receiver.method(argument, ...)` with a plain dotted receiver."""
 
     call: cst.Call
     receiver: str
     argument: str
-    """The first argument where that is a dotted name; ''."""
+    """The first argument if it is a dotted name, else ''."""
 
 
 class ScalingCodemod(Codemod):
-    """What the codemods around a gradient scaler ask about a training step."""
+    """The base of codemods for gradient scalers, with questions about a training step."""
 
     def uses(self, function: cst.CSTNode, method: str) -> list[Use]:
-        """Calls of a method in a function's own code, in the order of the text."""
+        """The calls of a method in a function's own code, in the order of the text."""
         found = []
         for call in m.findall(function, m.Call(func=m.Attribute(attr=m.Name(method)))):
             if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute):
@@ -62,7 +62,8 @@ class ScalingCodemod(Codemod):
         return self.program.start(one) < self.program.start(other)
 
     def runs_before(self, earlier: cst.CSTNode, later: cst.CSTNode) -> bool:
-        """Whether no test, handler or inner loop stands around the earlier one alone."""
+        """Whether one node always runs before another: no test, handler or inner loop is around only the
+        first."""
         around_later = set(self.program.ancestors(later))
         return not any(
             isinstance(outer, cst.If | cst.IfExp | cst.Try | cst.TryStar | cst.Match)
@@ -71,27 +72,27 @@ class ScalingCodemod(Codemod):
         )
 
     def is_looped_over(self, call: cst.Call, optimizer: str) -> bool:
-        """`for optimizer in optimizers:` stands around the call."""
+        """Whether a call is in a loop such as `for optimizer in optimizers:`."""
         return any(
             isinstance(loop, cst.For) and optimizer in names_in(loop.target)
             for loop in self.program.ancestors(call)
         )
 
     def scale(self, backward: cst.Call, scaler: str) -> None:
-        """`scaler.scale(...)` around what a method is called on."""
+        """Put `scaler.scale(...)` around the loss of a backward call."""
         assert isinstance(backward.func, cst.Attribute)
         self.change(backward.func.value, lambda loss: _scaled(loss, scaler))
 
 
 def _scaled(loss: cst.BaseExpression, scaler: str) -> cst.BaseExpression:
     scale = cst.ensure_type(cst.parse_expression(f"{scaler}.scale()"), cst.Call)
-    if loss.lpar:  # they become the call's
+    if loss.lpar:  # its parentheses become the call's
         loss = loss.with_changes(lpar=loss.lpar[1:], rpar=loss.rpar[:-1])
     return scale.with_changes(args=[cst.Arg(loss)])
 
 
 def clips_in(node: cst.CSTNode) -> int:
-    """How many calls below a node clip gradients."""
+    """The number of calls below a node that clip gradients."""
     return sum(map(_is_clip, find_all(node, cst.Call)))
 
 
@@ -103,7 +104,7 @@ def _is_clip(call: cst.Call) -> bool:
 
 @fixes("AMP003")
 class UnscaleFirst(ScalingCodemod):
-    """Insert `scaler.unscale_(optimizer)` before the first look at the gradients of a step."""
+    """Insert `scaler.unscale_(optimizer)` before the gradients of a step are first read."""
 
     def plan(self) -> None:
         statement = self.program.statement_at(self.finding.location)
@@ -120,7 +121,7 @@ class UnscaleFirst(ScalingCodemod):
         if not path:
             self._under_same_test(statement, step_statement, code)
             return
-        # A loop over parameters clips one after the other: unscale once, before it.
+        # A loop over parameters clips them one by one, so unscale once, before the loop.
         target = next((outer for outer in path if isinstance(outer, LOOPS)), path[-1])
         top = path[0]
         first = _first_clip(block, top)
@@ -140,7 +141,8 @@ class UnscaleFirst(ScalingCodemod):
             self.remove(late)
 
     def _path_into(self, statement: Statement, block: list[Statement]) -> list[Statement]:
-        """Statements from the one of the block down to `statement`; empty where it is not in the block."""
+        """The nested statements from one of the block down to `statement`; empty if it is not in the
+        block."""
         path: list[Statement] = []
         for outer in (statement, *self.program.ancestors(statement)):
             if isinstance(outer, cst.BaseSmallStatement | cst.BaseCompoundStatement):
@@ -150,7 +152,7 @@ class UnscaleFirst(ScalingCodemod):
         return []
 
     def _is_unscaled(self, function: cst.CSTNode, step: Use, target: Statement) -> bool:
-        """`unscale_` has run for this optimizer since the last update: once more would raise."""
+        """Whether `unscale_` has run for this optimizer since the last update; a second one would raise."""
         updates = [use.call for use in self.uses(function, "update") if self.is_before(use.call, target)]
         return any(
             self.is_before(use.call, target)
@@ -168,7 +170,7 @@ class UnscaleFirst(ScalingCodemod):
         target: Statement,
         step_statement: Statement,
     ) -> list[cst.Expr] | None:
-        """Statements that unscale too late; None where one is not a statement of the block."""
+        """The statements that unscale too late; None if one is not a statement of the block."""
         found: list[cst.Expr] = []
         for use in self.uses(function, "unscale_"):
             late = not self.is_before(use.call, target) and self.is_before(use.call, step_statement)
@@ -181,8 +183,8 @@ class UnscaleFirst(ScalingCodemod):
         return found
 
     def _under_same_test(self, clip: Statement, step: Statement, code: str) -> None:
-        """The step stands under `if scaler is not None:`, the clipping does not: unscale under the same
-        test."""
+        """Unscale under the step's test, such as `if scaler is not None:`, if the clipping is not under
+        it."""
         guard = self.program.enclosing(step)
         if not isinstance(guard, cst.If) or not isinstance(guard.body, cst.IndentedBlock):
             return
@@ -214,7 +216,7 @@ def _first_clip(block: list[Statement], top: Statement) -> Statement:
 
 @fixes("AMP020")
 class UnscaleBeforeReading(UnscaleFirst):
-    """Insert `scaler.unscale_(optimizer)` before gradients are looked at."""
+    """Insert `scaler.unscale_(optimizer)` before gradients are read."""
 
     def plan(self) -> None:
         super().plan()
@@ -223,7 +225,7 @@ class UnscaleBeforeReading(UnscaleFirst):
 
 @fixes("AMP004")
 class UpdateAfterStep(ScalingCodemod):
-    """Insert `scaler.update()` behind the last step of the block."""
+    """Insert `scaler.update()` after the last step of the block."""
 
     def plan(self) -> None:
         call = self.find(cst.Call)
@@ -234,7 +236,7 @@ class UpdateAfterStep(ScalingCodemod):
         function = self.program.function(call)
         if not scaler or statement is None or self.is_looped_over(call, optimizer):
             return
-        # An update that runs too rarely has to be moved; where to is the author's choice.
+        # An update that runs too rarely has to be moved to a place that only the author can choose.
         if any(use.receiver == scaler for use in self.uses(function, "update")):
             return
         steps = [self.program.statement(use.call) for use in self.steps_of(function, scaler)]
@@ -245,7 +247,7 @@ class UpdateAfterStep(ScalingCodemod):
 
 @fixes("AMP005")
 class StepThroughScaler(ScalingCodemod):
-    """Replace `optimizer.step()` by `scaler.step(optimizer)`, with one update behind the last step."""
+    """Replace `optimizer.step()` by `scaler.step(optimizer)`, with one update after the last step."""
 
     safety = "safe"
 
@@ -261,12 +263,12 @@ class StepThroughScaler(ScalingCodemod):
             return
         scaler = scales[0].receiver
         if any(use.argument == optimizer for use in self.steps_of(function, scaler)):
-            # It is stepped twice; a second step through the scaler before the update would raise.
+            # The optimizer steps twice; a second step through the scaler before the update would raise.
             return
         updates = [use for use in self.uses(function, "update") if use.receiver == scaler]
         if any(self.is_before(use.call, call) for use in updates) or self.is_looped_over(call, optimizer):
             return
-        # Where only one branch scales, the other still needs the plain step.
+        # If only one branch scales, the other still needs the plain step.
         if not all(self.runs_before(use.call, call) for use in scales):
             return
         self.rewrite(call, f"{scaler}.step({optimizer})")
@@ -318,7 +320,7 @@ class ScaleTheLoss(ScalingCodemod):
             self._remove_discarded(function, step.receiver, dotted_name(backward.func.value))
 
     def _remove_discarded(self, function: cst.CSTNode, scaler: str, loss: str) -> None:
-        """Take out `scaler.scale(loss)` as a statement: it scales nothing."""
+        """Remove `scaler.scale(loss)` as a statement of its own, which has no effect."""
         for use in self.uses(function, "scale"):
             statement = self.program.parent(use.call)
             if isinstance(statement, cst.Expr) and (use.receiver, use.argument) == (scaler, loss):

@@ -1,4 +1,4 @@
-"""Fixes of the switches for precision, cuDNN and debugging."""
+"""Fixes for the switches of precision, cuDNN and debugging."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _IMPORT = m.SimpleStatementLine(body=[m.Import() | m.ImportFrom()])
 _DOCSTRING = m.SimpleStatementLine(body=[m.Expr(m.SimpleString() | m.ConcatenatedString())])
 _GUARDED = m.IndentedBlock(body=[m.ZeroOrMore(_IMPORT | m.SimpleStatementLine([m.Assign() | m.Pass()]))])
 _GUARD = m.Try(body=_GUARDED) | m.If(body=_GUARDED)
-"""`try: import x` and `if ...: import x` among the imports."""
+"""Matches `try: import x` and `if ...: import x` among the imports."""
 
 
 class _BehindImports(Codemod):
-    """Sets a switch behind the imports at the top of the module, set off by blank lines."""
+    """Inserts a switch after the imports at the top of the module, between blank lines."""
 
     def set(self, code: str) -> None:
         last: cst.SimpleStatementLine | None = None
@@ -42,7 +42,7 @@ class _BehindImports(Codemod):
 
 @fixes("PRC001")
 class AllowTf32(_BehindImports):
-    """Set the precision of float32 matrix products behind the imports, or by the framework's argument."""
+    """Set the precision of float32 matrix products after the imports, or by the framework's argument."""
 
     def plan(self) -> None:
         if pass_stated(self):
@@ -54,7 +54,7 @@ class AllowTf32(_BehindImports):
 
 @fixes("RUN001")
 class BenchmarkCudnn(_BehindImports):
-    """Let cuDNN measure its algorithms; set behind the imports."""
+    """Let cuDNN measure its algorithms, by a switch after the imports."""
 
     def plan(self) -> None:
         imports = GatherImportsVisitor(self.context)
@@ -71,7 +71,7 @@ class BenchmarkCudnn(_BehindImports):
 
 @fixes("RUN002")
 class SwitchBenchmarkOn(Codemod):
-    """False becomes True."""
+    """Turn False into True."""
 
     def plan(self) -> None:
         statement = self.find(cst.Assign)
@@ -83,7 +83,7 @@ class SwitchBenchmarkOn(Codemod):
 
 @fixes("PRC005")
 class CorrectPrecision(Codemod):
-    """Write the value that torch accepts, where it is clear which one is meant."""
+    """Write the value that torch accepts, if it is clear which one is meant."""
 
     safety = "safe"
 
@@ -103,7 +103,7 @@ class CorrectPrecision(Codemod):
 
 @fixes("RUN005")
 class RemoveDebugging(Codemod):
-    """Take out what switches a debugging aid on: a statement, or a with block around others."""
+    """Remove the code that switches a debugging aid on: a statement, or a with block around others."""
 
     def plan(self) -> None:
         call = self.find(cst.Call)
@@ -123,7 +123,7 @@ class RemoveDebugging(Codemod):
 
 @fixes("PRC004")
 class OneTf32Api(Codemod):
-    """Take the older switch out: the newer one, which is set after it, is what counts."""
+    """Remove the older switch; the newer one, which is set after it, takes effect."""
 
     advice = "Set TF32 through one API only: the older switch before this one goes."
 
@@ -136,7 +136,7 @@ class OneTf32Api(Codemod):
             if len(older.targets) != 1:
                 return
             written = dotted_name(older.targets[0].target)
-            # The older switch of cuDNN is for convolutions and recurrent layers at once.
+            # The older switch of cuDNN covers both convolutions and recurrent layers.
             parts = any(
                 dotted_name(to.target).endswith((".conv.fp32_precision", ".rnn.fp32_precision"))
                 for to in newer.targets
@@ -145,7 +145,7 @@ class OneTf32Api(Codemod):
                 return
         elif not m.matches(older or cst.Pass(), m.Expr(m.Call())):
             return
-        # Under a test it is somebody's choice.
+        # A switch under a test is a deliberate choice.
         if isinstance(older, cst.BaseSmallStatement) and isinstance(
             self.program.enclosing(older), cst.Module | cst.FunctionDef | cst.ClassDef
         ):

@@ -1,1 +1,1 @@
-"""Where sizes are written: literals and expressions by the names that they are bound to."""
+"""Finds where sizes are written: literals and expressions, and the names that they are bound to."""

@@ -1,7 +1,7 @@
-"""Which definition a call of a project's files calls, as far as names and imports say it.
+"""Matches calls in a project's files with definitions, as far as names and imports tell.
 
-A call counts as one of a definition unless it is known to be of another: of one in the same file, of one that
-is imported from a file that defines it, of a package that is no part of the project.
+A call counts as a call of a definition unless it is known to be of another one: one in the same file, one
+imported from a file that defines it, or one of a package outside the project.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tclint.edits.sizes.syntax import (
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """What a parameter is where a call gives it nothing."""
+    """The default of a parameter."""
 
     path: str
     function: str
-    """The function, or the class that it makes."""
+    """The function, or for a constructor the class."""
     owner: str
     """The class whose method or constructor it is; '' for a function."""
     parameter: str
     position: int | None
-    """Among the arguments of a call; None: by keyword only."""
+    """The position among the arguments of a call; None: by keyword only."""
     scope: ast.AST
     """The function."""
 
@@ -44,7 +44,7 @@ class Default:
 
 
 def default_of(path: str, text: str, start: Position, end: Position) -> Default | None:
-    """The default that a number stands in: of a function's parameter, or of a dataclass's field."""
+    """The default that contains a number: of a function's parameter, or of a dataclass's field."""
     tree = parsed(text)
 
     def holds(value: ast.expr | None) -> bool:
@@ -76,7 +76,7 @@ def default_of(path: str, text: str, start: Position, end: Position) -> Default 
 
 
 def fields_of(node: ast.ClassDef) -> list[ast.AnnAssign]:
-    """What a dataclass is given."""
+    """The fields of a dataclass."""
     return [
         item for item in node.body if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
     ]
@@ -86,7 +86,7 @@ class Callees:
     """The definitions of a project's files.
 
     Args:
-        texts: by absolute path.
+        texts: absolute path -> text.
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
@@ -107,21 +107,22 @@ class Callees:
                     self._bases.setdefault(node.name, set()).update(bases)
 
     def heirs(self, owner: str) -> set[str]:
-        """A class and those that derive from it."""
+        """A class and the classes that derive from it."""
         found = {owner}
         while more := {name for name, above in self._bases.items() if above & found} - found:
             found |= more
         return found
 
     def family(self, owner: str) -> set[str]:
-        """A class, those that derive from it, and those of the project that it derives from."""
+        """A class, the classes that derive from it, and the project's classes that it derives from."""
         found = {owner}
         while more := {base for name in found for base in self._bases.get(name, ())} - found:
             found |= more
         return (found & self._bases.keys()) | self.heirs(owner)
 
     def given(self, call: ast.Call, path: str, around: Sequence[ast.AST], default: Default) -> bool:
-        """Whether a call gives a parameter a value that is not made of what goes by its name."""
+        """Whether a call may pass a parameter a value that does not come from something with the same
+        name."""
         function, arguments = call.func, call.args
         if last_name(function) == "partial" and arguments:
             function, arguments = arguments[0], arguments[1:]
@@ -168,7 +169,7 @@ class Callees:
         return True
 
     def _constructors(self, default: Default) -> set[tuple[str, str]]:
-        """Classes that are made with the parameters of a class: it, and heirs that add none."""
+        """The classes with the constructor of a class: itself and heirs without one of their own."""
         found = {(default.path, default.function)}
         while (
             more := {
@@ -185,7 +186,7 @@ class Callees:
         return found
 
     def _is_of(self, parts: tuple[str, ...], wanted: Collection[tuple[str, str]]) -> bool:
-        """Whether what a module has may be one of the definitions: it may pass on what it imports."""
+        """Whether a module's name may be one of the definitions; modules may re-export what they import."""
         *module, name = parts
         is_relative = module[:1] == [""]
         module = module[is_relative:]
@@ -204,7 +205,8 @@ def _module_of(path: str) -> tuple[str, ...]:
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Names that a file binds by imports, and what they are: the first part is '' where that is relative."""
+    """(bound name, parts of the full name) of a file's imports; the first part is '' for a relative
+    import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for item in node.names:

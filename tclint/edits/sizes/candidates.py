@@ -1,4 +1,4 @@
-"""Which numbers and expressions may hold a size, by value and by the names at the lines that use it."""
+"""Finds numbers and expressions that may define a size, by value and by the names at the lines using it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _MULTIPLES = (4, 8, 16, 32, 64, 128)
 _FARTHEST = 8
 _BEFORE_SHIFTS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.MatMult)
 UNRELATED = 50.0
-"""From here on nothing but its value connects a number with the size."""
+"""At this distance or more, only its value connects a number with the size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One place that may hold a size, and what would stand there instead."""
+    """One place that may define a size, and the text to replace it."""
 
     written: Written
     new: str
     distance: float
-    """From the lines where layers of that size are made: 0 for what stands there, then one for every name in
+    """The distance from the lines that make layers of that size: 0 on these lines, plus one for every name in
     between."""
 
     def collides(self, other: Candidate) -> bool:
@@ -45,11 +45,11 @@ class Sizes:
                 self._sources.setdefault(name, set()).update(names)
 
     def candidates(self, places: Collection[Place], pairs: Collection[tuple[int, int]]) -> list[Candidate]:
-        """What may hold one of the old sizes, the most likely first.
+        """The places that may define one of the old sizes, most likely first.
 
         Args:
-            places: lines where layers of these sizes are made.
-            pairs: old and new sizes.
+            places: lines that make layers of these sizes.
+            pairs: (old, new) sizes.
         """
         lines = {place: self._calls_at(*place) for place in places}
         distances = self._distances_from(lines.values())
@@ -73,7 +73,7 @@ class Sizes:
         return sorted(found.values(), key=lambda item: (item.distance, item.written.path, item.written.start))
 
     def way(self, places: Collection[Place]) -> frozenset[str]:
-        """The names that lead to what these lines make."""
+        """The names that lead to the sizes in the calls on these lines."""
         return frozenset(self._distances_from(self._calls_at(*place) for place in places))
 
     def _distances_from(self, lines: Iterable[Sequence[tuple[int, int, frozenset[str]]]]) -> dict[str, int]:
@@ -87,7 +87,7 @@ class Sizes:
         return [(call.first_line, call.last_line, call.names) for call in chosen]
 
     def _distances(self, start: Iterable[str]) -> dict[str, int]:
-        """By name: how many names lie between it and the lines of the layers."""
+        """Name -> the number of names between it and the lines of the layers."""
         found: dict[str, int] = {}
         wave = set(start)
         for distance in range(1, _FARTHEST):
@@ -110,12 +110,12 @@ def _replacements(written: Written, pairs: Collection[tuple[int, int]]) -> list[
 
 
 def multiple_of(old: int, new: int) -> int | None:
-    """What a size has to be rounded up to a multiple of, to become another one."""
+    """The multiple to which a size has to be rounded up to become another one; None if there is none."""
     return next((multiple for multiple in _MULTIPLES if -(-old // multiple) * multiple == new), None)
 
 
 def rounded_up(text: str, multiple: int, *, inside: bool = False) -> str:
-    """An expression rounded up to a multiple; inside another one it is put into brackets."""
+    """An expression rounded up to a multiple, in parentheses if it is inside another one."""
     expression = ast.parse(f"({text})", mode="eval").body
     binds_tighter = not isinstance(expression, ast.BinOp) or isinstance(expression.op, _BEFORE_SHIFTS)
     if not binds_tighter or isinstance(expression, ast.BoolOp | ast.IfExp | ast.Compare | ast.Lambda):

@@ -1,7 +1,7 @@
-"""Padded outputs, cut back where a method of the layer's class calls the layer, to the size that they had.
+"""Cuts padded outputs back to their old size where a method of the layer's class calls the layer.
 
-The size is written as whatever the layer was given before it was padded, never as a number that is right for
-one instance of the class only.
+The size is written as the expression that the layer got before the padding, never as a number that would be
+right for only one instance of the class.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ class Head:
     """A layer whose outputs are padded."""
 
     name: str
-    """The attribute that it is."""
+    """The attribute that holds it."""
     path: str
     """The file that constructs and calls it."""
     construct_line: int
     call_line: int
     axis: int
-    """The axis of the outputs: -1 for the last one, else from the front."""
+    """The axis of the outputs: -1 for the last one, else counted from the front."""
     size: str
-    """The argument that said how many outputs it has."""
+    """The argument that gave its number of outputs."""
 
 
 class NoCut(Exception):
-    """Why outputs are not cut back, as the end of 'it cannot be cut back: ...'; '': an edit is not theirs."""
+    """Raised if outputs cannot be cut back, with the reason as the end of 'it cannot be cut back: ...'; the
+    reason is '' if an edit does not concern the outputs."""
 
 
 def head_name(module_path: str) -> str:
-    """The attribute by which a method calls a layer: of a layer in a sequence, that of the sequence."""
+    """The attribute by which a method calls a layer; for a layer in a sequence that of the sequence."""
     parts = [part for part in module_path.split(".") if not part.isdigit()]
     return parts[-1] if parts else ""
 
@@ -57,11 +58,11 @@ def cut_back(head: Head, text: str, *, contiguous: bool) -> tuple[Edit, ...]:
 
     Args:
         head: the layer.
-        text: of its file.
+        text: the text of its file.
         contiguous: whether callers may need contiguous tensors.
 
     Raises:
-        NoCut: the calls, or a name for the size that they all can read, are not found.
+        NoCut: there are no calls, or no name for the size that all of them can read.
     """
     called, made = function_at(text, head.call_line), function_at(text, head.construct_line)
     if called is None or called[1] is None or not any(_own_calls(called[0], head.name)):
@@ -82,7 +83,7 @@ def cut_back(head: Head, text: str, *, contiguous: bool) -> tuple[Edit, ...]:
 def _kept_size(
     head: Head, text: str, owner: ast.ClassDef, made: tuple[Function, ast.ClassDef | None] | None
 ) -> tuple[str, tuple[Edit, ...]]:
-    """An expression that has the size in every method of a class, and what has to be inserted for it."""
+    """An expression for the size in every method of a class, and the edits that it needs."""
     node = ast.parse(f"({head.size})", mode="eval").body
     if constant(node) is not None:
         return head.size, ()
@@ -123,7 +124,8 @@ def _kept_size(
 
 
 def _kept_by(statement: ast.stmt, size: ast.expr) -> str | None:
-    """`self.config.classes` by `self.config = config` where the size is `config.classes`."""
+    """The attribute through which a statement keeps a size: with `self.config = config`, `config.classes` is
+    `self.config.classes`; None if it does not keep it."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
     [target] = statement.targets
@@ -171,7 +173,7 @@ def _root(node: ast.expr) -> str:
 
 
 def _is_global(name: str, text: str) -> bool:
-    """Whether a module binds a name once, and no function of it binds it anew."""
+    """Whether a module binds a name exactly once and none of its functions rebinds it."""
     tree = parsed(text)
     bound = [
         item

@@ -1,7 +1,6 @@
-"""Sizes as layers get them: the arguments at the lines that construct layers, each as a place of its own.
+"""Sizes in the arguments of the lines that construct layers; each argument is a place of its own.
 
-An edit there leaves every name as it is: whatever else reads a constant, a field or an option still reads
-what it read before.
+An edit there changes no name, so all other readers of a constant, a field or an option are unaffected.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ _MOST_TEXTS = 5
 def layer_arguments(
     texts: Mapping[str, str], places: Collection[Place], pairs: Iterable[tuple[int, int]]
 ) -> list[Candidate]:
-    """Arguments that may be one of the old sizes, and what gives the layers the new one.
+    """The arguments that may be one of the old sizes, with replacements that give the layers the new one.
 
     Args:
-        texts: the files that may be edited, by absolute path.
-        places: lines where layers of these sizes are made.
-        pairs: old and new sizes.
+        texts: absolute path -> text of a file that may be edited.
+        places: lines that make layers of these sizes.
+        pairs: (old, new) sizes.
     """
     pairs = tuple(sorted(set(pairs)))
     found: dict[tuple[str, tuple[int, int], str], Candidate] = {}
@@ -65,7 +64,7 @@ def _candidates(
 
 
 def sets_of(candidates: Collection[Candidate]) -> list[tuple[Candidate, ...]]:
-    """Those that say the same, each alone, and two of the former together."""
+    """Sets of candidates to try: those with equal texts, single ones, and pairs of the former sets."""
     same: dict[tuple[str, str], list[Candidate]] = {}
     for item in candidates:
         same.setdefault((item.written.text, item.new), []).append(item)

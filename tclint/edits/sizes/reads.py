@@ -1,4 +1,4 @@
-"""Nodes of syntax trees with what is around them, and what a size's name is to those that read it."""
+"""Nodes of syntax trees with the nodes around them, and the role of a size's name for its readers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tclint.edits.sizes.written import Written
 _PARTICULAR = re.compile(
     r"^(view|reshape|unflatten|chunk|split|load|rearrange)$|Attention|GroupNorm|Transformer|Shuffle"
 )
-"""Calls that take some sizes only."""
+"""Calls that accept only some sizes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A node of code that the trace did not run, with what is around it."""
+    """A node of code that the trace did not run, with the nodes around it."""
 
     path: str
     node: ast.AST
     around: tuple[ast.AST, ...]
-    """From the file down."""
+    """The enclosing nodes, outermost first."""
 
     @property
     def place(self) -> Place:
@@ -36,7 +36,7 @@ class Read:
 
     @property
     def owner(self) -> str:
-        """The class around it; '' for none."""
+        """The name of the class around it; '' if there is none."""
         return next((node.name for node in reversed(self.around) if isinstance(node, ast.ClassDef)), "")
 
     @property
@@ -47,7 +47,7 @@ class Read:
 
 
 def is_particular(read: Read) -> bool:
-    """Whether an expression does something with a size that not every size allows."""
+    """Whether an expression uses a size in a way that not every size allows."""
     for node in reversed(read.around):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Mod | ast.Div):
             return True
@@ -65,7 +65,7 @@ def is_particular(read: Read) -> bool:
 
 
 def nodes(path: str, tree: ast.AST, skipped: Collection[int]) -> Iterator[Read]:
-    """All of a file, but for functions of these ids."""
+    """All nodes of a file, except in functions with these ids."""
     pending: list[tuple[ast.AST, tuple[ast.AST, ...]]] = [(tree, ())]
     while pending:
         node, around = pending.pop()
@@ -77,7 +77,7 @@ def nodes(path: str, tree: ast.AST, skipped: Collection[int]) -> Iterator[Read]:
 
 
 def targets(node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> set[str]:
-    """The last names of what an assignment binds."""
+    """The last parts of the names that an assignment binds."""
     found = set()
     for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
         for item in target.elts if isinstance(target, ast.Tuple | ast.List) else (target,):
@@ -86,7 +86,8 @@ def targets(node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> set[str]:
 
 
 def kind_of(written: Written, text: str) -> str:
-    """How the name of a number is read: a constant, a key or field, or a parameter of a function."""
+    """The kind of name that a number is bound to: a constant, a key or field, or a parameter of a
+    function."""
     if not written.path.endswith(".py"):
         return "key"
     tree = parsed(text)

@@ -1,4 +1,4 @@
-"""Python syntax as edits of sizes need it: positions in characters, calls on a line, names that are read."""
+"""Helpers on Python syntax for edits of sizes: positions in characters, calls on a line, names in code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Pow, ast.LShift)
 
 @lru_cache(maxsize=64)
 def parsed(text: str) -> ast.Module:
-    """The syntax tree of a file; an empty one where Python cannot read it. Not to be changed."""
+    """The syntax tree of a file, empty if Python cannot read it. The tree is shared and must not be
+    changed."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -27,7 +28,7 @@ def start_of(text: str, node: ast.expr | ast.stmt) -> Position:
 
 
 def end_of(text: str, node: ast.expr | ast.stmt) -> Position:
-    """Exclusive."""
+    """The end of a node, exclusive."""
     assert node.end_lineno is not None
     assert node.end_col_offset is not None
     return _position(text, node.end_lineno, node.end_col_offset)
@@ -38,7 +39,7 @@ def _position(text: str, line: int, offset_bytes: int) -> Position:
 
 
 def calls_on(text: str, line: int) -> list[ast.Call]:
-    """Calls that start on a line; else the smallest one around it."""
+    """The calls that start on a line, else the smallest call around it."""
     around = [
         node
         for node in ast.walk(parsed(text))
@@ -49,14 +50,14 @@ def calls_on(text: str, line: int) -> list[ast.Call]:
 
 
 def last_name(node: ast.AST) -> str:
-    """`c` of `a.b.c`; '' where an expression is no name."""
+    """The last part of a dotted name: `c` for `a.b.c`; '' for other expressions."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """Variables, attributes and keys that an expression reads."""
+    """The variables, attributes and keys that an expression reads."""
     found = set()
     for item in ast.walk(node):
         if isinstance(item, ast.Name):
@@ -69,7 +70,7 @@ def names_in(node: ast.AST) -> set[str]:
 
 
 def constant(node: ast.expr) -> int | None:
-    """The whole number that an expression of nothing but numbers is."""
+    """The integer value of an expression that consists only of numbers; None for others."""
     if isinstance(node, ast.Constant):
         return node.value if type(node.value) is int else None
     if isinstance(node, ast.BinOp) and isinstance(node.op, _OPERATORS):
@@ -115,7 +116,7 @@ def function_at(text: str, line: int) -> tuple[Function, ast.ClassDef | None] | 
 
 
 def locals_of(function: Function) -> set[str]:
-    """Names that a function binds: its parameters, and what it assigns."""
+    """The names that a function binds: its parameters and the names that it assigns."""
     given = function.args
     parameters = (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg)
     return {item.arg for item in parameters if item is not None} | assigned_in(function)

@@ -1,4 +1,4 @@
-"""Code of a project that a trace of its model did not run: what it reads of sizes and layers."""
+"""Finds sizes and layers used in code of a project that the trace of its model did not run."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _SHAPED = re.compile(
     r"|^(view|reshape|expand|repeat|zeros|ones|empty|full|rand|randn|new_zeros|new_ones|new_empty|new_full"
     r"|normal|unflatten|split|narrow|resize_|Tensor|FloatTensor)$"
 )
-"""Calls whose numbers are sizes of tensors and layers."""
+"""Calls whose numeric arguments are sizes of tensors and layers."""
 _OF_LAYER = frozenset({"weight", "bias", "out_features", "out_channels", "num_embeddings", "in_proj_weight"})
 _INITIALISES = re.compile(r"^(init\w*|(?!copy_|set_)\w+_|requires_grad|grad|device|dtype)$")
 _NO_MODEL = re.compile(r"opt|sched|scaler|ema|sampler|loader|loss|crit", re.IGNORECASE)
 
 
 class Unrun:
-    """The code that the trace did not run, of the files that speak of the model.
+    """The code that the trace did not run in the files that mention the model.
 
     Args:
-        texts: of the project's Python files, by absolute path.
-        traced: those that the target read.
-        ran: lines that the trace ran; their functions are proved by it.
+        texts: absolute path -> text of the project's Python files.
+        traced: the files that the target read.
+        ran: the lines that the trace ran; it has proved the functions that contain them.
         words: names of the target: its callable, its class, its module.
     """
 
@@ -52,7 +52,7 @@ class Unrun:
         self._parameters: dict[str, list[str]] = {}
         self._callees = Callees(self._texts)
         self._run_classes: dict[str, set[str]] = {}
-        """The files of the classes whose methods ran, by name."""
+        """Name of a class whose methods ran -> its files."""
         for path, text in self._texts.items():
             lines = {line for where, line in ran if where == path}
             tree = parsed(text)
@@ -77,12 +77,12 @@ class Unrun:
     # -- layers
 
     def uses_of(self, layer: str, owner: str, *, calls: bool) -> list[Place]:
-        """Where a layer is called, replaced, or its size or weight read, other than by its class's calls.
+        """The places that call or replace a layer or read its size or weight, except the calls in its class.
 
         Args:
-            layer: the attribute that it is.
-            owner: its class.
-            calls: whether calling it counts.
+            layer: the attribute that holds it.
+            owner: the class of that attribute.
+            calls: whether calls of it count.
         """
         family = self._callees.family(owner)
         found = []
@@ -100,12 +100,14 @@ class Unrun:
         return sorted(set(found))
 
     def _is_namesake(self, read: Read) -> bool:
-        """Whether its class is not the class of that name that ran: an older copy of it, say."""
+        """Whether the class around a node only has the same name as a class that ran, such as an older
+        copy."""
         paths = self._run_classes.get(read.owner)
         return paths is not None and read.path not in paths
 
     def overwritten(self, layers: Collection[str]) -> list[Place]:
-        """Where weights of layers get values that are made elsewhere: pretrained vectors, say."""
+        """The places that overwrite weights of layers with values from elsewhere, such as pretrained
+        vectors."""
         found = set()
         for read in self._reads:
             node = read.node
@@ -124,7 +126,7 @@ class Unrun:
         return sorted(found)
 
     def owners_of(self, layer: str) -> list[str]:
-        """Classes that assign an attribute of that name to themselves; where the trace ran some, those."""
+        """The classes that assign such an attribute to self; if the trace ran some of them, only those."""
         found = {
             owner.name
             for text in self._texts.values()
@@ -153,7 +155,7 @@ class Unrun:
         return False
 
     def flattened(self) -> list[Place]:
-        """Where something that the model makes is viewed as only contiguous tensors can be."""
+        """The places that view a result of the model in a way that only contiguous tensors allow."""
         return sorted(
             read.place
             for read in self._reads
@@ -166,7 +168,7 @@ class Unrun:
         )
 
     def loads(self) -> list[Place]:
-        """Where weights that were saved before are loaded into the model."""
+        """The places that load saved weights into the model."""
         return sorted(
             {
                 read.place
@@ -179,7 +181,7 @@ class Unrun:
         )
 
     def _models_of(self, words: Collection[str]) -> frozenset[str]:
-        """Names of what the model is, or makes: everything assigned from it."""
+        """The names of the model and of everything assigned from it."""
         known = set(words)
         assigned = [
             (names_in(read.node.value), targets(read.node))
@@ -193,7 +195,8 @@ class Unrun:
     # -- sizes
 
     def said_again(self, sizes: Collection[int], edited: Callable[[Place], bool]) -> list[Place]:
-        """Where a script beside the model gives a tensor or a layer such a size as a number of its own."""
+        """The places where a script beside the model repeats such a size as a number, for a tensor or a
+        layer."""
         found = []
         numbers: dict[tuple[str, str], int] = {}
         for read in self._reads:
@@ -215,7 +218,7 @@ class Unrun:
         return sorted(set(found))
 
     def _by_the_model(self, read: Read) -> bool:
-        """Whether the function around a node has the model in its hands."""
+        """Whether the function around a node uses the model."""
         function = next(
             (node for node in reversed(read.around) if isinstance(node, ast.FunctionDef)), read.around[0]
         )
@@ -224,7 +227,7 @@ class Unrun:
         )
 
     def given_again(self, written: Written) -> list[Place]:
-        """Calls that give a parameter a value of their own, so that its default does not reach them."""
+        """The calls that pass a parameter their own value, so that its default does not apply to them."""
         default = self._default(written)
         if default is None:
             return []
@@ -242,14 +245,14 @@ class Unrun:
         return default_of(written.path, text, written.start, written.end) if text else None
 
     def readers(self, written: Written, way: Collection[str]) -> dict[Place, bool]:
-        """What else reads the name that a number is bound to, but for what leads to the layers.
+        """The readers of the name that a number is bound to, except those that lead to the layers.
 
         Returns:
-            By place: whether another value may fail there, where it is divided, say, or split into heads.
+            Place -> whether another value may fail there, for example in a division or a split into heads.
 
         Args:
             written: the number.
-            way: names that lead from there to the layers.
+            way: the names that lead from the number to the layers.
         """
         kind = kind_of(written, self._texts.get(written.path, ""))
         names = {written.name}
@@ -272,7 +275,7 @@ class Unrun:
         return found
 
     def _may_carry(self, read: Read, names: Collection[str]) -> bool:
-        """Whether an attribute of self may be the size: not where its class assigns something else to it."""
+        """Whether an attribute of self may be the size; it is not if its class assigns it something else."""
         assert isinstance(read.node, ast.Attribute)
         if not read.is_own:
             return True
@@ -281,7 +284,7 @@ class Unrun:
         return not values or any(value is None or names_in(value) & set(names) for value in values)
 
     def _attributes_of(self, written: Written) -> set[str]:
-        """What a parameter is called where methods keep it."""
+        """The names of the attributes in which methods keep a parameter."""
         default = self._default(written)
         scope = default.scope if default is not None else parsed(self._texts.get(written.path, ""))
         return {
@@ -323,7 +326,7 @@ class Unrun:
 
 
 def _assigned_to_self(owner: ast.ClassDef, attribute: str) -> Iterator[ast.expr | None]:
-    """What a class assigns to an attribute of itself; None where that is part of something else."""
+    """The values that a class assigns to an attribute of self; None for one that is part of an unpacking."""
     values = {
         id(target): node.value
         for node in ast.walk(owner)

@@ -1,4 +1,4 @@
-"""What one file says about sizes: numbers, expressions that compute them, and the names that they go by."""
+"""The sizes written in one file: numbers, expressions that compute them, and the names bound to them."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ class Written:
     """A number or an expression in a file."""
 
     path: str
-    """Absolute."""
+    """The absolute path of the file."""
     start: Position
     end: Position
-    """Exclusive."""
+    """The end, exclusive."""
     text: str
     kind: Kind
     name: str = ""
-    """What it is bound to: a parameter, a variable, a field, a key, an option; '' where it is an argument by
-    position of something that no file here defines."""
+    """The name that it is bound to: a parameter, variable, field, key or option; '' for a positional argument
+    of a function that no file here defines."""
     value: int | None = None
     """The value, if it is a number."""
     whole: bool = True
-    """Whether the name has that value, and no other that is computed of it."""
+    """Whether the name has exactly that value and not one computed from it."""
 
 
 @dataclass(slots=True)
 class FileSizes:
-    """What is written in one file."""
+    """The sizes written in one file, with the names around them."""
 
     path: str
     written: list[Written] = field(default_factory=list)
     sources: dict[str, set[str]] = field(default_factory=dict)
-    """By name: the names that what is bound to it is made of."""
+    """Name -> the names from which its value is computed."""
     parameters: dict[str, list[str]] = field(default_factory=dict)
-    """By function, class or dataclass: what arguments by position are called."""
+    """Function, class or dataclass -> the names of its positional parameters."""
     calls: list[_Call] = field(default_factory=list)
 
 
@@ -54,7 +54,7 @@ class _Call:
     last_line: int
     function: str
     names: frozenset[str]
-    """In its arguments."""
+    """The names in its arguments."""
     positional: tuple[tuple[ast.expr, int], ...] = ()
 
 
@@ -96,7 +96,7 @@ def _keyed(path: str, text: str) -> Iterator[Written]:
 
 
 def _plain(name: str) -> str:
-    """'--hidden-size' and 'model.hidden_size' as a variable is called."""
+    """The variable name for an option or key: 'hidden_size' for '--hidden-size' and 'model.hidden_size'."""
     return name.rpartition(".")[2].lstrip("-").replace("-", "_")
 
 
@@ -215,7 +215,7 @@ class _Reader(ast.NodeVisitor):
         self.note(name, value)
 
     def note(self, name: str, value: ast.expr, *, whole: bool = True) -> None:
-        """Write down the numbers, and the expressions, that a name is bound to."""
+        """Record the numbers and expressions that a name is bound to."""
         if id(value) in self._bound and not name:
             return
         number = constant(value)
@@ -249,7 +249,7 @@ class _Reader(ast.NodeVisitor):
 
 
 def bind_positional(files: list[FileSizes], texts: dict[str, str]) -> None:
-    """Give arguments by position the names of the parameters, where a file defines what is called."""
+    """Give positional arguments the names of their parameters, if one of the files defines the callee."""
     known: dict[str, list[str]] = {}
     for file in files:
         known |= file.parameters

@@ -1,1 +1,1 @@
-"""What a report opens with, because its figures rest on it: guesses, and a forward that hardly trains."""
+"""Doubts with which a report opens because its figures depend on them: guesses, untrained parameters."""

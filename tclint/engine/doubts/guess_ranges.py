@@ -1,4 +1,4 @@
-"""How far a step may be from its price, because of what its trace had to guess."""
+"""Computes how far a step may be from its price because of what its trace had to guess."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from tclint.graph.dims.coupled import DimsUnresolved
 from tclint.graph.ops import Assumption, Graph
 
 _FACTOR = 2.0
-"""Between plausible steps: from it on a price says little, and a range is stated."""
+"""If plausible step times differ by at least this factor, a range is stated."""
 
 
 def ranged(
     graph: Graph, scenarios: Sequence[Scenario], steps_us: Mapping[str, float], priced: GraphContext | None
 ) -> tuple[tuple[Assumption, ...], dict[str, tuple[float, float]]]:
-    """The graph's assumptions, those in doubt on which its step depends; and the step's range by GPU.
+    """The graph's assumptions, with guesses marked as doubtful if the step depends strongly on them; and GPU
+    -> range of the step time.
 
     Args:
         graph: as it was traced.
@@ -46,11 +47,11 @@ def ranged(
         for gpu, of_gpu in steps.items():
             bounds[gpu] += of_gpu
         first = next(iter(steps))
-        told = ", ".join(
+        step_times = ", ".join(
             f"{time_text(step_us)} {label}"
             for (label, _), step_us in zip(guess.others, steps[first], strict=True)
         )
-        what = f"{assumptions[guess.assumption].what}; {guess.why}: the step takes {told}, on {first}"
+        what = f"{assumptions[guess.assumption].what}; {guess.why}: the step takes {step_times}, on {first}"
         assumptions[guess.assumption] = replace(assumptions[guess.assumption], what=what, is_doubtful=True)
     ranges = {gpu: (min(of), max(of)) for gpu, of in bounds.items() if len(of) > 1}
     return tuple(assumptions), ranges

@@ -1,4 +1,4 @@
-"""Whether what was traced is the model that is trained: the share of its parameters that get gradients."""
+"""Checks by the share of parameters with gradients that the trace is of the model that is trained."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tclint.graph.lowering.gradients import gradient_needs
 from tclint.graph.ops import Assumption, Graph
 
 _NEARLY_ALL = 0.9
-"""A head for pretraining, or one of several, is left out by many a forward."""
+"""Many forwards leave out a head for pretraining or one of several heads, so a few percent may be missing."""
 _LITTLE = 0.5
 
 
 def untrained(graph: Graph) -> Iterator[Assumption]:
-    """What the step of a model in training says of trainable parameters that it does not train."""
+    """An assumption about trainable parameters that a training step leaves without gradients."""
     trainable = {
         name: parameter
         for parameter in graph.parameters
@@ -54,7 +54,7 @@ def untrained(graph: Graph) -> Iterator[Assumption]:
 
 
 def _largest(sizes: dict[str, int], without: set[str]) -> str:
-    """The top modules that hold most of the parameters that are left."""
+    """The top-level modules with most of the remaining parameters."""
     modules: Counter[str] = Counter()
     for name, size in sizes.items():
         if name not in without:

@@ -1,1 +1,1 @@
-"""The models of a project that people would lint."""
+"""Lists the models of a project that users would lint."""

@@ -1,4 +1,4 @@
-"""Which classes of a project are modules, and which functions return some."""
+"""Finds the classes of a project that are modules, and the functions that return modules."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _LIBRARIES = re.compile(
     r"(torch\.nn|timm\.models|torchvision\.models|torchvision\.ops|diffusers\.models|torch_geometric\.nn)\..*\.?[A-Z]\w*"
     r"|(transformers|diffusers)\..*(Model\w*|For[A-Z]\w*|Encoder|Decoder)"
 )
-"""Classes of other packages that are modules."""
+"""Module classes of other packages."""
 _OTHER_FRAMEWORKS = frozenset(
     ("equinox", "flax", "haiku", "jax", "jittor", "keras", "megengine", "mindspore", "mlx", "mxnet",
      "oneflow", "paddle", "tensorflow", "tinygrad")
 )  # fmt: skip
-"""They call their modules Module too."""
+"""Frameworks that also call their modules Module."""
 _LIBRARY_BUILDERS = re.compile(
     r"(timm\.create_model|torchvision\.models\..*\.?[a-z]\w*|torch\.hub\.load|.*\.from_pretrained|.*\.from_config)"
 )
@@ -43,11 +43,11 @@ class Modules:
         self.project = project
         self.classes = self._module_classes()
         self.builders: dict[ast.FunctionDef, bool] = {}
-        """Functions that return modules; False where only a name says so."""
+        """Function that returns a module -> whether that is certain and not just implied by a name."""
         self._find_builders()
 
     def _module_classes(self) -> set[ModelClass]:
-        """Those that derive from nn.Module, directly or through each other."""
+        """The classes that derive from nn.Module, directly or indirectly."""
         modules: set[ModelClass] = set()
         grown = True
         while grown:
@@ -70,11 +70,11 @@ class Modules:
         return base.rpartition(".")[2] in _MODULE_BASES or _LIBRARIES.fullmatch(base) is not None
 
     def is_module(self, item: ModelClass, base: str) -> bool:
-        """Whether a base of a class, dotted, is a module."""
+        """Whether a base of a class, given as a dotted name, is a module class."""
         return self._is_module(item, base, self.classes)
 
     def base(self, item: ModelClass, base: str) -> ModelClass | None:
-        """The class of the project that a base is; None for one of a library, of the same name maybe."""
+        """The class of the project that a base is; None for a library's class, even if the names agree."""
         found = self.project.find_class(item.file, base)
         return None if found is item else found
 
@@ -141,7 +141,7 @@ class Modules:
 
 
 def _returns_something(node: ast.FunctionDef) -> bool:
-    """Whether a function returns a value that is not one of its own functions, as decorators do."""
+    """Whether a function returns a value other than one of its own functions, which decorators return."""
     inner = {item.name for item in ast.walk(node) if isinstance(item, ast.FunctionDef) and item is not node}
     values = [item.value for item in own_nodes(node) if isinstance(item, ast.Return) and item.value]
     return any(not (isinstance(value, ast.Name) and value.id in inner) for value in values)

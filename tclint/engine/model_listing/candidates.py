@@ -1,9 +1,9 @@
-"""What in a file could be linted as a model, by reading alone: functions that return modules, and classes.
+"""Lists what could be linted as a model in a file, by reading alone: module classes and functions.
 
-A class is listed unless it is a part: another module builds it, or derives from it without more, or it is
-handed to one that is built; so is a function that needs arguments and that a module calls. Losses, wrappers
-of a given model and the like never are models. Layers by their names, and what stands in tests, are listed
-only where there is nothing else. What is imported from elsewhere is known by its name only.
+A class is left out if it is a part: another module builds it, derives from it without additions, or gets it
+as an argument. A function that needs arguments is left out if a module calls it. Losses, wrappers of a given
+model and the like never count as models. Classes with names of layers, and code in tests, are listed only if
+there is nothing else. Imported classes of other packages are known only by name.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _LAYER_FILES = frozenset(
 _LOSS_FILES = frozenset({"loss", "losses"})
 _GIVEN_MODELS = re.compile(r"(\w*_)?(model|modules?)|fn|func")
 _CHANGED_MODELS = re.compile(r"(\w*_)?net(work)?|conv|bn")
-"""Arguments that take a model: what needs one wraps it, or, where a function does, changes it."""
+"""Names of arguments that take a model; a class that needs one wraps it, and a function changes it."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A callable that tclint can be given."""
+    """A callable that can be a target."""
 
     target: str
     """'model.py:build_model', from the working directory."""
@@ -61,24 +61,24 @@ class Candidate:
     needs: tuple[str, ...]
     """Arguments without a default, which --arg has to give."""
     inputs: str | None
-    """What in the file provides inputs; None: they are inferred."""
+    """The name in the file that provides inputs; None: they are inferred."""
     certain: bool
-    """False where only its name says that it builds a model."""
+    """False if only its name suggests that it builds a model."""
     makes: str = ""
-    """The class that it builds without arguments, itself if it is one, as 'path:Class'."""
+    """The class that it builds without arguments (or is itself), as 'path:Class'."""
     adds_nothing: bool = False
-    """Whether it returns what it builds as it is."""
+    """Whether it returns the built model unchanged."""
 
 
 def list_models(
     paths: Sequence[str], contents: Mapping[str, bytes] | None = None
 ) -> tuple[list[Candidate], list[str]]:
-    """Candidates of Python files, and the files that cannot be read.
+    """The candidates in Python files, and the files that cannot be read.
 
-    Within a file, what needs no arguments comes first, and functions before classes.
+    Within a file, candidates without arguments come first, and functions before classes.
 
     Args:
-        contents: by path, bytes that stand for those on the disk.
+        contents: path -> bytes to use instead of those on the disk.
     """
     read_files = {path: read(path, (contents or {}).get(path)) for path in paths}
     unread = [path for path, file in read_files.items() if file is None]
@@ -96,7 +96,7 @@ def list_models(
 
 
 class _Listing:
-    """What is known of a project's modules."""
+    """The module classes and builders of a project, and which of them to list."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
@@ -125,7 +125,7 @@ class _Listing:
         return parts
 
     def _named(self, file: ModelFile, nodes: Sequence[ast.AST]) -> set[ModelClass | ast.FunctionDef]:
-        """Module classes and builders that take arguments, of which code speaks, and the classes of these."""
+        """The module classes, and the builders with arguments, that code names, with their classes."""
         found: set[ModelClass | ast.FunctionDef] = {*self._classes_in(file, nodes)}
         for dotted in set(names_in(file, *nodes)):
             function = self.project.find_function(file, dotted)
@@ -154,7 +154,7 @@ class _Listing:
                 )
 
     def _made_as_it_is(self, file: ModelFile, node: ast.FunctionDef, depth: int = 3) -> ModelClass | None:
-        """The class that a function returns an instance of, made without arguments, and does no more."""
+        """The class of which a function only makes and returns an instance, without arguments."""
         body = [item for item in node.body if not _is_text(item)]
         if len(body) != 1 or not isinstance(body[0], ast.Return) or depth == 0:
             return None
@@ -170,7 +170,7 @@ class _Listing:
         return None if other is None or of is None else self._made_as_it_is(of, other, depth - 1)
 
     def _only_class_made(self, file: ModelFile, node: ast.FunctionDef) -> ModelClass | None:
-        """The one module class that a function makes, if it is made without arguments."""
+        """The only module class that a function makes, if it is made without arguments."""
         calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]
         made = [
             (item, bool(call.args or call.keywords))
@@ -187,7 +187,7 @@ class _Listing:
             if item not in self.known.classes or item in self.parts or name.startswith("_"):
                 continue
             needed = self._needs_of(item)
-            # A function that needs nothing tells how to make a class that needs arguments.
+            # A function without arguments shows how to make a class that needs arguments.
             if needed and item in made:
                 continue
             if not self._is_wrapper(item) and self._runs(item):
@@ -195,7 +195,8 @@ class _Listing:
                 yield replace(candidate, makes=_identity(item), adds_nothing=True)
 
     def _made_without_arguments(self, file: ModelFile) -> set[ModelClass]:
-        """Classes that functions of a file build without arguments, by themselves or through others in it."""
+        """The classes that functions of a file build without arguments, directly or through other
+        functions."""
         made: set[ModelClass] = set()
         pending = [
             node for node in file.functions.values() if node in self.known.builders and not needs(node)
@@ -210,7 +211,7 @@ class _Listing:
         return made
 
     def _lineage(self, item: ModelClass) -> Iterator[ModelClass]:
-        """The class and those of the project that it derives from."""
+        """The class and the project's classes that it derives from."""
         seen: set[ModelClass] = set()
         unseen = [item]
         while unseen:
@@ -223,7 +224,7 @@ class _Listing:
                 ]
 
     def _runs(self, item: ModelClass) -> bool:
-        """Whether the class or one that it derives from has a forward, or is a library's layer."""
+        """Whether the class or one of its bases has a forward or is a library's layer."""
         return any(
             current.has_forward
             or any(
@@ -252,7 +253,7 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def _wraps(item: ModelClass | ast.FunctionDef, path: str, needed: Sequence[str]) -> bool:
-    """What is no model by its name or place, or needs a model first."""
+    """Whether something is not a model, judging by its name or place, or needs a model as an argument."""
     name = item.name if isinstance(item, ast.FunctionDef) else item.node.name
     if _NO_MODEL.fullmatch(name) or not _LOSS_FILES.isdisjoint(Path(path).with_suffix("").parts[-2:]):
         return True
@@ -289,9 +290,10 @@ def _candidate(
 
 
 def _container(file: ModelFile) -> str:
-    """The file as a target names it: as a module where it needs its package.
+    """The file as a target names it: by its path, or as a module if it needs its package.
 
-    It does where it imports relatively, or where a file beside it hides the package (yolox/models/yolox.py).
+    It needs the package if it imports relatively, or if a file beside it hides the package
+    (yolox/models/yolox.py).
     """
     relative = os.path.relpath(file.path)
     if relative.startswith(".." + os.sep):

@@ -1,4 +1,4 @@
-"""Python files as the listing of models sees them: their classes, functions and imports, by reading alone."""
+"""Reads Python files for the listing of models: their classes, functions and imports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 EXAMPLES = ("example_input_sets", "EXAMPLE_INPUT_SETS", "example_inputs", "EXAMPLE_INPUTS")
-"""Names in a file that give the inputs of its models."""
+"""Names in a file that provide the inputs of its models."""
 
 
 @dataclass(eq=False)
@@ -20,13 +20,13 @@ class ModelClass:
     node: ast.ClassDef
     file: ModelFile
     bases: list[str]
-    """Dotted, under the file's imports."""
+    """Dotted names, resolved through the file's imports."""
     own_needs: tuple[str, ...] | None
-    """Arguments of its own __init__ without a default; None without an __init__."""
+    """Arguments of its own __init__ without a default; None if it has no __init__."""
     has_forward: bool
-    """Or what takes its place."""
+    """Whether it has a forward or a method that replaces it."""
     trains_itself: bool
-    """Whether it has the step of a LightningModule."""
+    """Whether it has the training step of a LightningModule."""
 
 
 @dataclass(eq=False)
@@ -34,12 +34,12 @@ class ModelFile:
     path: str
     tree: ast.Module
     imports: dict[str, str] = field(default_factory=dict)
-    """Local name to dotted origin."""
+    """Local name -> dotted origin."""
     classes: dict[str, ModelClass] = field(default_factory=dict)
     functions: dict[str, ast.FunctionDef] = field(default_factory=dict)
     is_relative: bool = False
     inputs: str | None = None
-    """What in it gives inputs."""
+    """The name in the file that provides inputs."""
 
     @property
     def module(self) -> str:
@@ -47,7 +47,7 @@ class ModelFile:
         return ".".join(_parts(self.path)).removesuffix(".__init__")
 
     def dotted(self, node: ast.AST) -> str:
-        """'torch.nn.Linear' for `nn.Linear` under the file's imports; '' for what is no dotted name."""
+        """The full name of a dotted name: 'torch.nn.Linear' for `nn.Linear`; '' for other expressions."""
         parts: list[str] = []
         current = node
         while isinstance(current, ast.Attribute):
@@ -74,7 +74,7 @@ class Project:
                 self._functions.setdefault(name, []).append((file, node))
 
     def find_class(self, file: ModelFile, dotted: str) -> ModelClass | None:
-        """The class that a dotted name in a file means; None for one of another project."""
+        """The class of the project that a dotted name in a file means; None for others."""
         if dotted in file.classes:
             return file.classes[dotted]
         items = self._classes.get(dotted.rpartition(".")[2], [])
@@ -82,7 +82,7 @@ class Project:
         return None if at is None else items[at]
 
     def find_function(self, file: ModelFile, dotted: str) -> ast.FunctionDef | None:
-        """The top-level function that a dotted name in a file means; None for one of another project."""
+        """The top-level function of the project that a dotted name in a file means; None for others."""
         if dotted in file.functions:
             return file.functions[dotted]
         items = self._functions.get(dotted.rpartition(".")[2], [])
@@ -90,7 +90,8 @@ class Project:
         return None if at is None else items[at][1]
 
     def _choose(self, dotted: str, files: Sequence[ModelFile]) -> int | None:
-        """Which of the files that define a name is meant: the one imported, else the first."""
+        """The index of the file that is meant among those that define a name: the imported one, else the
+        first."""
         head = dotted.rpartition(".")[0]
         if not files or (head and head.partition(".")[0] not in self._roots):
             return None
@@ -101,10 +102,10 @@ class Project:
 
 
 def read(path: str, data: bytes | None = None) -> ModelFile | None:
-    """The file; None where it is no Python 3.
+    """The contents of a file; None if it is not Python 3.
 
     Args:
-        data: stands for what is on the disk.
+        data: bytes to use instead of those on the disk.
     """
     try:
         with warnings.catch_warnings():
@@ -166,7 +167,7 @@ def needs(node: ast.FunctionDef, skip: int = 0) -> tuple[str, ...]:
 
 
 def names_in(file: ModelFile, *nodes: ast.AST) -> Iterator[str]:
-    """Dotted names in code, and strings that are names; what is only compared with is left out."""
+    """The dotted names in code, and strings that are names, except those that are only compared with."""
     for node in nodes:
         if isinstance(node, ast.Call) and file.dotted(node.func) in ("isinstance", "issubclass"):
             continue

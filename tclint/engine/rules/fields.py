@@ -1,4 +1,4 @@
-"""Whether a rule class says what every rule must say; what it lacks is one sentence with file and field."""
+"""Checks that a rule class states every required field; an error is one sentence with file and field."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _FIELDS: dict[str, _Check] = {
     ),
     "enabled_by_default": (lambda value: isinstance(value, bool), "True or False"),
 }
-"""What every class says, with what is expected of it."""
+"""Required field -> its check and a description of valid values."""
 
 _SOURCE_FIELDS: dict[str, _Check] = {
     "triggers": (
@@ -63,14 +63,14 @@ _SOURCE_FIELDS: dict[str, _Check] = {
         "a tuple of codes of other rules, such as ('DIM003',)",
     ),
 }
-"""What a SourceRule says besides."""
+"""The same for the further fields of a SourceRule."""
 
 
 def check_fields(rule: type[Rule]) -> None:
     """Check every field of a rule class, its page and that it overrides `check`.
 
     Raises:
-        UsageError: one is missing or not what it should be.
+        UsageError: a field is missing or invalid.
     """
     for field, expected, found in _mistakes(rule):
         file = getattr(sys.modules.get(rule.__module__), "__file__", None) or rule.__module__
@@ -78,7 +78,7 @@ def check_fields(rule: type[Rule]) -> None:
 
 
 def _mistakes(rule: type[Rule]) -> Iterator[tuple[str, str, str]]:
-    """Field, what is expected, and what is there instead."""
+    """(field, expected value, actual value) of each mistake."""
     checks = _FIELDS if issubclass(rule, GraphRule) else {**_FIELDS, **_SOURCE_FIELDS}
     for field, (is_good, expected) in checks.items():
         value = getattr(rule, field, _MISSING)

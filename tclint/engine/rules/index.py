@@ -1,7 +1,7 @@
-"""What rules say of themselves, kept beside them: a run imports only the rules that can fire.
+"""The index of the rules' fields, so that a run imports only the rules that can fire.
 
-`rules/index.json` is written by `python docs/generate.py`; a module that it does not know is imported, as all
-are without the index.
+`python docs/generate.py` writes `rules/index.json`; modules that are not in it are imported, and without the
+index all are.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _TUPLES = ("triggers", "requires", "program", "priced_as")
 
 @lru_cache(maxsize=1)
 def indexed_rules() -> tuple[type[Rule], ...] | None:
-    """tclint's own rules, most of them as stand-ins that import the rule when it is first run.
+    """tclint's own rules, most of them as stand-ins that import the rule when it first runs.
 
-    None: there is no index to go by, import the package.
+    None if there is no index; the package is imported then.
     """
     spec = importlib.util.find_spec(PACKAGE)
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
@@ -63,7 +63,7 @@ def _rules_of(module: str, known: Mapping[str, Any]) -> Iterator[type[Rule]]:
 
 
 def _stand_in(module: str, fields: Mapping[str, Any]) -> type[Rule]:
-    """A class that says of itself what the rule's class does, and runs that one."""
+    """A class with the fields of a rule's class, which it imports and runs when needed."""
 
     @lru_cache(maxsize=1)
     def rule() -> Any:
@@ -86,7 +86,7 @@ def _stand_in(module: str, fields: Mapping[str, Any]) -> type[Rule]:
 
 
 def fields_of(rule: type[Rule]) -> dict[str, Any]:
-    """What the index says of a rule."""
+    """The fields of a rule as the index stores them."""
     fields: dict[str, Any] = {"class": rule.__name__, "kind": "graph"}
     fields.update({name: getattr(rule, name) for name in _PLAIN})
     if issubclass(rule, SourceRule):
@@ -99,7 +99,7 @@ def fields_of(rule: type[Rule]) -> dict[str, Any]:
 
 
 def build() -> str:
-    """The index of the rules as they are now, as text."""
+    """The text of the index for the present rules."""
     package = importlib.import_module(PACKAGE)
     folder = os.path.dirname(str(package.__file__))
     index = {}

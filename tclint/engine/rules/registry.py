@@ -1,4 +1,4 @@
-"""How rules are found (entry points, local folders) and selected."""
+"""Finds rules (entry points, local folders) and selects them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OWN = {
     INVALID_CODE: INVALID_NAME,
     BUDGET_CODE: BUDGET_NAME,
 }
-"""tclint's own findings that can be ignored, as those of rules can; that a rule crashed cannot."""
+"""tclint's own findings that can be ignored like those of rules; the crash of a rule cannot."""
 
 
 def all_rules(local: Sequence[str] = ()) -> list[type[Rule]]:
@@ -53,13 +53,13 @@ def all_rules(local: Sequence[str] = ()) -> list[type[Rule]]:
 
     Raises:
         UsageError: a rule module cannot be imported, or two rules share a code or a name and are not the
-            two sides of one rule: a GraphRule for traced models and a SourceRule for what is only read.
+            two sides of one rule: a GraphRule for traced models and a SourceRule for source files.
     """
     return _found(local, indexed=False)
 
 
 def _found(local: Sequence[str], *, indexed: bool) -> list[type[Rule]]:
-    """As `all_rules`; with `indexed`, tclint's own are stand-ins that import their rule when it runs."""
+    """Like `all_rules`; with `indexed`, tclint's own are stand-ins that import their rule when it runs."""
     found: list[type[Rule]] = []
     points = _registered(importlib.metadata.entry_points, tuple(map(_as_it_is, sys.path)))
     for value in sorted(points):
@@ -84,13 +84,14 @@ def _found(local: Sequence[str], *, indexed: bool) -> list[type[Rule]]:
 def _registered(
     entry_points: Callable[..., Iterable[EntryPoint]], _path: tuple[tuple[str, int], ...]
 ) -> Mapping[str, EntryPoint]:
-    """What packages register, by its value: reading the metadata of all takes longer than linting a file."""
+    """Value -> entry point that a package registers; cached, since reading all metadata takes longer than
+    linting a file."""
     # An editable install can show one entry point twice, through its finder and its dist-info.
     return {point.value: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
 def _as_it_is(folder: str) -> tuple[str, int]:
-    """A folder of the path, and when something was last installed there."""
+    """A folder of the import path and its time of last change, which shows new installations."""
     try:
         return folder, os.stat(folder or os.curdir).st_mtime_ns
     except OSError:
@@ -98,7 +99,7 @@ def _as_it_is(folder: str) -> tuple[str, int]:
 
 
 def _order(rule: type[Rule]) -> tuple[str, bool]:
-    """By code; of two sides the one for traced models comes first."""
+    """The sort key of a rule: its code, and of two sides the one for traced models first."""
     return rule.code, issubclass(rule, SourceRule)
 
 
@@ -119,7 +120,7 @@ def load_rules(settings: Settings) -> list[Rule]:
 
 
 def without_unknown_rules(settings: Settings) -> Settings:
-    """The settings less the selectors that name no rule: those of local rules that do not run."""
+    """The settings without selectors that name no rule, such as those of local rules that do not run."""
     rules = _found(settings.rules, indexed=True)
     names = {rule.code: rule.name for rule in rules} | _OWN
 
@@ -134,7 +135,7 @@ def without_unknown_rules(settings: Settings) -> Settings:
 
     def of(one: _Selecting) -> _Selecting:
         select = known(one.select)
-        # A selection of unknown rules alone selects nothing, which is not the same as selecting by default.
+        # A selection of only unknown rules selects nothing; leaving it empty would select the default rules.
         ignore = ("ALL",) if one.select and not select else known(one.ignore)
         return replace(one, select=select, extend_select=known(one.extend_select), ignore=ignore)
 
@@ -142,7 +143,7 @@ def without_unknown_rules(settings: Settings) -> Settings:
 
 
 class Selection:
-    """The rules of a run: everything that the settings select anywhere, and which of it counts where.
+    """The rules of a run: those that the settings select for any path, and where each of them counts.
 
     Raises:
         UsageError: a selector names no rule.
@@ -160,10 +161,11 @@ class Selection:
         self._named: dict[str, str] | None = None
 
     def allows(self, finding: Finding) -> bool:
-        """True if the finding's rule is selected for the finding's path; tclint's own are unless ignored, but
-        for malformed suppressions, which a selection has to name as it has to name rules.
+        """Whether the finding's rule is selected for the finding's path. tclint's own findings are unless
+        ignored, except malformed suppressions, which have to be selected like rules.
 
-        Of a rule's two sides, one may be off by default: a finding without a target is that for sources.
+        One of a rule's two sides may be off by default; a finding without a target is from the side for
+        sources.
         """
         if finding.code in _OWN:
             on_path = self._settings.for_path(finding.location.path)
@@ -182,7 +184,7 @@ class Selection:
         return (finding.code, finding.target is None) in self._sides_by_settings[on_path]
 
     def why_unknown(self, selector: str) -> str | None:
-        """Why a code, prefix or name in a comment means no rule, in a sentence; None where it means one."""
+        """A sentence on why a code, prefix or name in a comment means no rule; None if it means one."""
         if self._named is None:
             rules = _found(self._settings.rules, indexed=True)
             self._named = {rule.code: rule.name for rule in rules} | _OWN | {CRASH_CODE: CRASH_NAME}
@@ -280,7 +282,7 @@ def _import_file(path: str) -> ModuleType:
 
 
 def _moved(error: Exception) -> str | None:
-    """What to do where a rule imports a module inside tclint that is not, or no longer, there."""
+    """Advice for a rule that imports a module of tclint which does not, or no longer, exist; else None."""
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing is None or not missing.startswith("tclint."):
         return None

@@ -1,4 +1,4 @@
-"""Rules that are gone, whose codes and names stay valid where users wrote them."""
+"""Retired rules, whose codes and names stay valid where users wrote them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FILE = "retired.toml"
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """A rule that was taken out."""
+    """A rule that was removed."""
 
     code: str
     name: str
@@ -28,7 +28,7 @@ class Retired:
 
 @lru_cache(maxsize=1)
 def retired_rules() -> tuple[Retired, ...]:
-    """All of them, sorted by code."""
+    """All retired rules, sorted by code."""
     spec = importlib.util.find_spec(_PACKAGE)
     files = [Path(folder) / _FILE for folder in spec.submodule_search_locations or ()] if spec else []
     found = {
@@ -41,7 +41,7 @@ def retired_rules() -> tuple[Retired, ...]:
 
 
 def retired_as(selector: str) -> Retired | None:
-    """The retired rule that a code or name means."""
+    """The retired rule with this code or name; None if there is none."""
     named = (
         rule for rule in retired_rules() if selector.upper() == rule.code or selector.lower() == rule.name
     )

@@ -1,1 +1,1 @@
-"""What a training script given beside a model says about how the model runs."""
+"""Reads from a training script, given beside a model, how the model runs."""

@@ -1,7 +1,7 @@
-"""What scripts say to frameworks that own the training loop: Accelerate, Fabric, Lightning, transformers.
+"""Settings that scripts pass to frameworks with a training loop: Accelerate, Fabric, Lightning, transformers.
 
-Only what is written as an argument, and known without running, counts: a framework's own defaults differ
-from version to version.
+Only written arguments that are known without running count, since a framework's defaults differ between
+versions.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from tclint.config.settings import OPTIMIZERS, Precision
 from tclint.source.syntax.tables import Call, Expression
 
 MARKERS = (b"TrainingArguments(", b"training_step", b"Trainer(")
-"""Bytes of a script that trains without a backward() of its own."""
+"""Bytes in scripts that train without calling backward() themselves."""
 
 _ACCELERATE: Mapping[object, Precision] = {"fp16": "fp16", "bf16": "bf16", "no": "tf32-cudnn"}
-"""fp32 is torch's own: TF32 in cuDNN, unless the script switches it."""
-# lightning/fabric/connector.py, _PRECISION_INPUT_STR; what is not here runs in something that has no price.
+"""Without mixed precision torch's default holds: TF32 in cuDNN, unless the script switches it."""
+# From lightning/fabric/connector.py, _PRECISION_INPUT_STR; other values are precisions without a price.
 _LIGHTNING: Mapping[object, Precision] = {
     "16-mixed": "fp16",
     "bf16-mixed": "bf16",
@@ -45,7 +45,7 @@ _TRANSFORMERS_OPTIMIZERS: Mapping[object, str] = {
 }
 
 Known = Callable[[Expression | None], object]
-"""The value of an argument that is known without running; None where it is not."""
+"""Returns the value of an argument if it is known without running, else None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class FrameworkSetting:
 
 
 def framework_settings(qualified: str, call: Call, known: Known) -> Iterator[FrameworkSetting]:
-    """What a call of a framework's own name says.
+    """The settings that a call of a framework's class states.
 
     Args:
         qualified: 'accelerate.Accelerator', ...
@@ -87,7 +87,7 @@ def _of_accelerate(name: str, given: Mapping[str, object]) -> Iterator[Framework
 
 
 def of_lightning(name: str, given: Mapping[str, object]) -> Iterator[FrameworkSetting]:
-    """What arguments of Trainer or Fabric say."""
+    """The settings in the arguments of Trainer or Fabric."""
     precision = given.get("precision")
     if precision in _LIGHTNING and not isinstance(precision, bool):
         yield FrameworkSetting("precision", _LIGHTNING[precision], f"{name} with precision={precision!r}")
@@ -95,7 +95,7 @@ def of_lightning(name: str, given: Mapping[str, object]) -> Iterator[FrameworkSe
 
 
 def of_transformers(given: Mapping[str, object]) -> Iterator[FrameworkSetting]:
-    """What arguments of TrainingArguments say."""
+    """The settings in the arguments of TrainingArguments."""
     for flag, precision in (("bf16", "bf16"), ("fp16", "fp16")):
         if given.get(flag) is True:
             yield FrameworkSetting("precision", precision, f"TrainingArguments with {flag}=True")

@@ -1,7 +1,7 @@
 """Gives every model of a run the settings of the scripts that build it.
 
 `tclint model.py:build_model train.py` prices the step that train.py runs. Flags and configuration win over
-the script; where scripts that build the same model disagree, the setting stays as it was.
+the script; if scripts that build the same model disagree, the setting stays as it was.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ from tclint.source.syntax.parse import NotPython, Parsed, as_utf8, decode, parse
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 
 _TRAINS = (b"backward(", b".fit(", b".train(", b"training_step", b"Trainer")
-"""Bytes one of which a script that trains holds."""
+"""A script that trains contains one of these."""
 MOST_SCRIPTS = 20
-"""More files with a training loop than this are a library of examples, none of which is the model's."""
+"""If more files than this have a training loop, they are a library of examples and not the model's
+scripts."""
 
 
 Joined: TypeAlias = tuple[Settings, tuple[Assumption, ...], frozenset[str]]
-"""The settings of one model, an assumption for each that a script says something about, and the scripts that
-build it."""
+"""The settings of one model, an assumption for each setting that a script decides, and the scripts that build
+the model."""
 
 
 def join(paths: Sequence[str], targets: Sequence[str], settings: Settings) -> dict[str, Joined]:
-    """By target: the settings with what the scripts say that build it.
+    """Target -> its settings according to the scripts that build it.
 
     Args:
         paths: existing files and folders of the source pass.
-        targets: the models; their own files may hold the autocast region, so that its absence elsewhere
+        targets: the models; their own files may contain the autocast region, so that its absence elsewhere
             means nothing.
-        settings: what the user set; `settings.explicit` names what no script overrides.
+        settings: the user's settings; no script overrides those named in `settings.explicit`.
     """
     files = ProjectFiles(_parsed)
     starts = dict.fromkeys(_start(path) for path in discover(paths, settings)[0] if _trains(path))
@@ -49,14 +50,14 @@ def join(paths: Sequence[str], targets: Sequence[str], settings: Settings) -> di
     if not scripts or len(scripts) > MOST_SCRIPTS:
         return dict.fromkeys(targets, (settings, (), frozenset()))
     own, unclear = _scripts_of(scripts, targets, files, {_start(path) for path in paths})
-    said = {
+    evidence = {
         script.file.path: list(statements(script))
         for script in scripts
         if any(script in found for found in own.values())
     }
     joined = {}
     for target in targets:
-        found = [one for script in own[target] for one in said[script.file.path]]
+        found = [one for script in own[target] for one in evidence[script.file.path]]
         settled, notes = settle(found, settings)
         missing = _missing(own[target], {one.setting for one in found}, settings)
         said_of_all = (*notes, *([missing] if missing else []), *unclear[target])
@@ -67,9 +68,9 @@ def join(paths: Sequence[str], targets: Sequence[str], settings: Settings) -> di
 def _scripts_of(
     scripts: Sequence[Program], targets: Sequence[str], files: ProjectFiles, named: set[str]
 ) -> tuple[dict[str, list[Program]], dict[str, list[Assumption]]]:
-    """By target: the scripts that build it, and what to say about others.
+    """Target -> the scripts that build it, and target -> assumptions about other scripts.
 
-    A script that shows no model is taken at the user's word where it is named beside a single one.
+    A script that shows no model counts as building the target if the user named it beside a single one.
     """
     own: dict[str, list[Program]] = {target: [] for target in targets}
     notes: dict[str, list[Assumption]] = {target: [] for target in targets}
@@ -102,9 +103,9 @@ def _scripts_of(
     return own, notes
 
 
-def settle(said: Sequence[Evidence], settings: Settings) -> tuple[Settings, tuple[Assumption, ...]]:
+def settle(evidence: Sequence[Evidence], settings: Settings) -> tuple[Settings, tuple[Assumption, ...]]:
     by_setting: dict[str, list[Evidence]] = {}
-    for stated in said:
+    for stated in evidence:
         by_setting.setdefault(stated.setting, []).append(stated)
     changes: dict[str, Any] = {}
     notes: list[Assumption] = []
@@ -134,11 +135,12 @@ _LOOKED_FOR = {
     "compiled": "torch.compile",
     "layout": "channels_last",
 }
-"""What is looked for in every script, and what the report calls it."""
+"""Setting to look for in every script -> its name in reports."""
 
 
 def _missing(scripts: Sequence[Program], found: set[str], settings: Settings) -> Assumption | None:
-    """What no script says in a way that reading can decide."""
+    """An assumption that names the settings which no script states in a decidable way; None if there are
+    none."""
     if not scripts:
         return None
     missing = [
@@ -155,7 +157,7 @@ _LABELS = {
     "layout": "memory format",
     "gpu_count": "GPUs:",
 }
-"""What a sentence calls a setting, where that is not the field's name."""
+"""Setting -> its name in sentences, if that is not the field's name."""
 
 
 def _shown(value: object) -> str:
@@ -172,18 +174,18 @@ def _is_explicit(name: str, settings: Settings) -> bool:
 
 
 def _trains(path: str) -> bool:
-    """Whether a file holds what trains."""
+    """Whether a file contains code that trains."""
     try:
         with open(path, "rb") as opened:
             data = opened.read(MAX_SOURCE_BYTES + 1)
         return len(data) <= MAX_SOURCE_BYTES and any(mark in as_utf8(data) for mark in _TRAINS)
     except (OSError, NotPython):
-        # The source pass reports what cannot be read; it is not this one's business to fail.
+        # The source pass reports unreadable files.
         return False
 
 
 def _start(path: str) -> str:
-    """The script that starts the program which a file belongs to."""
+    """The script that starts a file's program."""
     path = os.path.abspath(path)
     return Scripts.around(path).of(path)
 

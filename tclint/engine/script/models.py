@@ -1,4 +1,4 @@
-"""Which of the models of a run a training script builds: what it makes, and what builders make."""
+"""Matches training scripts with the models of a run, by the classes and functions that both use."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from tclint.source.run.project import ProjectFiles
 from tclint.source.run.values import Constant, Event, Thing, Value, options_of
 
 Made: TypeAlias = tuple[str, str]
-"""What is made, or run: (file, name) of the project; else ('', full name), ('timm', 'resnet50')."""
+"""A class or function that is made or run: (file, name) in the project; else ('', full name) or ('timm',
+'resnet50')."""
 
 
 def made_by_program(program: Program) -> set[Made]:
-    """What a program makes and runs: its functions and classes, and models of libraries."""
+    """The project's functions and classes, and the libraries' models, that a program makes or runs."""
     found: set[Made] = set()
     for path, name in program.ran:
         found.add((os.path.realpath(path), name))
@@ -28,7 +29,7 @@ def made_by_program(program: Program) -> set[Made]:
 
 
 def models_of(program: Program) -> list[str]:
-    """Names of the project's classes of modules that a program makes, sorted; losses are none."""
+    """The sorted names of the project's module classes that a program makes, except losses."""
     return sorted(
         {
             thing.cls.function.name
@@ -40,14 +41,14 @@ def models_of(program: Program) -> list[str]:
 
 
 def _is_trained(thing: Thing) -> bool:
-    """Whether it has layers of its own: a loss has none."""
+    """Whether a module has layers of its own, unlike a loss."""
     return any(
         isinstance(item, Thing) and item.kind in ("module", "tensor") for item in thing.fields.values()
     )
 
 
 def made_by_target(target: str, files: ProjectFiles) -> set[Made]:
-    """The target itself, and what it returns; nothing of which the file shows nothing."""
+    """The target itself and what it returns; empty if the file does not show it."""
     where, _, name = target.rpartition(":")
     if where in LIBRARIES:
         return {(where, name)}

@@ -1,7 +1,7 @@
 """Gives the model of a configuration file the settings of that file, so that its step can be priced.
 
-`tclint sft.yaml` prices the step that sft.yaml sets up, where it names a model. Launchers' files beside it
-(Accelerate's, DeepSpeed's) say how the step is distributed. Flags and configuration win over all of them.
+`tclint sft.yaml` prices the step that sft.yaml sets up, if it names a model. Launchers' files beside it
+(Accelerate's, DeepSpeed's) define how the step is distributed. Flags and configuration win over all of them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SETTINGS: Mapping[str, tuple[object, ...] | None] = {
     "parallel": PARALLEL,
     "gpu_count": None,
 }
-"""What a file says that is a field of Settings, and its values; None: a count."""
+"""Field of Settings that a file can state -> its valid values; None: a count."""
 _BUILT = (
     "model",
     "length",
@@ -54,28 +54,28 @@ _BUILT = (
     "tokens",
     "vocabulary_multiple",
 )
-"""What the model is built by (tclint.tracing.recipes.build)."""
+"""Settings that define how the model is built (tclint.tracing.recipes.build)."""
 _OF_LAUNCHERS = ("precision", "parallel", "gpu_count", "has_master_weights")
 
 
 @dataclass
 class RecipeSteps:
-    """The files that name a model which can be priced, and what to say of the others."""
+    """The files that name a model which can be priced, and notes on the others."""
 
     joined: dict[str, Joined] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
 
     @staticmethod
     def not_traced(result: TraceResult) -> Skipped:
-        """What to say of a file whose model could not be built or traced."""
+        """A note on a file whose model could not be built or traced."""
         return not_priced(result.target, str(result.error).rstrip("."))
 
 
 def recipe_steps(paths: Sequence[str], settings: Settings) -> RecipeSteps:
-    """By target, which is the file as it was named: its settings, and what they rest on.
+    """Target (the file as it was named) -> its settings and their assumptions.
 
     Args:
-        paths: as named; folders, and files of other kinds, are passed over.
+        paths: as named; folders and files of other kinds are ignored.
     """
     found = RecipeSteps()
     steps = {path: step for path in paths if (step := _step(path)) is not None}
@@ -92,12 +92,13 @@ def recipe_steps(paths: Sequence[str], settings: Settings) -> RecipeSteps:
 
 
 def not_priced(path: str, reason: str) -> Skipped:
-    """A file that is linted, and whose step has no price."""
+    """A note on a file that is linted but whose step has no price."""
     return Skipped(path, f"its step is not priced: {reason}", is_part=True)
 
 
 def _step(path: str) -> Step | None:
-    """What a file says; None where it is none of a known format, or cannot be read, which the lint tells."""
+    """The step that a file describes; None if it has no known format or cannot be read, which the lint
+    reports."""
     if not is_recipe_file(path):
         return None
     try:
@@ -113,8 +114,8 @@ def _why_not(step: Step) -> str | None:
     if missing:
         return f"that takes {listed(missing, 2)}, which tclint does not find here"
     if "objective" in step.stated:
-        said = step.stated["objective"]
-        return f"{said.words} trains on {said.value}, whose step tclint does not build"
+        objective = step.stated["objective"]
+        return f"{objective.words} trains on {objective.value}, whose step tclint does not build"
     if step.get("bits") and "rank" not in step.stated:
         return f"{step.stated['bits'].words} goes with adapters, which it does not set up"
     if "length" not in step.stated:
@@ -132,7 +133,7 @@ def _joined(step: Step, launchers: Sequence[Step], settings: Settings) -> Joined
     for other in others:
         for name in _OF_LAUNCHERS:
             found = other.stated.get(name)
-            # A default of the recipe gives way to what a launcher says.
+            # A launcher's setting wins over a default of the recipe.
             if found is not None and (name not in stated or stated[name].is_default):
                 stated[name] = found
     gpus = stated.get("gpu_count")
@@ -144,36 +145,40 @@ def _joined(step: Step, launchers: Sequence[Step], settings: Settings) -> Joined
     built = {name: stated[name].value for name in _BUILT if name in stated}
     lines = {name: stated[name].line for name in built}
     argument = f"recipe={ {'settings': built, 'lines': lines}!r}"
-    said = (*notes, *_remarks(step, others, stated, settings))
-    return replace(settings, arguments=(argument,)), said, frozenset()
+    assumptions = (*notes, *_remarks(step, others, stated, settings))
+    return replace(settings, arguments=(argument,)), assumptions, frozenset()
 
 
 _HALF = {"bf16": ("pure-bf16", "bfloat16"), "fp16": ("pure-fp16", "float16")}
 
 
 def _with_master_weights(stated: dict[str, Stated]) -> dict[str, Stated]:
-    """The step under DeepSpeed, which converts the model where others use autocast, and whose optimizer has
+    """The step under DeepSpeed, which casts the model instead of using autocast and whose optimizer keeps
     float32 copies of the weights (deepspeed/runtime/bf16_optimizer.py, fp16/fused_optimizer.py)."""
-    said = stated.get("precision")
-    half = _HALF.get(str(said.value)) if said is not None and stated.get("has_master_weights") else None
-    if half is None or said is None:
+    precision = stated.get("precision")
+    half = (
+        _HALF.get(str(precision.value))
+        if precision is not None and stated.get("has_master_weights")
+        else None
+    )
+    if half is None or precision is None:
         return stated
-    said = replace(said, words=f"{said.words} under DeepSpeed")
-    dtype = replace(said, value=half[1])
-    changed = {**stated, "precision": replace(said, value=half[0]), "weights": dtype, "adapters": dtype}
+    precision = replace(precision, words=f"{precision.words} under DeepSpeed")
+    dtype = replace(precision, value=half[1])
+    changed = {**stated, "precision": replace(precision, value=half[0]), "weights": dtype, "adapters": dtype}
     if stated.get("optimizer") is None or stated["optimizer"].value in ("adamw", "adamw-fused"):
-        changed["optimizer"] = replace(stated.get("optimizer", said), value="adamw-master")
+        changed["optimizer"] = replace(stated.get("optimizer", precision), value="adamw-master")
     return changed
 
 
 def _file_of(step: Step) -> Step | None:
-    """The file of DeepSpeed's settings that one names, from its folder or one above."""
-    said = step.stated.get("deepspeed")
-    if said is None or not isinstance(said.value, str):
+    """The file of DeepSpeed settings that a step names, relative to its folder or one above it."""
+    deepspeed = step.stated.get("deepspeed")
+    if deepspeed is None or not isinstance(deepspeed.value, str):
         return None
     folder = os.path.dirname(step.path)
     for start in (os.getcwd(), folder, *_above(folder)):
-        found = _step(os.path.join(start, said.value))
+        found = _step(os.path.join(start, deepspeed.value))
         if found is not None:
             return found
     return None
@@ -187,12 +192,12 @@ def _above(folder: str) -> Iterator[str]:
 
 def _evidence(stated: Mapping[str, Stated]) -> Iterator[Evidence]:
     for name, values in _SETTINGS.items():
-        said = stated.get(name)
-        if said is None:
+        found = stated.get(name)
+        if found is None:
             continue
-        is_known = said.value in values if values is not None else _is_count(said.value)
+        is_known = found.value in values if values is not None else _is_count(found.value)
         if is_known:
-            yield Evidence(name, said.value, said.path, said.line, said.words)
+            yield Evidence(name, found.value, found.path, found.line, found.words)
 
 
 def _is_count(value: object) -> bool:
@@ -202,17 +207,17 @@ def _is_count(value: object) -> bool:
 def _remarks(
     step: Step, others: Sequence[Step], stated: Mapping[str, Stated], settings: Settings
 ) -> Iterator[Assumption]:
-    """What the price leaves out, or takes for granted."""
+    """Assumptions about what the price omits or presupposes."""
     for name in ("precision", "batch"):
         if name not in stated and name not in settings.explicit:
             value = getattr(settings, name) or 1
             yield Assumption(f"nothing in the file says the {name}: it is {value} here; --{name} sets it")
     for one in (step, *others):
-        for said in one.not_priced:
-            yield Assumption(f"not priced: {said.value} ({said.words})", Site(said.path, said.line))
-        for said in one.unread.values():
-            what = f"{said.words} is not known to tclint, which prices the step as if it were not there"
-            yield Assumption(what, Site(said.path, said.line))
+        for item in one.not_priced:
+            yield Assumption(f"not priced: {item.value} ({item.words})", Site(item.path, item.line))
+        for item in one.unread.values():
+            what = f"{item.words} is not known to tclint, which prices the step as if it were not there"
+            yield Assumption(what, Site(item.path, item.line))
     length = stated["length"]
     if stated.get("packed") is None or not stated["packed"].value:
         what = (

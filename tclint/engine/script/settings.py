@@ -1,10 +1,10 @@
-"""What the record of a training script says about how its model runs.
+"""Reads from the record of a training script how its model runs.
 
 `tclint model.py:build_model train.py` prices the step that train.py runs: the dtype of the autocast around
 its forward, TF32 switches, torch.compile, channels_last, the loader's batch, accumulation, the optimizer and
 the loss, whether the script says so to torch or to a framework. Flags and configuration win over the script.
-An option counts with its default, and is called one; what cannot be decided without running the script is
-left as it was set.
+An option counts with its default, and the report says so; a setting that cannot be decided without running
+the script keeps its value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tclint.source.run.values import Constant, Event, Symbol, Thing, Value
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One thing that a script says."""
+    """One setting that a script states."""
 
     setting: str
     """A field of Settings."""
@@ -31,7 +31,7 @@ class Evidence:
     path: str
     line: int
     words: str
-    """What is written there: 'autocast in bfloat16'."""
+    """The script's statement in words: 'autocast in bfloat16'."""
 
 
 _PRECISIONS: dict[str, Precision] = {"torch.float16": "fp16", "torch.bfloat16": "bf16"}
@@ -58,11 +58,11 @@ _FLOAT32: dict[tuple[bool, bool], Precision] = {
     (True, False): "tf32-matmul",
     (True, True): "tf32",
 }
-"""By the two TF32 switches, of matrix products and of cuDNN; torch's defaults are off and on."""
+"""(TF32 switch of matrix products, of cuDNN) -> precision of float32; torch's defaults are off and on."""
 
 
 def statements(program: Program) -> Iterator[Evidence]:
-    """What a program says with certainty, at most one statement for each setting."""
+    """The settings that a program states with certainty, at most one statement for each."""
     script = Script(program)
     if not script.backwards:
         return
@@ -91,7 +91,7 @@ class Script:
 
     @cached_property
     def forwards(self) -> list[Event]:
-        """What leads to the losses: calls of modules, or of what may be one."""
+        """The calls of modules, or of what may be modules, that lead to the losses."""
         found: dict[Event, None] = {}
         for backward in self.backwards:
             made = self.facts.made_by(self.facts.loss_of(backward))
@@ -106,7 +106,7 @@ class Script:
         return frozenset(thing for event in self.forwards for thing in self.facts.things(event.subject))
 
     def _place(self, event: Event) -> tuple[str, int] | None:
-        """The line of the program that an event stands for: of a library's own the call that led there."""
+        """The line of an event; for an event inside a library, the line of the call that led to it."""
         for place in reversed(event.places):
             if not place.file.is_library:
                 return place.file.path, place.file.spans()[place.node_id].line
@@ -119,17 +119,17 @@ class Script:
     # -- settings
 
     def precision(self) -> Evidence | None:
-        """The dtype of the forward: that of autocast, of the weights, or what float32's switches say."""
+        """The precision of the forward: that of autocast or of the weights, or float32 under its switches."""
         found: list[Evidence] = []
         for event in self.forwards:
             chosen, known = self._autocast_at(event)
             if not known:
                 return None
             if chosen is not None:
-                said = self._of_autocast(chosen, event)
-                if said is None:
+                evidence = self._of_autocast(chosen, event)
+                if evidence is None:
                     return None
-                found.append(said)
+                found.append(evidence)
             if chosen is None or found[-1].value is None:
                 pure = self._of_weights(event)
                 if pure is not None:
@@ -144,7 +144,7 @@ class Script:
         for region in reversed(event.regions):
             context = Defaults().value(region.context)
             if context is None:
-                # Which one it is, or whether it is autocast at all, is known at run time.
+                # Only a run would show which context it is, or whether it is autocast at all.
                 return None, False
             if not isinstance(context, Thing) or context.kind != "autocast":
                 continue
@@ -177,7 +177,7 @@ class Script:
         return self._said("precision", _PURE[name], event, f"weights in {name.removeprefix('torch.')}")
 
     def _float32(self, off: Evidence | None) -> Evidence | None:
-        """What float32 is under the TF32 switches; None where one is not decided."""
+        """The precision of float32 under the TF32 switches; None if a switch is undecided."""
         switches: dict[str, bool] = {}
         last: Event | None = None
         words = "a backward pass, and no autocast or TF32 switch in this script"
@@ -198,7 +198,7 @@ class Script:
         return self._said("precision", precision, last or self.backwards[0], words)
 
     def _switched(self, event: Event) -> tuple[str | None, bool | None]:
-        """A TF32 switch that an event sets, and to what."""
+        """The TF32 switch that an event sets, and its value."""
         if event.kind == "set" and event.name in _SWITCHES:
             value = Defaults().constant(event.arguments["value"])
             return event.name, value if isinstance(value, bool) else None
@@ -211,7 +211,7 @@ class Script:
         return thing.fields.get("@quantized") is not None
 
     def batch(self) -> Evidence | None:
-        """The batch of the loaders whose batches reach a loss, else of what the script makes itself."""
+        """The batch size of the loaders whose batches reach a loss, else of tensors that the script makes."""
         found: list[Evidence | None] = []
         for event in self._leading("batch"):
             for loader in self.facts.kinds(event.subject, "loader"):
@@ -232,7 +232,7 @@ class Script:
                 yield event
 
     def _made_batch(self) -> Evidence | None:
-        """How many rows the tensors have that a script without a loader draws or makes for a step."""
+        """The number of rows of the tensors that a script without a loader makes for a step."""
         found: list[Evidence | None] = []
         for forward in self.forwards:
             for value in forward.arguments.values():
@@ -252,7 +252,7 @@ class Script:
         return self._said("batch", rows, event, f"{event.name} of {rows} rows{defaults.words}")
 
     def optimizer(self) -> Evidence | None:
-        """The optimizer that steps; where none is seen to, the one that is made."""
+        """The optimizer that steps; if none is known to step, the one that the script makes."""
         stepped = {
             thing
             for event in self.record.of("step", "scaler_step")
@@ -278,7 +278,7 @@ class Script:
         fused = thing.fields.get("fused")
         words = thing.name
         if fused is not None and Defaults().truth(fused) is not False and fused != Constant(None):
-            # `fused=on_gpu`: on a GPU, it is.
+            # `fused=on_gpu` means fused on a GPU.
             name, words = f"{name}-fused", f"{words} (fused)"
         if base == "rmsprop" and momentum:
             words += f" with momentum={momentum}, whose buffer is not counted"
@@ -298,7 +298,7 @@ class Script:
         return None
 
     def layout(self) -> Evidence | None:
-        """Weights or images in channels_last: torch then runs its convolutions in it."""
+        """channels_last if the weights or images are in it, since torch then runs convolutions in it."""
         for event in self.record.of("to"):
             layout = Defaults().value(event.arguments.get("memory_format"))
             if not isinstance(layout, Symbol) or not layout.name.startswith("torch.channels_last"):
@@ -310,7 +310,7 @@ class Script:
         return None
 
     def loss(self) -> Evidence | None:
-        """Cross-entropy where the script computes it and no other loss of torch's."""
+        """Cross-entropy if the script computes it and no other loss of torch."""
         found: dict[str, Event] = {}
         for backward in self.backwards:
             for event in self.facts.made_by(self.facts.loss_of(backward)):
@@ -323,7 +323,7 @@ class Script:
         return None
 
     def accumulation(self) -> Evidence | None:
-        """The rounds of one step: as a framework is told, or as the test around the step says."""
+        """The number of rounds per step, from a framework's argument or the test around the step."""
         for event in self.forwards:
             count = Defaults().constant(event.changed.get("@accumulation"))
             if isinstance(count, int) and count > 1:
@@ -342,7 +342,7 @@ class Script:
 
 
 def _consensus(found: Sequence[Evidence | None]) -> Evidence | None:
-    """The first of statements that agree; None where they do not, or there are none."""
+    """The first of several statements if all agree; None if they do not or there are none."""
     if not found or None in found:
         return None
     return found[0] if len({item.value for item in found if item is not None}) == 1 else None

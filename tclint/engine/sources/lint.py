@@ -1,4 +1,4 @@
-"""Lint source files: find them, filter them by their bytes, parse what is left, run the rules."""
+"""Lints source files: finds them, filters them by their bytes, parses the rest, runs the rules."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from tclint.source.syntax.parse import NotPython, as_utf8, decode, what_is_broke
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable
 
 Finish: TypeAlias = Callable[[str, str, Sequence[Finding]], list[Finding]]
-"""Makes something more of one file's findings: path, text, findings -> findings."""
+"""Completes one file's findings, for example with fixes: (path, text, findings) -> findings."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceResult:
-    """What the source pass found."""
+    """The results of the source pass."""
 
     findings: list[Finding] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     files: int = 0
-    """Python files looked at, those that no rule concerns included."""
+    """The number of Python files examined, including those that concern no rule."""
     parsed: int = 0
-    """Files whose tables were needed, parsed now or in an earlier run."""
+    """The number of files whose tables were needed, parsed now or in an earlier run."""
     paths: tuple[str, ...] = ()
-    """The files that could be read, absolute."""
+    """Absolute paths of the files that could be read."""
     marked: Mapping[str, str] = field(default_factory=dict)
-    """Those that say `tclint:` somewhere, with their text: only they can hold suppressions."""
+    """Path -> text of the files that contain `tclint:`; only they can hold suppressions."""
     digests: Mapping[str, bytes] = field(default_factory=dict)
-    """SHA-256 of those with findings or marks, as they were read."""
+    """Path of a file with findings or `tclint:` -> SHA-256 of the file as it was read."""
     notebooks: Mapping[str, Notebook] = field(default_factory=dict)
-    """Those with findings; the findings' lines are those of their programs."""
+    """The notebooks with findings; the findings' lines are those of the notebooks' programs."""
     errors: Sequence[tuple[str, str]] = ()
-    """(path, sentence) of configuration files that were named and cannot be read."""
+    """(path, sentence) of the named configuration files that cannot be read."""
 
 
 def lint(
@@ -62,12 +62,13 @@ def lint(
     """Run source rules over files and folders, executing none of them.
 
     A file that Python cannot read is a finding, one that only tclint cannot read is listed in `skipped`; the
-    others go on. Files that no rule concerns are tried if they are named on their own or mention torch.
-    Findings come in the order of the paths, files sorted within a folder, then by position.
+    run continues with the others. Files that concern no rule are still checked for syntax if they are named
+    one by one or mention torch. Findings come in the order of the paths, files sorted within a folder, then
+    by position.
 
     Args:
-        contents: by absolute path, bytes that stand for those on the disk: files that are being edited.
-        finish: called with the path, text and findings of every file that has some.
+        contents: absolute path -> bytes of a file being edited, to use instead of those on the disk.
+        finish: called with the path, text and findings of every file with findings.
 
     Raises:
         TargetError: a path does not exist, or is neither a folder nor a Python file.
@@ -78,10 +79,10 @@ def lint(
     files = [path for path in found if not is_recipe(path)]
     _, own = library_of(settings.libraries)
     named = {os.path.abspath(path) for path in paths}
-    # Who names all files of a commit does not mean that each sets up a training.
+    # A hook names all files of a commit, which does not mean that each of them sets up a training.
     meant = frozenset[str]() if settings.force_exclude else frozenset(named)
     recipes = lint_recipes([path for path in found if is_recipe(path)], meant, rules, settings, contents)
-    # Rules are asked about the settings when a file could concern them: some have to read data for it.
+    # A rule checks the settings only when a file could concern it, since some rules read data for that.
     applies = cache(lambda rule: rule.applies(settings))
     open_cache = cache(lambda: _cache_of(settings))
     tables_cache: TablesCache | None = None
@@ -101,7 +102,7 @@ def lint(
         try:
             data = as_utf8(written)
         except NotPython as problem:
-            # What it says is not known; in UTF-16 there are zeros between the letters.
+            # The text is unknown, since it could not be decoded; UTF-16 has zeros between the letters.
             if path in named or b"torch" in written.replace(b"\0", b""):
                 outcomes[path] = problem
             continue
@@ -193,7 +194,8 @@ def lint(
 
 
 def with_edits_of_file(finding: Finding, notebook: Notebook) -> Finding:
-    """Edits of a notebook's program become edits of the file; without edits where that is not possible."""
+    """A finding with the edits of a notebook's program turned into edits of the file, or without edits if
+    that is impossible."""
     if finding.fix is None or not finding.fix.edits:
         return finding
     from tclint.edits.texts import apply_edits, edits_between

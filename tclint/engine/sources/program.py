@@ -1,4 +1,4 @@
-"""One program of a source pass: its files are parsed and run, and the rules ask what it does."""
+"""One program of a source pass: parses and runs its files, and lets the rules ask what it does."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ from tclint.source.syntax.parse import NotPython, Parsed, decode, parse
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 
 _KEPT_FILES = 512
-"""Tables that are kept for the programs that follow: those of one project read the same files."""
+"""The number of files whose tables are kept, since the programs of one project read the same files."""
 _EVENTS_LEFT = 60_000
-"""Events of programs that are done with, until what they leave behind is collected: some 250 MB."""
+"""After finished programs with this many events together, some 250 MB of garbage are collected."""
 _RECURSION_LIMIT = 6_000
-"""A sum of a thousand terms nests a thousand levels, at up to five frames each."""
+"""Python's recursion limit: a sum of a thousand terms nests a thousand levels, at up to five frames each."""
 
 
 @dataclass
 class SourceProgram:
-    """Files that run together, with what became of each."""
+    """Files that run together, with the outcome for each."""
 
     context: SourceContext | None
-    """None where no file of it could be read."""
+    """None if none of its files could be read."""
     linted: dict[str, File] = field(default_factory=dict)
-    """Those that are linted, by path."""
+    """The linted files by path."""
     unreadable: dict[str, Outcome] = field(default_factory=dict)
     files: ProjectFiles = field(kw_only=True)
-    """All that it read."""
+    """All files that it read."""
     has_failed: bool = False
-    """tclint has a mistake that it shows."""
+    """Whether tclint itself failed on it."""
 
     @classmethod
     def of(
@@ -67,13 +67,13 @@ class SourceProgram:
         tokens: tuple[str, ...],
         edited: Collection[str] = (),
     ) -> SourceProgram:
-        """Run the program that starts in `root`, and what rules look for in some files that it reads.
+        """Run the program that starts in `root`, and the functions that matter to rules in the linted files.
 
         Args:
-            paths: the files that are linted; those that the program does not read are no part of it.
-            contents: by path, bytes that stand for what is on the disk.
-            tokens: what rules look for.
-            edited: those of `contents` that are not what is on the disk.
+            paths: the linted files; those that the program does not read are not part of it.
+            contents: path -> bytes to use instead of those on the disk.
+            tokens: texts that rules look for.
+            edited: the paths in `contents` whose bytes differ from those on the disk.
         """
         unreadable: dict[str, Outcome] = {}
 
@@ -87,7 +87,7 @@ class SourceProgram:
             except NotPython as error:
                 unreadable[path] = error if error.line else Skipped(path, str(error))
             except Exception as error:
-                # One strange file must not end the run; the user sees which one it was.
+                # A file on which tclint fails must not end the run; the user learns which file it was.
                 unreadable[path] = _failed(path, error)
             return None
 
@@ -112,7 +112,7 @@ class SourceProgram:
         return cls(SourceContext(program, settings), linted, unreadable, files=files)
 
     def findings(self, rules: Sequence[SourceRule]) -> Iterator[Finding]:
-        """What rules find in the files that are linted."""
+        """The findings of rules in the linted files."""
         if self.context is None:
             return
         for rule in rules:
@@ -120,7 +120,7 @@ class SourceProgram:
 
     @property
     def cut(self) -> Skipped | None:
-        """What of it was left out, as the budget was used up."""
+        """A note on the part that was not run because the budget was used up; None if there is none."""
         cut = self.context.record.cut if self.context is not None else {}
         if not cut or self.context is None:
             return None
@@ -132,7 +132,7 @@ class SourceProgram:
         return Skipped(self.context.path, reason, is_part=True)
 
     def outcomes(self, rules: Sequence[SourceRule], texts: Mapping[str, SourceText]) -> dict[str, Outcome]:
-        """What became of each file that is linted."""
+        """Path of each linted file -> its findings, or the reason why it could not be read."""
         found: dict[str, list[Finding]] = {path: [] for path in self.linted}
         for finding in self.findings(rules):
             if finding.location.path in found:
@@ -150,11 +150,10 @@ def lint_programs(
     cache: TablesCache | None,
     contents: Mapping[str, bytes],
 ) -> tuple[dict[str, Outcome], list[Skipped]]:
-    """What is found in files, each as part of the program that it belongs to, and which programs were not
-    followed to their ends.
+    """The findings in files, each linted as part of its program, and notes on programs that were cut short.
 
     Args:
-        texts: by path, all that is linted; programs with files that concern rules are run.
+        texts: all linted files by path; programs with files that concern rules are run.
     """
     outcomes: dict[str, Outcome] = {}
     parts: list[Skipped] = []
@@ -166,7 +165,7 @@ def lint_programs(
     waiting = list(programs.items())
     kept = ProgramCache.of(settings, given)
     before = 0
-    """Events of the program before."""
+    """The number of events of the previous program."""
     with for_deep_code() as collect:
         while waiting:
             root, paths = waiting.pop()
@@ -191,7 +190,7 @@ def lint_programs(
             found, cut = known
             outcomes.update(found)
             parts += [cut] if cut is not None else ()
-            # What the program does not read is looked at alone.
+            # A file that the program does not read is linted by itself.
             waiting += [(path, [path]) for path in paths if path != root and path not in outcomes]
     if kept is not None:
         kept.limit()
@@ -207,8 +206,8 @@ def _run(
     given: Mapping[str, bytes],
     edited: Collection[str],
 ) -> tuple[tuple[dict[str, Outcome], Skipped | None], ProjectFiles | None, int]:
-    """Run one program: what is found in its files and what was left out; the files that it read (None where
-    tclint failed on it); its events, which are garbage from then on."""
+    """Run one program. Returns the outcomes of its files and a note on what was left out; the files that it
+    read (None if tclint failed on it); and the number of its events, which are garbage from then on."""
     tokens = tuple(dict.fromkeys(token for rule in rules for token in rule.triggers))
     program = SourceProgram.of(root, frozenset(texts), settings, parse_text, given, tokens, edited)
     found = program.outcomes(rules, texts)
@@ -217,13 +216,13 @@ def _run(
 
 
 def _has_crashed(outcomes: Mapping[str, Outcome]) -> bool:
-    """Whether a rule failed, which says nothing of what it would find."""
+    """Whether a rule crashed, so that its findings are unknown."""
     found = (outcome for outcome in outcomes.values() if isinstance(outcome, list))
     return any(finding.code == CRASH_CODE for findings in found for finding in findings)
 
 
 def _asked(text: SourceText, root: str) -> Iterator[SourceRule]:
-    """The rules that a file concerns as part of a program."""
+    """The rules that a file concerns when it is linted as part of a program."""
     for rule in text.rules:
         if (
             text.path != root
@@ -241,8 +240,8 @@ def root_of(path: str, notebook: Notebook | None = None) -> str:
 
 
 def shown(findings: Sequence[Finding], path: str, text: str) -> list[Finding]:
-    """Findings of one file as they are reported: those of a group as one, by position, and what tests do as
-    worth knowing at most."""
+    """The findings of one file as reported: groups merged, sorted by position, and lowered to level info in
+    tests."""
     directives = parse_suppressions(text)
     allowed = [known for finding in findings if (known := of_project(finding)) is not None]
     found = gathered(allowed, lambda finding: any(directive.matches(finding) for directive in directives))
@@ -251,7 +250,8 @@ def shown(findings: Sequence[Finding], path: str, text: str) -> list[Finding]:
 
 
 def _in_test(finding: Finding) -> Finding:
-    """Tests of a library do with scalers and autocast what training must not: worth knowing, no more."""
+    """A finding in a test, at level info: tests deliberately use scalers and autocast as training must
+    not."""
     return replace(finding, level="info") if finding.code.startswith("AMP") else finding
 
 
@@ -265,11 +265,11 @@ def _failed(path: str, error: Exception) -> Skipped:
 
 @contextlib.contextmanager
 def for_deep_code() -> Iterator[Callable[[int], None]]:
-    """Python's limits as large programs need them; gives what says how many events a program had that is done
-    with."""
+    """Set Python's limits for large programs. Yields a function to call with the number of events of each
+    finished program."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
-    # Trees grow, and hardly any of it is garbage: the collector's walks take a fifth of the time (timm).
+    # Trees grow and hardly any of it is garbage: the collector's walks took a fifth of the time (timm).
     was_enabled = gc.isenabled()
     gc.disable()
     left = 0
@@ -280,14 +280,14 @@ def for_deep_code() -> Iterator[Callable[[int], None]]:
         if left > _EVENTS_LEFT:
             left = 0
             gc.collect()
-            # Tables of files outlive programs, and need not be walked each time.
+            # Tables of files outlive programs and need not be walked each time.
             gc.freeze()
 
     try:
         yield done
     finally:
         if was_enabled:
-            # Enabled, the collector would walk all that was made in the meantime; frozen, it is old to it.
+            # Once enabled, the collector would walk all new objects; freezing exempts them.
             gc.freeze()
             gc.enable()
             gc.unfreeze()
@@ -301,10 +301,10 @@ def lint_text(
     path: str = "<text>",
     parse_text: Callable[[str], Parsed] = parse,
 ) -> list[Finding]:
-    """Findings of one program given as text.
+    """The findings in one program given as text.
 
     Raises:
-        NotPython: it cannot be parsed.
+        NotPython: the text cannot be parsed.
     """
     with for_deep_code():
         parsed = parse_text(text)

@@ -1,8 +1,8 @@
 """Findings of programs, kept between runs: a program is not run again until something that it read changes.
 
-A record holds what was found in the files of one program, the content of every file that the program read,
-what each of its imports came to, and what rules asked of requirement files and launchers. It is named by the
-program, the rules that were asked, the settings and the code of tclint itself.
+A record holds the findings in the files of one program, a hash of every file that the program read, the file
+that each of its imports meant, and the answers about requirement files and launchers that rules asked for.
+Its name depends on the program, the rules, the settings and the code of tclint itself.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from tclint.source.syntax.discovery import Skipped
 from tclint.source.syntax.parse import NotPython
 
 Outcome: TypeAlias = "list[Finding] | Skipped | NotPython"
-"""What is found in a file, or why it could not be read."""
+"""The findings of a file, or the reason why it could not be read."""
 
 _OWN = ("tclint", "tclint_rules")
 _KEPT = 16_384
-"""Records; the oldest go first."""
+"""The most records to keep; the oldest are removed first."""
 _QUESTIONS: dict[str, Callable[..., object]] = {
     "effects": acting,
     "launchers": lambda folder: launchers_in(Path(folder)),
@@ -53,21 +53,21 @@ _QUESTIONS: dict[str, Callable[..., object]] = {
 
 @dataclass
 class ProgramCache:
-    """What earlier runs found in programs, in the user's cache folder.
+    """The findings of earlier runs in programs, in the user's cache folder.
 
     Args:
-        given: by path, bytes that stand for what is on the disk.
+        given: path -> bytes to use instead of those on the disk.
     """
 
     folder: Path
     given: Mapping[str, bytes]
     named: str
-    """A digest of what every record of this run depends on."""
+    """A digest of everything that all records of this run depend on."""
     _digests: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, settings: Settings, given: Mapping[str, bytes]) -> ProgramCache | None:
-        """The user's cache; None when it is switched off, or has no folder that is safe to use."""
+        """The user's cache; None if it is switched off or has no folder that is safe to use."""
         folder = private_folder("programs") if settings.cache else None
         if folder is None:
             return None
@@ -79,8 +79,8 @@ class ProgramCache:
     def load(
         self, root: str, paths: Collection[str], rules: Sequence[SourceRule]
     ) -> tuple[dict[str, Outcome], Skipped | None] | None:
-        """What was found in the files of a program, by path, and what of it was left out; None where that is
-        not known, or would be something else now."""
+        """The findings in the files of a program by path, and the part that was left out; None if there is no
+        record, or if anything that it depends on has changed."""
         try:
             record = json.loads(gzip.decompress(self._file(root, paths, rules).read_bytes()))
             if any(self._content(path) != known for path, known in record["files"].items()):
@@ -104,9 +104,9 @@ class ProgramCache:
         outcomes: Mapping[str, Outcome],
         cut: Skipped | None,
     ) -> None:
-        """Keep what was found in the files of a program, and what of it was left out."""
+        """Store the findings in the files of a program, and the part that was left out."""
         if any(rule.__module__.partition(".")[0] not in _OWN for rule in rules):
-            return  # somebody works on rules of their own
+            return  # local rules may change at any time
         try:
             record = {
                 "files": files.digests,
@@ -121,7 +121,7 @@ class ProgramCache:
             return
 
     def limit(self) -> None:
-        """Remove the oldest records where there are too many."""
+        """Remove the oldest records if there are too many."""
         forget_oldest(self.folder, _KEPT)
 
     def _file(self, root: str, paths: Collection[str], rules: Sequence[SourceRule]) -> Path:
@@ -129,7 +129,7 @@ class ProgramCache:
         return self.folder / f"{digest(chr(0).join(asked))}.json.gz"
 
     def _content(self, path: str) -> str:
-        """A hash of what a file holds; '' where it cannot be read."""
+        """A hash of a file's contents; '' if it cannot be read."""
         found = self._digests.get(path)
         if found is None:
             try:

@@ -1,4 +1,4 @@
-"""Lint configuration files: those of a known format are run as the training that they set up."""
+"""Lints configuration files: those of a known format are run as the training that they set up."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class RecipeResult:
-    """What the pass over configuration files found."""
+    """The results of the pass over configuration files."""
 
     findings: list[Finding] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     errors: list[tuple[str, str]] = field(default_factory=list)
-    """(path, sentence) of files that were named and cannot be read."""
+    """(path, sentence) of the named files that cannot be read."""
     paths: list[str] = field(default_factory=list)
-    """Those of a known format."""
+    """The files of a known format."""
     marked: dict[str, str] = field(default_factory=dict)
     digests: dict[str, bytes] = field(default_factory=dict)
 
@@ -45,8 +45,8 @@ def lint_recipes(
     """Run source rules over configuration files.
 
     Args:
-        named: those that were given for their own sake: they get a sentence where they cannot be read.
-        contents: by absolute path, bytes that stand for those on the disk.
+        named: the files that the user named one by one; an error is reported if one cannot be read.
+        contents: absolute path -> bytes to use instead of those on the disk.
     """
     result = RecipeResult()
     for path in paths:
@@ -97,7 +97,7 @@ def _lint(
     try:
         context = SourceContext(program_of(recipe, ProjectFiles(lambda _, __: None)), settings)
     except Exception as error:
-        # One strange file must not end the run; the user sees which one it was.
+        # A file on which tclint fails must not end the run; the user learns which file it was.
         why = f"tclint failed on it with {type(error).__name__}: {error}; please report this"
         result.skipped.append(Skipped(path, why))
         return
@@ -119,7 +119,7 @@ def _position(finding: Finding) -> tuple[int, int, str]:
 
 def _read(path: str, is_named: bool) -> bytes:
     if not is_named and os.stat(path).st_size > MAX_BYTES:
-        return b""  # Data, which nobody asked about.
+        return b""  # a data file that nobody named
     with open(path, "rb") as file:
         return file.read(MAX_BYTES + 1)
 

@@ -1,4 +1,4 @@
-"""Why a rule on sources says nothing of a line: what it decided there, and what the program does there."""
+"""Explains why a source rule reports nothing on a line: its decisions and the program's events there."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _MOST_EVENTS = 12
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What there is to say of a rule and a line."""
+    """The answer for a rule and a line."""
 
     findings: tuple[Finding, ...]
-    """What it reports on the line."""
+    """The findings on the line."""
     reasons: tuple[str, ...]
-    """Why it is silent about what it looked at there."""
+    """The reasons for not reporting events that the rule looked at there."""
     happens: tuple[str, ...]
-    """What the program does on the line, as far as rules see it; empty where nothing there was run."""
+    """The events on the line, in words; empty if nothing there was run."""
     root: str
     """The file that starts the program."""
 
 
 def why(rule: SourceRule, path: str, line: int, settings: Settings) -> Answer:
-    """What a rule has to say of a line, its silence included.
+    """The findings of a rule on a line, or the reasons for its silence.
 
     Raises:
-        TargetError: the file cannot be read, or is no Python.
+        TargetError: the file cannot be read or is not Python.
     """
     path = os.path.abspath(path)
     try:
@@ -72,6 +72,6 @@ def why(rule: SourceRule, path: str, line: int, settings: Settings) -> Answer:
 
 def _is_on(context: SourceContext, event: Event, path: str, line: int) -> bool:
     if all(place.file.is_library for place in event.places):
-        return False  # what a framework does before the program calls it
+        return False  # a framework's event without a call in the program
     at = context.at(event)
     return at.path == path and at.line <= line <= (at.end_line or at.line)

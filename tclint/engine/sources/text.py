@@ -1,4 +1,4 @@
-"""What a source pass knows of a file before any program is run."""
+"""A linted file as a source pass knows it before it runs any program."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class SourceText:
 
     path: str
     written: bytes
-    """As it stands on the disk."""
+    """The bytes on the disk."""
     data: bytes
-    """Its program: of a notebook the code of its cells."""
+    """The bytes of its program; for a notebook the code of its cells."""
     notebook: Notebook | None
     rules: tuple[SourceRule, ...]
-    """Those that it concerns."""
+    """The rules that it concerns."""
     is_named: bool
-    """It is linted for its own sake, not as one file of a folder."""
+    """Whether the file itself was named, and not just its folder."""

@@ -1,1 +1,1 @@
-"""What stands around a file in its project: files that run together, versions that it asks for."""
+"""The project around a file: the files that run together, and the versions that it requires."""

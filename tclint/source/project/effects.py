@@ -28,18 +28,18 @@ _IMPORTED = re.compile(rb"([\w.]+|\*)(?:[ \t]+as[ \t]+(\w+))?")
 
 @dataclass(frozen=True, slots=True)
 class _Top:
-    """What a file does when it is imported."""
+    """The effects of importing a file."""
 
     acts: bool
-    """It calls something and drops the result, or assigns to an attribute."""
+    """Whether it calls something and drops the result, or assigns to an attribute."""
     imports: tuple[tuple[str, str], ...]
-    """(name that is bound, full name of what it stands for); ('*', 'module:*')."""
+    """(bound name, full name of what it stands for); ('*', 'module:*') for a star import."""
 
 
 def acting(importer: str, *imports: str) -> tuple[str, ...]:
-    """The files that do something when they are imported, among those that some imports lead to.
+    """The files with effects on import, among those that some imports lead to.
 
-    What packages hand on is left to who reads it.
+    The imports in a package's `__init__.py` are not followed; the files count where their names are used.
 
     Args:
         importer: the file that imports.
@@ -49,7 +49,7 @@ def acting(importer: str, *imports: str) -> tuple[str, ...]:
 
 
 def reached(importer: str, *imports: str) -> tuple[str, ...]:
-    """The files that imports lead to, as `acting`."""
+    """The files that imports lead to; arguments as for `acting`."""
     found: dict[str, None] = {}
     pending = [_file_of(importer, name) for name in imports]
     known = set(pending)
@@ -73,12 +73,12 @@ def forget() -> None:
 
 @lru_cache(maxsize=16_384)
 def _imported(path: str) -> tuple[tuple[str, tuple[str | None, str]], ...]:
-    """(name that is bound, (file, name that is taken from it)) of each import that a file begins with."""
+    """(bound name, (file, name taken from it)) for each import at the top level of a file."""
     return tuple((bound, _file_of(path, name)) for bound, name in _top(path).imports)
 
 
 def _file_of(importer: str, name: str) -> tuple[str | None, str]:
-    """The file that an import of a name means, and the name that is taken from it."""
+    """The file that an import of a name means, and the name taken from it."""
     name, _, is_starred = name.partition(":")
     found = file_of(importer, name)
     if found is not None or is_starred:
@@ -95,7 +95,7 @@ def _top(path: str) -> _Top:
     acts = False
     imports: list[tuple[str, str]] = []
     is_done = False
-    """Whether indented lines are part of what importing the file does."""
+    """Whether importing the file runs the indented lines here."""
     for line in _LINE.finditer(data):
         if line["indented"] is None:
             is_done = line["block"] is not None

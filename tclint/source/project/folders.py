@@ -1,4 +1,4 @@
-"""What folders and files of a project hold, each read once."""
+"""The contents of a project's folders and files, each read once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=16_384)
 def names_in(folder: str) -> frozenset[str]:
-    """The names in a folder; none where there is no such folder, or it cannot be read."""
+    """The names in a folder; empty if it does not exist or cannot be read."""
     try:
         return frozenset(os.listdir(folder))
     except OSError:
@@ -28,7 +28,7 @@ def holds_file(folder: str, name: str) -> bool:
 
 @lru_cache(maxsize=8192)
 def data_of(path: str) -> bytes:
-    """What a file holds; nothing where it cannot be read."""
+    """The bytes of a file; empty if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read()

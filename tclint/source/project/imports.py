@@ -1,4 +1,4 @@
-"""Which file of a project an import means."""
+"""Finds the file of a project that an import means."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from functools import lru_cache
 from tclint.source.project.folders import holds_file, names_in
 
 _LEVELS = 6
-"""Folders to go up from a file for the root of its imports."""
+"""The most folders to go up from a file in search of the root of its imports."""
 
 
 def file_of(importer: str, module: str) -> str | None:
-    """The file of the project that a module name means in a file, which need not exist; None: none."""
+    """The project's file that `importer`, which need not exist, imports as `module`; None if there is
+    none."""
     folder = os.path.dirname(os.path.abspath(importer))
     relative = module.lstrip(".")
     dots = len(module) - len(relative)
@@ -20,7 +21,7 @@ def file_of(importer: str, module: str) -> str | None:
         for _ in range(dots - 1):
             folder = os.path.dirname(folder)
         return _module_file(folder, relative)
-    # A file never means itself: `from model import Net` in utils/model.py is of the script's folder.
+    # A file never imports itself: `from model import Net` in utils/model.py means the script's folder.
     return next((path for path in _seen_from(folder, module) if path != os.path.abspath(importer)), None)
 
 

@@ -1,4 +1,4 @@
-"""What starts programs from outside: shell scripts, configurations, pages that say how."""
+"""Launchers, the files that start programs: shell scripts, configurations, pages with commands."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ _NAMES = ("*.sh", "*.bash", "*.slurm", "*.y*ml", "*.md", "*.rst", "Makefile")
 
 
 def launchers_match(path: str, pattern: re.Pattern[bytes]) -> bool:
-    """Whether a launcher beside a file, or in a folder above it in its project, holds what a pattern
-    matches."""
+    """Whether a pattern matches a launcher beside a file or in a folder above it in its project."""
     return any(pattern.search(data) for folder in _folders(path) for data in _noted(folder))
 
 
 def passed_by(path: str, tool: str) -> list[dict[str, str]]:
-    """The options of a tool, as 'accelerate launch', in each command that starts a file with it.
+    """The options of a tool such as 'accelerate launch' in each command that starts a file with it.
 
-    Those behind the file's name are the program's own, and left out.
+    Options after the file's name are the program's own and left out.
     """
     name, found = os.path.basename(path), []
     for folder in _folders(path):
@@ -69,11 +68,11 @@ def _folders(path: str) -> Iterator[Path]:
 
 @lru_cache(maxsize=256)
 def launchers_in(folder: Path) -> tuple[bytes, ...]:
-    """What the launchers in a folder, and in the folders of scripts and configurations in it, hold."""
+    """The contents of the launchers in a folder and in its folders of scripts and configurations."""
     inner = (folder, *folder.glob("*script*"), *folder.glob("*config*"))
     found = []
     for path in (path for where in inner for name in _NAMES for path in where.glob(name)):
-        # A pipe would be waited for.
+        # Reading a pipe would block.
         if path.is_file():
             try:
                 found.append(path.read_bytes())

@@ -1,4 +1,4 @@
-"""What is remembered of projects within a process."""
+"""Clears what a process remembers of projects."""
 
 from __future__ import annotations
 

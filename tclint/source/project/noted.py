@@ -1,4 +1,4 @@
-"""What programs rest on besides their Python files, noted while rules ask for it."""
+"""Notes what programs depend on besides their Python files, while rules ask for it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 Question = tuple[str, ...]
-"""What is asked, and of what: ('launchers', folder)."""
+"""A kind of question and its subject: ('launchers', folder)."""
 
 _noted: ContextVar[dict[Question, object] | None] = ContextVar("noted", default=None)
 
 
 @contextmanager
 def noting() -> Iterator[dict[Question, object]]:
-    """Collect what is asked within, with the answers."""
+    """Collect the questions asked within the context, with their answers."""
     found: dict[Question, object] = {}
     token = _noted.set(found)
     try:
@@ -24,7 +24,7 @@ def noting() -> Iterator[dict[Question, object]]:
 
 
 def note(answer: object, *question: str) -> None:
-    """Say what was asked, and what came out."""
+    """Note a question and its answer."""
     found = _noted.get()
     if found is not None:
         found[question] = answer

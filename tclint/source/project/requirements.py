@@ -1,4 +1,4 @@
-"""Which versions of torch, transformers and Lightning a project allows, read from its requirement files."""
+"""The versions of torch, transformers and Lightning that a project's requirement files allow."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _FILES = re.compile(
     re.IGNORECASE,
 )
 _FOLDER = "requirements"
-"""Its text files count as the folder's own."""
+"""A folder whose text files count as requirement files of the folder above."""
 _LEVELS = 6
-"""Folders to go up from a file when no repository's top is found before."""
+"""The most folders to go up from a file if no repository's top is found before."""
 _LARGEST_BYTES = 200_000
 _BOUND = r"(?:===?|~=|<=|>=|!=|<|>|=|\^|~)\s*\d[\d.]*[\w.+*]*"
 _PINS = {
@@ -37,13 +37,13 @@ Version = tuple[int, ...]
 
 
 def may_run(path: str, version: Version, package: str = "torch") -> bool:
-    """Whether the project of a file allows this version or a newer one; True where nothing says."""
+    """Whether the project of a file allows this version or a newer one; True if nothing restricts it."""
     pins = _noted(path, package)
     return not pins or any(allows(pin, version) for pin in pins)
 
 
 def oldest(path: str) -> Version | None:
-    """The lowest torch version that the project of a file names as a lower bound; None where it has none."""
+    """The lower bound that the project of a file sets for torch; None if it sets none."""
     pins = _noted(path, "torch")
     parts = [part for pin in pins for part in _PART.findall(pin)]
     lower = [_numbers(text) for operator, text in parts if operator not in ("<", "<=", "!=")]
@@ -65,7 +65,7 @@ def _noted(path: str, package: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def pins_above(folder: str, package: str) -> tuple[str, ...]:
-    """What the nearest requirement files that name a package say of its version."""
+    """The version requirements for a package in the nearest requirement files that name it."""
     current = folder
     for _ in range(_LEVELS):
         pins = tuple(pin for path in _requirement_files(current) for pin in _pins(path, package))
@@ -100,7 +100,7 @@ def allows(pin: str, version: Version) -> bool:
         if operator in ("<=", "==", "===", "=") and padded < wanted and bound != version[: len(bound)]:
             return False
         if (operator == "~=" and len(bound) > 1) or operator in ("^", "~"):
-            # Poetry's ^1.13 stays below 2, its ~1.13 below 1.14.
+            # Poetry's ^1.13 allows versions below 2, its ~1.13 versions below 1.14.
             kept = {"~=": len(bound) - 1, "^": 1, "~": min(len(bound), 2)}[operator]
             ceiling = (*bound[: kept - 1], bound[kept - 1] + 1)
             if ceiling + (0,) * (width - len(ceiling)) <= wanted:

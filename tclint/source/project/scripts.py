@@ -1,6 +1,6 @@
-"""Which files of a project run together: its scripts, and what each of them imports.
+"""Finds the files of a project that run together: its scripts, and the files that each imports.
 
-Nothing is parsed: imports are found with a pattern. The work is done once per project.
+Nothing is parsed: a pattern finds the imports. The work is done once per project.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tclint.source.syntax.discovery import SKIPPED_FOLDERS
 
 _MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml")
 _LARGEST_PROJECT = 20_000
-"""Files. In a larger project, each file is a program of its own."""
+"""In a project with more files, each file is a program of its own."""
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;]+)|import[ \t]+([^\n#;]+))",
     re.MULTILINE,
 )
 _WORD = re.compile(rb"\w+")
 TRAINS = (".backward(", ".fit(", "Trainer(", "training_step")
-"""One of these stands somewhere in a program that trains, and in many that do not."""
+"""Every program that trains contains one of these; some that do not train contain one too."""
 SCALES = (
     "caler",
     ".scale(",
@@ -38,14 +38,14 @@ SCALES = (
     "Trainer",
     "deepspeed",
 )
-"""One of these stands somewhere in a program that scales its loss, and in many that do not."""
+"""Every program that scales its loss contains one of these; some others contain one too."""
 HALVES = (".half(", "float16", "torch.half", "HalfTensor", "autocast", *SCALES)
-"""One of these stands somewhere in a program that computes in 16 bits, and in many that do not."""
+"""Every program that computes in 16 bits contains one of these; some others contain one too."""
 
 
 @dataclass
 class Scripts:
-    """The files of one project, and who imports whom.
+    """The files of one project and the imports between them.
 
     Args:
         files: path -> bytes.
@@ -56,23 +56,23 @@ class Scripts:
 
     @classmethod
     def around(cls, path: str) -> Scripts:
-        """Those of the project that a file belongs to; none where there is no such file."""
+        """The scripts of the project that a file belongs to; empty if the file does not exist."""
         folder, name = os.path.split(os.path.abspath(path))
         return _project(_root_above(folder)) if holds_file(folder, name) else cls({})
 
     def of(self, path: str) -> str:
-        """The script that starts the program which a file belongs to: one that leads to it; the file itself
-        where there is none."""
+        """The script that starts the program of a file, that is, a script that leads to the file; the file
+        itself if there is none."""
         return self._starts.get(path, path)
 
     def hold(self, path: str, tokens: tuple[str, ...], *, alone: bool = False) -> bool:
-        """Whether the program that a file belongs to holds one of some tokens.
+        """Whether the program of a file contains one of some tokens.
 
-        In a package to which no script leads, a file's own text counts, not what else it could be used with;
-        a file of its own may hold anything.
+        In a package to which no script leads, only the file's own text counts. A file outside packages that
+        no other file leads to may do anything: the answer is True.
 
         Args:
-            alone: the file is looked at by itself, whatever leads to it.
+            alone: whether to look at the file by itself, whatever leads to it.
         """
         script = path if alone else self.of(path)
         if script == path and not _is_in_package(path):
@@ -83,7 +83,8 @@ class Scripts:
         return any(token.encode() in data for token in tokens)
 
     def lead_to(self, tokens: tuple[str, ...]) -> frozenset[str]:
-        """Files that hold one of some tokens, and those that import such a file, directly or not."""
+        """The files that contain one of some tokens, and those that import such a file directly or
+        indirectly."""
         found = self._leading.get(tokens)
         if found is None:
             wanted = [token.encode() for token in tokens]
@@ -119,14 +120,15 @@ class Scripts:
 
     @cached_property
     def _starts(self) -> dict[str, str]:
-        """File -> its script. What several scripts lead to belongs to one beside it, or to the first."""
+        """File -> its script. A file that several scripts lead to belongs to one beside it, or to the
+        first."""
         trains = self.lead_to(TRAINS)
         starts = [
             path
             for path in sorted(self.files, key=lambda path: (len(path), path))
             if not is_test_path(path)
             and (
-                # Many a module has a few lines that try it out.
+                # Many modules have a few lines that try them out.
                 (_is_run(self.files[path]) and path in trains)
                 or (
                     (_is_run(self.files[path]) or not _is_in_package(path))
@@ -167,7 +169,7 @@ def _reached(starts: Iterable[str], leads: dict[str, set[str]]) -> set[str]:
 
 
 def is_module(path: str, lines: Iterable[str]) -> bool:
-    """Whether a file is there to be imported: it stands in a package, and is not run itself."""
+    """Whether a file is only imported: it is in a package and not run itself."""
     return _is_in_package(path) and not any("__main__" in line for line in lines)
 
 
@@ -212,7 +214,7 @@ def _project(root: str) -> Scripts:
         folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS and not name.startswith(".")]
         for name in names:
             path = os.path.join(folder, name)
-            if name.endswith(".py") and os.path.isfile(path):  # a pipe would be waited for
+            if name.endswith(".py") and os.path.isfile(path):  # reading a pipe would block
                 try:
                     with open(path, "rb") as file:
                         files[path] = file.read()
@@ -228,9 +230,9 @@ class _Import:
     """One import statement of a file, as far as it concerns the project."""
 
     files: tuple[str, ...]
-    """The module's."""
+    """The files that the module may be."""
     names: tuple[str, ...]
-    """What is taken from it, those left out that are modules themselves; none: all of it."""
+    """The names taken from it, except names of modules; empty: all of it."""
 
 
 def _written(
@@ -240,7 +242,7 @@ def _written(
 
     def found(parts: list[str], level: int) -> list[str]:
         if parts and parts[-1] not in by_last:
-            return []  # of a library, as most are
+            return []  # a library's, like most imports
         direct = _files_of(folder, parts, level, files)
         if direct or level or not parts:
             return direct
@@ -273,7 +275,7 @@ def _written(
 def _defining(
     item: _Import, passed_on: dict[str, dict[str, _Import]], seen: set[tuple[str, str]]
 ) -> Iterator[str]:
-    """The files in which what is imported is defined."""
+    """The files that define the imported names."""
     for file in item.files:
         inner = passed_on.get(file)
         if inner is None or not item.names:
@@ -289,7 +291,8 @@ def _defining(
 
 
 def _files_of(folder: str, parts: list[str], level: int, files: dict[str, bytes]) -> list[str]:
-    """Where Python finds a module from a folder, that folder or one above it being on its path."""
+    """The files that a module name can mean in a folder, if that folder or one above it is on Python's
+    path."""
     for _ in range(level - 1):
         folder = os.path.dirname(folder)
     while True:

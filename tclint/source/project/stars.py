@@ -1,4 +1,4 @@
-"""What `from module import *` may bring, told from the text of the files that it leads to."""
+"""The names that `from module import *` may define, judged by the text of the files that it leads to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STARRED = re.compile(rb"^[ \t]*from[ \t]+([.\w]+)[ \t]+import[ \t]+\*", re.MULT
 
 
 def may_define(path: str, name: str) -> bool:
-    """Whether a file, or one that it imports all of, holds a name at all."""
+    """Whether a name occurs in a file or in one that it star-imports."""
     return any(name.encode() in data_of(file) for file in reached_from(path))
 
 
@@ -23,7 +23,7 @@ def forget() -> None:
 
 @lru_cache(maxsize=4096)
 def reached_from(path: str) -> tuple[str, ...]:
-    """A file, and those that it imports all of, directly or not."""
+    """A file and those that it star-imports, directly or indirectly."""
     found = [path]
     for file in found:
         for match in _STARRED.finditer(data_of(file)):

@@ -1,4 +1,4 @@
-"""Which files are tests."""
+"""Recognises test files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def is_test_path(path: str) -> bool:
-    """Whether a file is a test by its name or the folder it lies in."""
+    """Whether a file is a test according to its name or its folder."""
     folder, name = os.path.split(path.lower())
     return (
         name.startswith(("test_", "tests", "conftest"))

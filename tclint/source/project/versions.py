@@ -1,4 +1,4 @@
-"""Whether the packages that a project is pinned to have what a fix names."""
+"""Adapts findings to the releases of packages that a project allows."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tclint.source.project.requirements import Version, may_run
 
 
 def of_project(finding: Finding) -> Finding | None:
-    """A finding in the words of the releases that its project allows.
+    """A finding with the names that exist in the releases which its project allows.
 
-    What is only worth doing by something that these lack is no finding; an error is one without a fix.
+    A finding whose fix needs something that these lack is dropped; an error stays, without its fix.
     """
     if finding.fix is None:
         return finding
@@ -27,7 +27,7 @@ def of_project(finding: Finding) -> Finding | None:
 
 
 def without_newer_edits(finding: Finding) -> Finding:
-    """A finding without edits that write something which its project's releases lack."""
+    """A finding without edits that use something which its project's releases lack."""
     fix = finding.fix
     if fix is None or all(_spelled(edit.replacement, edit.path) == edit.replacement for edit in fix.edits):
         return finding
@@ -35,7 +35,7 @@ def without_newer_edits(finding: Finding) -> Finding:
 
 
 def _spelled(text: str, path: str) -> str | None:
-    """A text with the names that the releases allowed in a file's project have; None where they lack one."""
+    """A text with the names of the releases that a file's project allows; None if they lack one."""
     for pattern, package, since, before in _names():
         if pattern.search(text) is not None and not may_run(path, since, package):
             if before is None:
@@ -46,7 +46,8 @@ def _spelled(text: str, path: str) -> str | None:
 
 @lru_cache(maxsize=1)
 def _names() -> tuple[tuple[re.Pattern[str], str, Version, str | None], ...]:
-    """Those with an older spelling first, which may be asked for as well; longer ones before their parts."""
+    """(pattern, package, version, older spelling) of newer names: those with an older spelling first, longer
+    ones before their parts."""
     table = packaged_toml("tclint.source.library", "versions.toml")
     rows = sorted(table.items(), key=lambda item: ("before" not in item[1], -len(item[0])))
     return tuple(

@@ -1,1 +1,1 @@
-"""What several rules ask a record: gradients and their scale, steps and loops, casts, copies, layers."""
+"""Questions about a program that several rules ask: gradients, steps, loops, casts, copies, layers."""

@@ -1,5 +1,4 @@
-"""softmax(q k^T) v written out: which products and softmaxes belong together, and whether anything else reads
-what lies between them."""
+"""Finds attention written out as softmax(q k^T) v whose scores and weights nothing else reads."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ class Attentions:
         self.facts = flow.facts
 
     def written(self) -> Iterator[Attention]:
-        """The attentions of a program, in its order."""
+        """The written-out attentions of the program, in order."""
         for event in self.flow.record.of("op"):
             if event.name in _PRODUCTS or event.name == _EINSUM:
                 found = self._from(event)
@@ -49,14 +48,15 @@ class Attentions:
                     yield found
 
     def fuses(self, event: Event) -> bool:
-        """Whether the file of an event also calls a fused kernel: it chooses between them."""
+        """Whether the file of an event also calls a fused kernel, so that the program chooses between the
+        two."""
         return any(
             other.place.file is event.place.file and any(part in other.name for part in FUSED)
             for other in self.flow.record.of("op", "call")
         )
 
     def _from(self, product: Event) -> Attention | None:
-        """The attention whose scores a product makes."""
+        """The attention whose scores a product computes; None if it computes none."""
         if not self._makes_scores(product) or self._is_of_one_token(product.inputs[0]):
             return None
         scores = self._through(product.result, self._changes_scores, _SOFTMAX)
@@ -74,7 +74,7 @@ class Attentions:
     # -- products
 
     def _makes_scores(self, product: Event) -> bool:
-        """Whether a product may be one of queries and keys: it sums over one index of both."""
+        """Whether a product may multiply queries by keys, that is, sum over one index of both."""
         if product.name == _EINSUM:
             axes = self._axes(product)
             if axes is None:
@@ -90,7 +90,8 @@ class Attentions:
         return ranks <= {4}
 
     def _is_folded(self, operand: Value) -> bool:
-        """Whether heads are folded into the batch: `view(batch * heads, ...)`, `flatten(0, 1)`."""
+        """Whether an operand's heads are folded into the batch: `view(batch * heads, ...)`,
+        `flatten(0, 1)`."""
         for event in self.flow.computed_with(operand):
             if event.name == ".flatten":
                 return True
@@ -100,7 +101,7 @@ class Attentions:
         return False
 
     def _axes(self, product: Event) -> tuple[str, str, str] | None:
-        """The axes of both operands and of the result of an einsum of two."""
+        """The axes of the two operands of an einsum and of its result."""
         equation = constant_of(product.first)
         inputs, arrow, output = str(equation).replace(" ", "").partition("->")
         first, comma, second = inputs.partition(",")
@@ -117,7 +118,7 @@ class Attentions:
         return values
 
     def _weighs(self, product: Event, weights: frozenset[Thing]) -> bool:
-        """Whether a product sums values by the weights: these are its first operand."""
+        """Whether a product has the attention weights as its first operand and sums values with them."""
         operands = self._operands(product)
         if len(operands) != 2 or not set(self.facts.things(operands[0])) <= weights:
             return False
@@ -129,7 +130,7 @@ class Attentions:
         return True
 
     def _is_over_keys(self, softmax: Event, product: Event) -> bool:
-        """Whether a softmax is over the last dim, by -1 or by its number."""
+        """Whether a softmax is over the last dim, given as -1 or by its number."""
         arguments = softmax.arguments
         dim = arguments.get(
             "dim", arguments.get("1" if softmax.kind == "op" and softmax.name[:1] != "." else "0")
@@ -148,7 +149,8 @@ class Attentions:
         last: Event
 
     def _through(self, start: Value | None, changes: object, ends: frozenset[str]) -> _Passage | None:
-        """What reads a value, step by step, up to the one event that ends it; None where another does."""
+        """The operations that a value passes through up to the one event that ends its way; None if anything
+        else reads it."""
         assert callable(changes)
         steps: list[Event] = []
         values = set(self.facts.things(start))
@@ -170,7 +172,7 @@ class Attentions:
         return self._Passage(steps, frozenset(values), last) if last is not None else None
 
     def _changes_scores(self, event: Event, scores: set[Thing]) -> bool:
-        """Scores scaled by a number or with a mask are still scores."""
+        """Whether an operation scales, masks or casts scores, whose result still counts as scores."""
         if event.name in _CASTS or event.name in _MASKS:
             return True
         if event.name in _SCALES | _ADDS and set(self.facts.things(event.inputs[0])) <= scores:
@@ -185,8 +187,8 @@ class Attentions:
         return event.name in _CASTS or self.flow.runs(event) in _DROPOUT
 
     def _is_learned(self, value: Value, *, is_added: bool) -> bool:
-        """Whether a value may be a parameter, or be computed by layers; what a module has from elsewhere may
-        be one where it is added."""
+        """Whether a value may be a parameter or computed by layers. An unknown attribute of a module may be a
+        parameter if it is added."""
         for thing in self.flow.parts(value):
             if "@parameter of" in thing.fields:
                 return True
@@ -202,7 +204,7 @@ class Attentions:
     # -- shapes
 
     def _rank(self, value: Value | None, depth: int = 8) -> int | None:
-        """How many dims a tensor has, as far as what reshapes it tells."""
+        """The number of dims of a tensor, as far as the operations that reshape it tell."""
         for option, _ in options_of(value) if value is not None else ():
             if not isinstance(option, Thing) or depth <= 0:
                 return None
@@ -229,7 +231,7 @@ class Attentions:
         return rank - 1 if rank is not None and isinstance(constant_of(key), int) else None
 
     def _is_of_one_token(self, query: Value) -> bool:
-        """Whether a class token alone asks: its scores are one row."""
+        """Whether the query is a single token (a class token), whose scores are one row."""
         for event in self.facts.made_by(query):
             given = list(event.arguments.values())
             if event.name in _VIEWS and Constant(1) in given[1:]:

@@ -1,4 +1,4 @@
-"""Autocast: under which contexts something was computed, and which dtype they chose."""
+"""Autocast: the contexts under which values are computed, and the dtypes that they choose."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Autocasts:
 
     @cached_property
     def made(self) -> list[tuple[Event, Thing]]:
-        """The contexts that the program makes, with what makes them, in order."""
+        """The autocast contexts that the program makes, with the events that make them, in order."""
         events = self.facts.record.of("make")
         return [(event, item) for event in events for item in self.facts.kinds(event.result, "autocast")]
 
     def records_gradients(self, event: Event) -> bool:
-        """Whether gradients are recorded where something happens, as far as known."""
+        """Whether gradients are recorded at an event, as far as is known."""
         for region in reversed(event.regions):
             for context in self.facts.things(region.context):
                 if context.kind == "enable_grad":
@@ -40,7 +40,7 @@ class Autocasts:
         return True
 
     def differentiated(self, value: Value | None) -> tuple[Event, ...]:
-        """The events that the gradients of a value flow back through, the latest first."""
+        """The events that the gradients of a value flow back through, latest first."""
         if value is None:
             return ()
         found = self._flows.get(value)
@@ -68,8 +68,8 @@ class Autocasts:
                     pending.extend(event.inputs)
 
     def around(self, event: Event) -> tuple[Region, Thing] | None:
-        """The innermost autocast region that holds where something happens, with its context; None as well
-        where that is one of several that choose different dtypes."""
+        """The innermost autocast region around an event, with its context; None if there is none, or if the
+        context is one of several with different dtypes."""
         for region in reversed(event.regions):
             contexts = self.facts.kinds(region.context, "autocast")
             if contexts:
@@ -78,22 +78,23 @@ class Autocasts:
         return None
 
     def origins(self, value: Value | None) -> Iterator[tuple[Region, Thing, Event]]:
-        """(region, context, operation) for what is computed under autocast on the way to a value, where
-        gradients flow back."""
+        """(region, context, operation) for each operation under autocast that the gradients of a value flow
+        back through."""
         for event in self.differentiated(value):
             found = self.around(event) if event.kind in _COMPUTE else None
             if found is not None and self.facts.is_on(found[1], event.path) is not False:
                 yield *found, event
 
     def may_be_on_gpu(self, context: Thing) -> bool:
-        """Whether a context may be for a GPU: it says so, or what runs on one chooses the device."""
+        """Whether a context may be for a GPU: it names one, or its device is unknown in a program that uses
+        GPUs."""
         if "cuda" in self.facts.devices_of_autocast(context):
             return True
         device = context.fields.get("device_type")
         return self._uses_gpu and any(thing.is_unknown for thing in self.facts.things(device))
 
     def is_off_gpu(self, event: Event) -> bool:
-        """Whether the tests around something say that it does not happen on a GPU."""
+        """Whether the tests around an event say that it does not happen on a GPU."""
         return any(
             (atom.test == "==" and atom.other == Constant("cuda" if not atom.holds else "cpu"))
             or (not atom.holds and isinstance(atom.subject, Thing) and atom.subject.operation == _AVAILABLE)
@@ -111,8 +112,8 @@ class Autocasts:
         )
 
     def dtype_on_gpu(self, context: Thing) -> str:
-        """The dtype that a context chooses on a GPU, 'torch.float16'; '' where that is not known, or it is of
-        another device."""
+        """The dtype that a context chooses on a GPU, such as 'torch.float16'; '' if it is unknown, or if the
+        context is for another device."""
         if not self.may_be_on_gpu(context):
             return ""
         dtype = context.fields.get("dtype", NONE)

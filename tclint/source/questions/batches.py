@@ -1,4 +1,5 @@
-"""Batches: which loaders feed training, where their batches are copied to a GPU, and from what memory."""
+"""Batches: the loaders that feed training, the copies of their batches to a GPU, and the memory copied
+from."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ _VIEWS = frozenset(
     | {".requires_grad_", ".reshape", ".select", ".split", ".squeeze", ".t", ".transpose", ".unbind"}
     | {".unflatten", ".unsqueeze", ".view", ".view_as", "[]"}
 )
-"""Operations whose result lies in the memory of what they are done to, or may be it."""
+"""Operations whose result shares, or may share, the memory of their operand."""
 _TOKENS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
-"""What models of transformers call their inputs."""
+"""Names of the inputs of transformers models."""
 _OF_PROCESSORS = frozenset({"return_tensors", "padding", "truncation"})
-"""Arguments of what turns texts and images into tensors."""
+"""Arguments of tokenizers and processors, which turn texts and images into tensors."""
 
 
 class Batches:
@@ -33,7 +34,7 @@ class Batches:
 
     @cached_property
     def all(self) -> list[Thing]:
-        """All loaders, one for each place where they are made."""
+        """All loaders, one for each place that makes them."""
         found: dict[Place, Thing] = {}
         for event in self.record.of("make"):
             for loader in self.facts.kinds(event.result, "loader"):
@@ -42,7 +43,7 @@ class Batches:
 
     @cached_property
     def trained_on(self) -> list[Thing]:
-        """The loaders whose batches losses are computed from, one for each place where they are made."""
+        """The loaders from whose batches losses are computed, one for each place that makes them."""
         found: dict[Place, Thing] = {}
         for loader, _ in self._feeding:
             if loader.made is not None:
@@ -51,7 +52,7 @@ class Batches:
 
     @cached_property
     def _feeding(self) -> list[tuple[Thing, Event]]:
-        """(loader, backward pass of a loss that is computed from its batches)."""
+        """Each loader with each backward pass whose loss is computed from its batches."""
         found: list[tuple[Thing, Event]] = []
         for backward in (event for step in self.steps.all for event in step.backwards):
             for made in self.facts.made_by(self.facts.loss_of(backward)):
@@ -64,13 +65,13 @@ class Batches:
         return found
 
     def _is_of_round(self, loader: Value, backward: Event) -> bool:
-        """Whether a loader gives a batch in each round that goes backward, or in a round around that."""
+        """Whether a loader gives a batch in each round with the backward pass, or in a round around it."""
         loops = [round_.loop for round_ in backward.loops]
         batches = [batch for batch in self.record.of("batch") if batch.subject is loader]
         return any(batch.loop is None or batch.loop in loops for batch in batches)
 
     def backwards_of(self, loader: Thing) -> list[Event]:
-        """The backward passes of losses that are computed from a loader's batches."""
+        """The backward passes whose losses are computed from a loader's batches."""
         place = loader.made.place if loader.made is not None else None
         return [event for item, event in self._feeding if item.made is not None and item.made.place == place]
 
@@ -79,8 +80,8 @@ class Batches:
         return [loader for loader, event in self._feeding if event is backward]
 
     def holds_tokens(self, loader: Thing) -> bool:
-        """Whether sequences of tokens are what a loader's batches are made of: it pads or tokenizes, or a
-        network looks them up."""
+        """Whether a loader's batches are sequences of tokens: the loader pads or tokenizes, or a network
+        embeds them."""
         if any(
             event.kind == "pad" or not _OF_PROCESSORS.isdisjoint(event.arguments)
             for event in self.record.events
@@ -105,13 +106,13 @@ class Batches:
         )
 
     def copies_of(self, loader: Thing) -> list[Event]:
-        """Where a loader's batches are copied to a GPU, as they come from it."""
+        """The copies of a loader's unchanged batches to a GPU."""
         place = loader.made.place if loader.made is not None else None
         return list(distinct(event for made, event in self._copies if made == place))
 
     @cached_property
     def _copies(self) -> list[tuple[Place, Event]]:
-        """Where the loader is made, and the copy."""
+        """(place that makes the loader, copy of one of its batches to a GPU)."""
         found: list[tuple[Place, Event]] = []
         for event in self.record.of("to"):
             memory = self.memory_of(event.subject) if self._copies_to_gpu(event) else None
@@ -123,7 +124,7 @@ class Batches:
         return found
 
     def evaluated_on(self) -> list[Thing]:
-        """Loaders whose batches no loss is computed from, one for each place where they are made."""
+        """The loaders from whose batches no loss is computed, one for each place that makes them."""
         trained = {loader.made.place for loader in self.trained_on if loader.made is not None}
         found: dict[Place, Thing] = {}
         for event in self.record.of("batch"):
@@ -136,15 +137,15 @@ class Batches:
         return event.kind == "to" and self.devices.is_gpu(event.arguments.get("device"))
 
     def copies_of_pinned(self) -> Iterator[Event]:
-        """Copies to a GPU of what the program has pinned itself."""
+        """The copies to a GPU from memory that the program itself has pinned."""
         for event in distinct(self.record.of("to")):
             memory = self.memory_of(event.subject)
             if self._copies_to_gpu(event) and memory is not None and memory.kind == "pin":
                 yield event
 
     def memory_of(self, value: Value | None) -> Event | None:
-        """The event that made the memory that a value lies in: a batch, or a copy into pinned memory; None
-        for others."""
+        """The event that made the memory in which a value lies, if it is a batch or a copy into pinned
+        memory; None otherwise."""
         for _ in range(12):
             thing = next(self.facts.things(value), None)
             if thing is None:
@@ -174,7 +175,7 @@ class Batches:
         return any(region.context is batch.subject for region in event.regions)
 
     def _is_gathered(self, event: Event) -> bool:
-        """`x[indices]` copies what it picks."""
+        """Whether an indexing gathers elements, as `x[indices]` does, and so copies them."""
         return any(thing.kind in ("tensor", "list") for thing in self.facts.things(event.first))
 
     def is_blocking(self, copy: Event) -> bool:
@@ -186,13 +187,13 @@ class Batches:
         return option not in loader.fields and "**" not in loader.fields and "@open" not in loader.fields
 
     def is_on_gpu(self, loader: Thing) -> bool:
-        """Whether what a loader gives lies on a GPU already."""
+        """Whether a loader's batches are already on a GPU."""
         made = (loader.fields.get(name, NONE) for name in ("dataset", "generator", "@sample"))
         return any(self.devices.on_gpu(value) is True for value in made if value != NONE)
 
     def work_of(self, loader: Thing) -> str:
-        """What takes time for every batch of a loader: the dataset that reads files, or the function that
-        collates texts; '' where nothing is seen to."""
+        """The name of the code that takes time for every batch of a loader: the dataset that reads files, or
+        the function that collates texts; '' if none is known to."""
         for dataset in self.facts.kinds(loader.fields.get("@dataset"), "files"):
             return dataset.name.rpartition(".")[2]
         for event in self.record.events:
@@ -201,7 +202,7 @@ class Batches:
         return ""
 
     def _takes_time(self, loader: Thing, event: Event) -> bool:
-        # Padding alone is little work: who writes the loop can choose, a framework's default need not change.
+        # Padding is little work, not enough to advise against the default of a framework's loader.
         takes = event.kind == "read" or (event.kind == "pad" and not self._is_of_framework(loader))
         return takes or (event.kind == "call" and not _OF_PROCESSORS.isdisjoint(event.arguments))
 
@@ -209,7 +210,7 @@ class Batches:
         return loader.made is not None and loader.made.place.file.is_library
 
     def _prepared_by(self, loader: Thing, event: Event) -> str:
-        """The class or function of the project that the loader runs, or what it calls of a library."""
+        """The class or function of the project that a loader runs, or the library function that it calls."""
         depth = next(len(batch.stack) + 1 for batch in self.record.of("batch") if batch.subject is loader)
         if len(event.places) <= depth:
             return event.name.rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""Recurrent cells that a loop calls step by step, and whether their inputs are all known beforehand."""
+"""Finds recurrent cells that a loop calls step by step although all inputs are known before the loop."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tclint.source.run.values import NONE, Constant, Event, Loop, Thing, Value, 
 
 _CELLS = {"LSTMCell": "LSTM", "GRUCell": "GRU", "RNNCell": "RNN"}
 _FEWEST_STEPS = 4
-"""A choice of this project: of a loop of fewer known steps, joining saves next to nothing."""
+"""Joining the calls of a loop with fewer known steps saves next to nothing (a choice of this project)."""
 _HOOKS = frozenset({".retain_grad", ".register_hook"})
 
 
 class CellStep(NamedTuple):
-    """Calls of a cell in two rounds of a loop over time, one after the other."""
+    """The calls of a cell in two successive rounds of a loop over time."""
 
     first: Event
     second: Event
@@ -33,13 +33,14 @@ class Cells:
         self.facts = flow.facts
 
     def known_beforehand(self) -> Iterator[CellStep]:
-        """The cells whose every step could be given at once."""
+        """The cells that a recurrent layer could replace, since the inputs of all steps are known before the
+        loop."""
         for step in self._steps():
             if self._carries_state(step) and self._input_is_known(step) and self._returns_enough(step):
                 yield step
 
     def _steps(self) -> Iterator[CellStep]:
-        """Calls of one cell that every round of a loop makes."""
+        """The cells that every round of a loop calls."""
         earlier: dict[tuple[Value, Loop], Event] = {}
         for event in self.flow.record.of("forward"):
             kind = _CELLS.get(self.flow.kind(event.subject))
@@ -64,7 +65,7 @@ class Cells:
         return 0 < loop.rounds < _FEWEST_STEPS
 
     def _carries_state(self, step: CellStep) -> bool:
-        """Whether the state goes from one step to the next as it is."""
+        """Whether the state passes unchanged from one step to the next."""
         given, made = step.second.arguments.get("hx"), step.first.result
         return given is not None and (given is made or self._items(given) == self._items(made) != [])
 
@@ -74,21 +75,22 @@ class Cells:
         return [item for key, item in value.fields.items() if isinstance(key, tuple)]
 
     def _input_is_known(self, step: CellStep) -> bool:
-        """Whether the input of a step is a part of something that exists before the loop."""
+        """Whether the input of a step is part of a value that exists before the loop."""
         made = self.facts.made_by(step.second.first)
         if step.first in made:
             return False
-        told = {
+        receivers = {
             thing
             for event in self.flow.readers_of_parts(step.first.result)
             for thing in self.facts.things(event.subject)
         }
-        if any(thing in told for event in made for thing in self.facts.things(event.subject)):
+        if any(thing in receivers for event in made for thing in self.facts.things(event.subject)):
             return False
         return bool(self._of_round(step.second) - self._of_round(step.first))
 
     def _of_round(self, call: Event) -> set[Value]:
-        """What a round of a loop brings to the input of a call: its item, its number, a part of something."""
+        """The parts of a call's input that change with the round of the loop: its item, its number, an
+        indexed part of a value."""
         found: set[Value] = set()
         for event in (call, *self.facts.made_by(call.first)):
             values = (call.first,) if event is call else event.inputs
@@ -102,8 +104,8 @@ class Cells:
         return found
 
     def _returns_enough(self, step: CellStep) -> bool:
-        """Whether the loop reads nothing that a recurrent layer does not give out: an LSTM's cell state at
-        each step, or the gradient of a step's state."""
+        """Whether a recurrent layer returns all that the loop reads; it does not return an LSTM's cell state
+        at each step, nor the gradient of a step's state."""
         results = self._items(step.first.result) or [step.first.result or NONE]
         if step.kind == "LSTM" and any(event is not step.second for event in self.flow.readers(results[-1])):
             return False

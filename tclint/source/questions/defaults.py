@@ -1,4 +1,4 @@
-"""What a program does by default, on a GPU: options count with their defaults, and are named."""
+"""Decides what a program does by default on a GPU, and names the options whose defaults decide."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ _DEVICES = {"cuda": True, "gpu": True, "cpu": False, "mps": False}
 
 
 class Defaults:
-    """Decides as by default on a GPU that has bfloat16; remembers whose defaults decided."""
+    """Evaluates values by default, on a GPU that has bfloat16, and notes the options whose defaults
+    decided."""
 
     def __init__(self) -> None:
         self.named: dict[str, None] = {}
-        """Options and variables with which a default counted, in order."""
+        """The options and variables whose defaults decided, in order."""
 
     def value(self, value: Value | None) -> Value | None:
-        """The one thing that a value is by default; None where it can be several, or is not known."""
+        """The one alternative that a value is by default; None if there are several or it is unknown."""
         if value is None:
             return None
         if not isinstance(value, Union):
@@ -48,12 +49,12 @@ class Defaults:
         return found.pop() if len(found) == 1 else None
 
     def constant(self, value: Value | None) -> object:
-        """The constant that a value is by default; None where there is none."""
+        """The constant that a value is by default; None if it is no constant."""
         found = self.value(value)
         return found.value if isinstance(found, Constant) else None
 
     def truth(self, value: Value | None) -> bool | None:
-        """Whether a value is true by default; None where that is decided at run time."""
+        """Whether a value is true by default; None if that is decided at run time."""
         if isinstance(value, Thing) and value.operation is not None:
             decided = self._operation(*value.operation)
             if decided is not None:
@@ -66,14 +67,14 @@ class Defaults:
         return True if isinstance(found, Thing) and bool(found.kind) and found.kind != "number" else None
 
     def follows(self, path: Path) -> bool | None:
-        """Whether tests hold by default: False where one fails, None where one is not known."""
+        """Whether all tests of a path hold by default: False if one fails, else None if one is unknown."""
         known = [self.holds(atom) for atom in path]
         if False in known:
             return False
         return None if None in known else True
 
     def holds(self, atom: Atom) -> bool | None:
-        """Whether a test comes out by default as an atom says."""
+        """Whether a test has the outcome of an atom by default; None if that is unknown."""
         if atom.test == "truth":
             found = self.truth(atom.subject)
         elif isinstance(atom.other, Value):
@@ -120,7 +121,7 @@ class Defaults:
             )
         for constant, unknown in ((one, other), (other, one)):
             if isinstance(constant, Constant) and isinstance(constant.value, str) and unknown is None:
-                # The device that a program is meant for.
+                # An unknown value compared with a device's name is taken to be a GPU.
                 return _DEVICES.get(constant.value)
         if isinstance(one, Symbol) and isinstance(other, Symbol):
             return one.name == other.name
@@ -144,7 +145,7 @@ class Defaults:
 
 
 def _is_open(option: Option) -> bool:
-    """Something else beside a default."""
+    """Whether an option is an unknown value that may replace the default."""
     value = option.value
     return (
         isinstance(value, Thing)
@@ -154,7 +155,7 @@ def _is_open(option: Option) -> bool:
 
 
 def constants_in(value: Value) -> Iterator[Constant]:
-    """The constants among what a value can be."""
+    """The constants that a value can be, among other values."""
     for option, _ in options_of(value):
         if isinstance(option, Constant):
             yield option

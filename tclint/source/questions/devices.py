@@ -1,4 +1,4 @@
-"""Devices: what is on a GPU, as far as the program says where it puts things."""
+"""Devices: which values are on a GPU, as far as the program says where it puts them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Devices:
         self._known: dict[Thing, bool | None] = {}
 
     def is_gpu(self, device: Value | None) -> bool:
-        """Whether a device may be a GPU: it is one, or is chosen at run time."""
+        """Whether a device may be a GPU: it is a GPU, or it is chosen at run time."""
         return any(self._is_gpu(option) for option, _ in options_of(device)) if device is not None else False
 
     def is_surely_gpu(self, device: Value | None) -> bool:
-        """Whether a device is a GPU, and nothing else."""
+        """Whether a device can only be a GPU."""
         return device is not None and all(_names_gpu(option) for option, _ in options_of(device))
 
     def is_in_program_for_gpus(self, value: Value | None) -> bool:
-        """Whether something is on a GPU, in a program that names the GPU as the device of something."""
+        """Whether a value is on a GPU in a program that names a GPU as a device."""
         return self._names_gpu and self.on_gpu(value) is True
 
     @cached_property
@@ -61,7 +61,7 @@ class Devices:
 
     @cached_property
     def program_uses_gpu(self) -> bool:
-        """Whether the program puts something on a GPU, or calls what only is there for GPUs."""
+        """Whether the program puts something on a GPU or calls a function that is only for GPUs."""
         return any(
             event.name.startswith("torch.cuda.")
             or any(self.is_gpu(event.arguments.get(name)) for name in _DEVICE_OF.get(event.name, ()))
@@ -75,18 +75,18 @@ class Devices:
         return any(event.name.startswith("torch.") for event in self.facts.record.events)
 
     def may_be_on_gpu(self, value: Value | None) -> bool:
-        """Whether something is on a GPU, or nothing says where it is in a program for GPUs."""
+        """Whether a value is on a GPU, or its device is unknown in a program that uses GPUs."""
         found = self.on_gpu(value)
         return found is True or (found is None and self.program_uses_gpu)
 
     def on_gpu(self, value: Value | None) -> bool | None:
-        """Whether something is on a GPU: put there, or computed from what is; None: nothing says it."""
+        """Whether a value is on a GPU: put there, or computed from values that are; None if it is unknown."""
         known = {self._of_thing(thing) for thing in self.facts.held(value)}
         return True if True in known else None if None in known else False
 
     def _of_thing(self, thing: Thing) -> bool | None:
         if thing not in self._known:
-            self._known[thing] = False  # what is made of itself
+            self._known[thing] = False  # stops the recursion where a thing is computed from itself
             self._known[thing] = self._placed(thing)
         return self._known[thing]
 
@@ -110,7 +110,7 @@ class Devices:
         return None
 
     def _of_result(self, event: Event) -> bool | None:
-        """Where what an event makes is."""
+        """Whether the result of an event is on a GPU; None if it is unknown."""
         if event.kind == "factory" and not event.name.endswith("_like"):
             return False
         if event.kind == "clip":
@@ -122,13 +122,13 @@ class Devices:
         return self._all_of(item for item in event.inputs if not isinstance(item, Constant | Symbol))
 
     def _all_of(self, values: Iterable[Value]) -> bool | None:
-        """One thing on a GPU decides; otherwise one of which nothing is known."""
+        """Whether any of several values is on a GPU; None if none is known to be and one is unknown."""
         known = {self.on_gpu(value) for value in values}
         return True if True in known else None if None in known else False
 
     @cached_property
     def _given_to(self) -> dict[Thing, list[Value]]:
-        """What modules, and other things that are called, get."""
+        """Module, or other thing that is called -> the arguments of its calls."""
         found: dict[Thing, list[Value]] = {}
         for event in self.facts.record.of("forward", "call"):
             if event.subject is not None and event.name[:1] != ".":

@@ -1,4 +1,4 @@
-"""Dtypes of tensors: as casts, autocast and the operations that make them leave them."""
+"""Dtypes of tensors, as they follow from casts, autocast and the operations that make the tensors."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _ATEN = {
     "multihead_attention": "linear",
     "p_re_lu": "prelu",
 }
-"""How ATen calls what torch.nn and torch.nn.functional name otherwise."""
+"""Name in torch.nn or torch.nn.functional -> ATen's name, where they differ."""
 _MIXES = frozenset(
     {"add", "sub", "mul", "div", "cat", "concat", "stack", "hstack", "vstack", "where", "maximum", "minimum"}
     | {"lerp", "rsub", "true_divide"}
 )
-"""Operations whose result has the widest dtype of all that they read; others have that of the first."""
+"""Operations whose result has the widest dtype of their inputs; the results of others have the first's."""
 _TRUTHS = frozenset(
     {"==", "!=", "<", "<=", ">", ">=", "not", "~", "eq", "ne", "lt", "le", "gt", "ge", "bool"}
 )
@@ -42,10 +42,10 @@ _ABOUT = frozenset({"shape", "ndim", "dtype", "device"})
 
 
 def operator_of(event: Event, layer: str = "") -> str:
-    """What an event computes, by ATen's name: 'matmul' of `@`, 'layer_norm' of a LayerNorm.
+    """ATen's name for the operator that an event computes: 'matmul' for `@`, 'layer_norm' for a LayerNorm.
 
     Args:
-        layer: the class of torch.nn that a forward is of.
+        layer: the class of torch.nn whose forward the event is.
     """
     name = _OPERATORS.get(event.name, event.name.rpartition(".")[2])
     if layer:
@@ -65,18 +65,18 @@ class Dtypes:
         self._known: dict[Value, str | None] = {}
 
     def of(self, value: Value | None) -> str:
-        """The dtype of a tensor, 'torch.float16'; '' where it may be several, or is not known."""
+        """The dtype of a tensor, such as 'torch.float16'; '' if it may be several or is unknown."""
         return self._of(value) or ""
 
     def autocast(self, event: Event) -> tuple[Region, Thing, str] | None:
-        """The autocast that is on, or may be, where something happens, with its dtype."""
+        """The autocast region around an event that is or may be enabled, with its context and dtype."""
         found = self.autocasts.around(event)
         if found is None or self.facts.is_on(found[1], event.path) is False:
             return None
         return *found, self.autocasts.dtype_on_gpu(found[1])
 
     def cast_by(self, value: Value | None) -> Region | None:
-        """The autocast region that made a tensor one of 16 bits."""
+        """The autocast region that gave a tensor its 16-bit dtype."""
         for event in self.facts.made_by(value):
             found = self.autocast(event)
             if found is not None and found[2] in HALVES and self.of(event.result) == found[2]:
@@ -149,8 +149,8 @@ class Dtypes:
         return self._widest(self._read(event, operator))
 
     def _is_network(self, event: Event, is_opaque: bool) -> bool:
-        """Whether something that is not seen computes with weights: a module, or the first thing that data go
-        through."""
+        """Whether an event of unknown code computes with weights: it is a module's, or the first one that the
+        data pass through."""
         if not is_opaque or event.kind == "forward":
             return is_opaque
         known = {made.kind for value in event.arguments.values() for made in self.facts.made_by(value)}

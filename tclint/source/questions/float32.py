@@ -1,4 +1,4 @@
-"""Trainings on a GPU that compute in float32 because nobody chose anything else, and what they train."""
+"""Finds trainings on a GPU that compute in float32 because nobody chose another precision."""
 
 from __future__ import annotations
 
@@ -34,23 +34,24 @@ from tclint.source.run.values import (
 _SMALL_FEATURES = 256
 """A matrix product whose sides are all smaller runs in a few microseconds whatever its precision."""
 _SMALL_FEATURES_WITH_CASTS = 512
-"""The same under autocast, which launches a kernel for everything that it casts. As this project predicts for
-three layers and 256 samples on an A100: of 256 features a step takes 125 us rather than 96, of 512 as long as
-before, of 1024 two thirds."""
+"""The same limit under autocast, which launches a kernel for every cast. This project predicts, for three
+layers and 256 samples on an A100: with 256 features a step takes 125 us instead of 96, with 512 as long as
+before, with 1024 two thirds."""
 _SMALL_CHANNELS = 64
 _LINEAR_PER_CONVOLUTION = 4
-"""A choice of this project: linear layers for each convolution from which on they are most of the work, as in
-vision transformers; those at the end of a convolutional network are little of it."""
+"""From this many linear layers per convolution on, they are most of the work, as in vision transformers; the
+few at the end of a convolutional network are little of it (a choice of this project)."""
 _CONVOLVES = "torch.nn.functional.conv"
 _ATTENTION = ("MultiheadAttention", "Transformer")
 _CONVOLUTIONAL = re.compile(r"ResNet|ConvN|RegNet|EfficientNet|MobileNet|PoolFormer|MobileViT|Bit(Model|For)")
-"""In names of classes of transformers: cuDNN runs their convolutions in TF32 by default."""
+"""Names of convolutional models in transformers, whose convolutions cuDNN runs in TF32 by default."""
 _SIXTEEN_BITS = frozenset({Symbol("torch.float16"), Symbol("torch.bfloat16")})
 _MIXED = frozenset({"autocast", "GradScaler"})
-"""Names of torch in code that a setting keeps from running."""
+"""Names of torch that show mixed precision even in code that a setting keeps from running."""
 _ONLY_BEFORE_5 = frozenset({"evaluation_strategy", "overwrite_output_dir", "no_cuda", "tokenizer"})
-"""Arguments that TrainingArguments and Trainer of transformers 5 refuse. Before it, from_pretrained loads
-float32 whatever is stored; since then, what is stored (transformers/modeling_utils.py, `_get_dtype`)."""
+"""Arguments that TrainingArguments and Trainer of transformers 5 reject. Before version 5, from_pretrained
+loads float32 whatever dtype is stored; since then it keeps the stored dtype (transformers/modeling_utils.py,
+`_get_dtype`)."""
 _OF_4 = frozenset({"transformers.AdamW", "transformers.optimization.AdamW"})
 
 _LAUNCHED = re.compile(
@@ -62,7 +63,7 @@ LT_PRECISION."""
 
 
 _NAMES = (False, 32, "no", "32", "32-true", "32-full", "fp32", "float32")
-"""How frameworks call it."""
+"""The values with which frameworks denote float32."""
 
 
 class Training(NamedTuple):
@@ -70,31 +71,32 @@ class Training(NamedTuple):
 
     backward: Event
     step: Event
-    """Where an optimizer steps."""
+    """The step of an optimizer."""
     scaler: Thing | None
-    """That of the framework that runs it, which is off and knows the framework's settings."""
+    """The disabled scaler of the framework that runs the training; its fields hold the framework's
+    settings."""
     settings: Thing | None
     layers: str
-    """What mixed precision speeds up; ''."""
+    """The layers that mixed precision speeds up; '' if there are none."""
     products: str
-    """What of it needs TF32 switched on; ''."""
+    """The layers that need TF32 switched on; '' if there are none."""
 
     @property
     def name(self) -> str:
-        """'TrainingArguments', 'Trainer', 'Fabric'; 'loop' of one that no framework runs."""
+        """'TrainingArguments', 'Trainer', 'Fabric'; 'loop' if no framework runs the training."""
         cls = self.settings.cls if self.settings is not None else None
         return cls.function.name if cls is not None else "loop"
 
     @property
     def shown(self) -> tuple[Event, str]:
-        """What shows that it trains, and what to say of it."""
+        """The event that shows that it trains, and a sentence about it."""
         if self.settings is None:
             return self.step, "the optimizer steps here: this file trains"
         return self.backward, "it trains here"
 
     @property
     def event(self) -> Event:
-        """What would choose the precision; of a loop, its backward pass."""
+        """The event that would choose the precision; for a loop of the program's own its backward pass."""
         made = self.settings.made if self.settings is not None else None
         return made or self.backward
 
@@ -122,7 +124,7 @@ class Float32:
 
     @cached_property
     def trainings(self) -> list[Training]:
-        """The trainings whose layers are large enough to gain by another precision, in order."""
+        """The trainings whose layers are large enough to gain from another precision, in order."""
         if self._is_chosen or self.is_configuration:
             return []
         found = (
@@ -135,8 +137,8 @@ class Float32:
 
     @cached_property
     def stated(self) -> list[tuple[Event, Thing]]:
-        """Scalers of frameworks that a configuration file leaves off together with autocast: it names
-        float32, or the framework's default is that."""
+        """The frameworks' scalers that a configuration file leaves off together with autocast, because it
+        names float32 or the framework's default is float32."""
         if not self.is_configuration:
             return []
         found = [
@@ -163,8 +165,8 @@ class Float32:
         ]
 
     def _names_float32(self, scaler: Thing, modules: list[Thing]) -> bool:
-        """Whether a scaler's framework computes in float32 for sure: transformers computes in what a
-        checkpoint stores where nothing is chosen."""
+        """Whether a scaler's framework is sure to compute in float32; without a choice, transformers computes
+        in the dtype that a checkpoint stores."""
         named = scaler.fields["@precision"]
         is_named = isinstance(named, Constant) and any(named == Constant(name) for name in _NAMES)
         if "@stored" in scaler.fields:
@@ -175,7 +177,7 @@ class Float32:
 
     @cached_property
     def _is_chosen(self) -> bool:
-        """Whether the program chooses another precision for something, or could by a setting that is off."""
+        """Whether the program chooses another precision anywhere, or could by a setting that is off."""
         if any(not _MIXED.isdisjoint(file.tables.identifiers) for file in self.files):
             return True
         for event in self.record.events:
@@ -235,7 +237,7 @@ class Float32:
         return any(item.qualified.partition(".")[0] in science for item in imports)
 
     def _may_choose(self, region: Region) -> bool:
-        """Whether a context may choose a precision: autocast that may be on, or one that is not seen."""
+        """Whether a context may choose a precision: it is an autocast that may be enabled, or unknown."""
         for context in self.facts.things(region.context):
             made = context.made.name if context.made is not None else ""
             if context.kind == "autocast" and self.facts.is_on(context) is not False:
@@ -248,8 +250,8 @@ class Float32:
     # -- layers
 
     def _products(self, modules: list[Thing], least: int) -> str:
-        """Linear and attention layers with a side of so many features, or a library's transformer; '' where
-        they are few, or small."""
+        """The linear and attention layers with a side of at least `least` features, or a library's
+        transformer; '' if they are few or small."""
         for module in modules:
             name = _of_transformers(module)
             if name and not _CONVOLUTIONAL.search(name):
@@ -261,13 +263,13 @@ class Float32:
         return self._linears(modules, _LINEAR_PER_CONVOLUTION * len(self._convolutions(modules)), least)
 
     def _linears(self, modules: list[Thing], count: int, least: int) -> str:
-        """The linear layers, where there are so many; '' where there are fewer, or they are small."""
+        """The linear layers if there are at least `count`; '' if there are fewer or they are small."""
         linears = [module for module in modules if self.networks.flow.kind(module) == "Linear"]
         is_large = self._is_large(linears, least, "in_features", "out_features")
         return f"{len(linears)} linear layers" if is_large and len(linears) >= max(2, count) else ""
 
     def _others(self, modules: list[Thing], loss: Value | None) -> str:
-        """Convolutions, or a network of a library."""
+        """The convolutions, or a library's network."""
         for module in modules:
             name = _of_transformers(module) or self.networks.library_name(module)[0]
             if name:
@@ -287,10 +289,11 @@ class Float32:
         return [module for module in modules if "Conv" in self.networks.flow.kind(module)]
 
     def _is_large(self, modules: list[Thing], least: int, *names: str) -> bool:
-        """Whether one of some layers has a side of so many features, or says nothing of its sides."""
+        """Whether a layer of these classes has a side of at least `least` features, or sides of unknown
+        size."""
         for module in modules:
             sides = (self.networks.flow.argument(module, name) for name in names)
-            # Of an option its default counts.
+            # An option counts with its default.
             values = [item.value for side in sides if side is not None for item in constants_in(side)]
             sizes = [value for value in values if isinstance(value, int)]
             if max(sizes, default=least) >= least:
@@ -300,8 +303,8 @@ class Float32:
     # -- checkpoints
 
     def _is_float32(self, module: Thing) -> bool:
-        """Whether the parameters of a module are float32: of one that is loaded, by what is stored or by a
-        version that turns everything into it."""
+        """Whether the parameters of a module are float32. Those of a loaded model are if they are stored so,
+        or if the version of transformers converts everything to it."""
         if module.fields.get("@dtype", NONE) != NONE or module.fields.get("@quantized", NONE) != NONE:
             return module.fields.get("@dtype") == Symbol("torch.float32")
         if module.made is None or not module.made.name.endswith(".from_pretrained"):
@@ -321,7 +324,7 @@ class Float32:
         )
 
     def _is_of_transformers(self, made: Event) -> bool:
-        """Whether a class of transformers, or one that is derived from it, gets the arguments."""
+        """Whether the event makes an object of a class of transformers or of one derived from it."""
         return any(
             item.file.is_library and item.file.name == "transformers"
             for thing in self.facts.things(made.result)
@@ -330,7 +333,7 @@ class Float32:
 
 
 def _is_on_cpu(scaler: Thing, facts: Facts) -> bool:
-    """Whether the settings of a scaler's framework may choose another device than a GPU."""
+    """Whether the settings of a scaler's framework may choose a device other than a GPU."""
     return any(
         option != Constant("cuda")
         for settings in facts.things(scaler.fields.get("@settings"))
@@ -340,11 +343,12 @@ def _is_on_cpu(scaler: Thing, facts: Facts) -> bool:
 
 
 def _is_launched(event: Event) -> bool:
-    """Whether something beside a file chooses the precision of frameworks when it starts the program."""
+    """Whether a file beside the program may choose the frameworks' precision when it starts the program."""
     return launchers_match(event.place.file.path, _LAUNCHED)
 
 
 def _of_transformers(module: Thing) -> str:
-    """'BertModel' of `BertModel.from_pretrained(...)` and of `BertModel(config)`; ''."""
+    """The transformers class of a module: 'BertModel' for `BertModel.from_pretrained(...)` and for
+    `BertModel(config)`; '' for others."""
     parts = module.name.split(".")
     return parts[1] if module.cls is None and parts[0] == "transformers" and len(parts) > 1 else ""

@@ -1,4 +1,4 @@
-"""The data flow of a program: which operations read what which operations give."""
+"""The data flow of a program: which operations read the results of which others."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _ASKS = frozenset(
     | {"torch.zeros_like", "torch.ones_like", "torch.rand_like", "torch.randn_like", "torch.empty_like"}
     | {"torch.full_like", "torch.is_tensor"}
 )
-"""What reads how a tensor is made, not what is in it."""
+"""Methods that read the shape, layout or device of a tensor and not its contents."""
 _LIKE = frozenset({".type_as", ".view_as", ".reshape_as", ".expand_as", ".to"})
-"""Methods that read of their arguments how these are made alone."""
+"""Methods that read only the shape, dtype or device of their arguments."""
 KEEPS = frozenset(
     {".squeeze", ".unsqueeze", ".view", ".reshape", ".flatten", ".contiguous", ".float", ".to", ".cuda", "[]"}
     | {".double", ".cpu", ".clone", ".type", ".view_as", ".reshape_as", ".permute", ".transpose", ".t"}
 )
-"""Methods that give the values of a tensor as they are."""
+"""Methods whose result has the values of their tensor."""
 _KEEPS_FIRST = frozenset({"torch.squeeze", "torch.unsqueeze", "torch.flatten", "torch.reshape"})
 _HOLDS = frozenset({"list", "tuple", "dict", "set"})
 
@@ -51,7 +51,7 @@ class Flow:
     # -- layers
 
     def layer(self, module: Value | None) -> str:
-        """The library's layer that a module is, 'torch.nn.Conv2d'; '' for everything else."""
+        """The library's layer that a module is, such as 'torch.nn.Conv2d'; '' for anything else."""
         if not isinstance(module, Thing) or module.kind != "module":
             return ""
         if module.cls is None:
@@ -60,12 +60,12 @@ class Flow:
         return next((name for name in names if name != "torch.nn.Module"), "")
 
     def kind(self, module: Value | None) -> str:
-        """The class of a layer of torch.nn, 'Conv2d'; '' for everything else."""
+        """The class of a layer of torch.nn, such as 'Conv2d'; '' for anything else."""
         name = self.layer(module)
         return name.rpartition(".")[2] if name.startswith("torch.nn.") else ""
 
     def argument(self, module: Thing, name: str) -> Value | None:
-        """What a layer was made with, or its default."""
+        """An argument that a layer was made with, or its default."""
         given = module.fields.get(name)
         if given is None:
             spec = self.facts.library.call(self.layer(module))
@@ -84,7 +84,7 @@ class Flow:
 
     @cached_property
     def made(self) -> dict[Place, list[Thing]]:
-        """The modules that are made at each place of the program."""
+        """Place in the program -> the modules that are made there."""
         found: dict[Place, list[Thing]] = {}
         for event in self.record.of("make"):
             for module in self.facts.kinds(event.result, "module"):
@@ -93,7 +93,7 @@ class Flow:
 
     @cached_property
     def followed(self) -> frozenset[Event]:
-        """Forwards whose operations are seen, so that these are what reads their inputs."""
+        """The forwards whose operations are recorded; these operations, not the forward, read the inputs."""
         return frozenset(event.inside for event in self.record.events if event.inside is not None)
 
     # -- values
@@ -135,7 +135,7 @@ class Flow:
         return found
 
     def readers(self, value: Value | None) -> list[Event]:
-        """The events that read a value; who calls an entry point reads what it returns."""
+        """The events that read a value; the caller of an entry point counts as reading its result."""
         return [event for thing in self.facts.things(value) for event in self._readers.get(thing, ())]
 
     def runs(self, event: Event) -> str:
@@ -146,10 +146,10 @@ class Flow:
         return event.name
 
     def origins(self, value: Value | None, through: frozenset[str] = KEEPS) -> list[Event]:
-        """The events that made a value; empty where one is not known.
+        """The events that made a value; empty if one of them is unknown.
 
         Args:
-            through: methods of tensors that are left out: what they give is made by what made their tensor.
+            through: methods of tensors that do not count as origins; the origins of their tensor count.
         """
         found: dict[Event, None] = {}
         pending: list[Value] = [value] if value is not None else []
@@ -179,7 +179,7 @@ class Flow:
         return list(found)
 
     def is_data(self, value: Value | None) -> bool:
-        """Whether a value is a tensor: made as one, or a part of what a loop gets that is fed to something
+        """Whether a value is a tensor: it is made as one, or it is part of a loop's item, is passed to a call
         and never called itself."""
         for thing in self.facts.things(value):
             if thing.kind == "tensor":
@@ -194,7 +194,7 @@ class Flow:
         return False
 
     def outermost(self, event: Event, seen_from: Event) -> Event | None:
-        """The call of a module that an event is part of, as something outside of that module sees it."""
+        """The outermost forward around an event that is not around `seen_from` as well."""
         around = list(seen_from.around)
         found = None
         for forward in event.around:
@@ -204,7 +204,8 @@ class Flow:
         return found
 
     def computed_with(self, value: Value | None) -> Iterator[Event]:
-        """The events whose results are in what a value holds: what only asks for a shape is left out."""
+        """The events whose results a value is computed from, except those that only read shapes and the
+        like."""
         seen: set[Value] = set()
         pending: list[Value] = [value] if value is not None else []
         while pending:
@@ -219,7 +220,7 @@ class Flow:
         return [event for part in self.parts(value) for event in self.readers(part)]
 
     def together(self, *events: Event) -> bool:
-        """Whether one run can do all of some events."""
+        """Whether one run can do all of these events."""
         return not any(
             exclude(one.path, other.path)
             for position, one in enumerate(events)
@@ -227,8 +228,8 @@ class Flow:
         )
 
     def only_readers(self, module: Thing) -> list[Thing] | None:
-        """The modules that read what a module gives, in every call of it; None where something else may
-        read it, or run the module, or use its parameters."""
+        """The modules that read the results of a module, over all of its calls; None if anything else may
+        read them, run the module or use its parameters."""
         forwards = self.forwards.get(module, ())
         readers = [self.readers(event.result) for event in forwards]
         if not all(readers) or self.is_used_otherwise(module):
@@ -241,7 +242,7 @@ class Flow:
         return list(found)
 
     def is_used_otherwise(self, module: Thing) -> bool:
-        """Whether something that is not seen gets a module, and may run or change it, or a forward reads its
+        """Whether unknown code gets a module, which it may run or change, or a forward reads its
         parameters."""
         used = {"make", "forward", "duplicate", "initialise", "set", "return"}
         for event in self._readers.get(module, ()):
@@ -254,7 +255,7 @@ class Flow:
 
     @cached_property
     def _given_away(self) -> frozenset[Thing]:
-        """Modules in lists that a forward hands to code that is not seen."""
+        """The modules that a forward passes to unknown code, directly or in a container."""
         return frozenset(
             module
             for event in self.record.of("call", "escape", "checkpoint")
@@ -266,7 +267,7 @@ class Flow:
 
     @cached_property
     def _trained_by_others(self) -> frozenset[Thing]:
-        """Modules whose parameters go to code that is not seen: it may treat each matrix by itself."""
+        """The modules whose parameters go to unknown code, which may treat each matrix by itself."""
         return frozenset(
             module
             for event in self.record.of("call", "escape")
@@ -277,5 +278,5 @@ class Flow:
         )
 
     def symbol(self, value: Value | None) -> str:
-        """The library's name that a value is."""
+        """The library name that a value is; '' for anything else."""
         return value.name if isinstance(value, Symbol) else ""

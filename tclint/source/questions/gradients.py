@@ -1,4 +1,5 @@
-"""Gradients: which backward pass makes them, by what they are multiplied, and what changes them."""
+"""Gradients: the backward passes that make them, the factors that scale them, and the events that edit
+them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tclint.source.run.facts import Facts
 from tclint.source.run.values import Constant, Event, Symbol, Thing, Value
 
 UNSEEN = ("call", "escape", "trains")
-"""Kinds of events that code does which is not seen."""
+"""Kinds of events that stand for code whose text is not available."""
 _CUTS = frozenset(
     {
         ".clamp_",
@@ -45,7 +46,7 @@ class Backward:
     event: Event
     loss: Value | None
     scalers: tuple[Thing, ...]
-    """Those that may have multiplied the loss; none: it is as it was computed."""
+    """The scalers that may have multiplied the loss; empty if the loss is not scaled."""
 
 
 class Gradients:
@@ -66,20 +67,20 @@ class Gradients:
 
     @cached_property
     def by_event(self) -> dict[Event, Backward]:
-        """The backward pass that an event is."""
+        """Backward event -> backward pass."""
         return {item.event: item for item in self.backwards}
 
     def last_backwards(self, event: Event, optimizers: Iterable[Thing] = ()) -> list[Backward]:
-        """The backward passes whose gradients something may deal with: the latest before it, one for each way
-        that a run can take.
+        """The backward passes whose gradients an event may use: the latest before it on each path that leads
+        to it.
 
         Args:
-            optimizers: only passes that may make gradients of theirs.
+            optimizers: only passes that may make gradients for these optimizers; empty: all passes.
         """
         found: list[Backward] = []
         for other in self.record.before(event, "backward"):
             if any(not later.event.path for later in found):
-                break  # that one happens on every way
+                break  # this one lies on every path
             if optimizers and self.reaches(other, optimizers) is False:
                 continue
             if all(exclude(other.path, later.event.path) for later in found):
@@ -87,10 +88,10 @@ class Gradients:
         return found
 
     def last_scaled(self, event: Event, optimizers: Iterable[Thing] = ()) -> Backward | None:
-        """A backward pass of a scaled loss whose gradients something may deal with; its scaler may be on.
+        """A backward pass of a scaled loss whose gradients an event may use and whose scaler may be enabled.
 
         Args:
-            optimizers: only passes that may make gradients of theirs.
+            optimizers: only passes that may make gradients for these optimizers; empty: all passes.
         """
         for backward in self.last_backwards(event, optimizers):
             if backward.scalers and not self.is_off(backward.scalers, event):
@@ -98,18 +99,18 @@ class Gradients:
         return None
 
     def reaches(self, backward: Event, optimizers: Iterable[Thing]) -> bool | None:
-        """Whether a backward pass makes gradients of one of some optimizers; None where that is not known."""
+        """Whether a backward pass makes gradients for one of some optimizers; None if that is unknown."""
         owners = {self.facts.root(owner) for item in optimizers for owner in self.facts.parameters_of(item)}
         used = {self.facts.root(item) for item in self.facts.modules_of(self.facts.loss_of(backward))}
         if not owners or not used:
             return None
         if owners & used or any(self.facts.contains(one, other) for one in owners for other in used):
             return True
-        # Something that is not seen may hold the other.
+        # An unknown thing may contain the other module.
         return None if any(item.kind != "module" for item in owners | used) else False
 
     def is_gradient(self, value: Value | None) -> bool:
-        """Whether a value is the gradient of something, or a view of one."""
+        """Whether a value is a gradient or a view of one."""
         for thing in self.facts.things(value):
             current: Thing | None = thing
             while current is not None:
@@ -129,7 +130,8 @@ class Gradients:
 
     @cached_property
     def edits(self) -> list[Event]:
-        """What changes gradients by their size, or by an amount of its own."""
+        """The events that change gradients depending on their size or by an amount that no scale
+        multiplies."""
         return [event for event in self.record.of("op", "call", "set") if self._edits(event)]
 
     def _edits(self, event: Event) -> bool:
@@ -142,7 +144,8 @@ class Gradients:
         return False
 
     def _made_of_gradient(self, event: Event, names: frozenset[str]) -> bool:
-        """`p.grad = p.grad.clamp(...)`: whether a gradient is set to what some operations make of it."""
+        """Whether an event assigns to a gradient the result of one of these operations on a gradient, as in
+        `p.grad = p.grad.clamp(...)`."""
         if event.name != ".grad":
             return False
         return any(
@@ -153,7 +156,7 @@ class Gradients:
         )
 
     def _has_own_size(self, value: Value | None) -> bool:
-        """Whether a value is made from weights or random numbers alone, which no loss scale multiplies."""
+        """Whether a value is computed only from weights or random numbers, which no loss scale multiplies."""
         made = self.facts.made_by(value)
         read = (thing for event in made for thing in self.facts.read_by(event))
         weights = any("@parameter of" in thing.fields for thing in read)
@@ -163,7 +166,7 @@ class Gradients:
 
     @cached_property
     def rescales(self) -> list[Event]:
-        """What multiplies or divides gradients, which may undo a scale by hand."""
+        """The events that multiply or divide gradients and so may undo a scale by hand."""
         return [
             event
             for event in self.record.of("op", "call", "set")
@@ -173,7 +176,7 @@ class Gradients:
 
     @cached_property
     def reads(self) -> list[Event]:
-        """What measures gradients: norms and statistics of them."""
+        """The events that measure gradients: norms and statistics."""
         return [
             event
             for event in self.record.of("op", "call", "clip")
@@ -182,7 +185,7 @@ class Gradients:
         ]
 
     def _holds_gradient(self, value: Value) -> bool:
-        """Whether a value is a gradient, or several of them."""
+        """Whether a value is or holds gradients."""
         for thing in self.facts.held(value):
             if self.is_gradient(thing):
                 return True
@@ -192,14 +195,14 @@ class Gradients:
         return False
 
     def clips(self) -> Iterator[Event]:
-        """Clipping by a function of torch, and what else limits or changes gradients."""
+        """The events that clip gradients by a function of torch or otherwise limit or change them."""
         edits = set(self.edits)
         for event in self.record.events:
             if event.kind == "clip" or event in edits:
                 yield event
 
     def unscaled_between(self, first: Event, second: Event) -> bool:
-        """Whether something takes the scale away between two events."""
+        """Whether an event between two others removes the scale from the gradients."""
         return bool(self.record.between(first, second, "unscale")) or self.rescaled_between(first, second)
 
     def rescaled_between(self, first: Event, second: Event) -> bool:
@@ -215,7 +218,7 @@ class Gradients:
         )
 
     def knows_scale(self, event: Event) -> bool:
-        """Whether an argument is computed from the loss scale: a limit that is scaled as well."""
+        """Whether an argument is computed from the loss scale, as a limit that is scaled along is."""
         return any(
             made.kind == "get_scale"
             for value in event.arguments.values()
@@ -223,7 +226,7 @@ class Gradients:
         )
 
     def may_be_handled_elsewhere(self, scalers: tuple[Thing, ...], first: Event, second: Event) -> bool:
-        """Whether code that is not seen may use a scaler between two events: it gets it there, or has it."""
+        """Whether unknown code that gets or holds a scaler may use it between two events."""
         wanted = set(scalers) | self._holders(scalers)
         for other in self.record.between(first, second, *UNSEEN):
             if other.subject is None and other.name.startswith("builtins."):
@@ -233,11 +236,11 @@ class Gradients:
         return False
 
     def may_be_scaled_elsewhere(self, backward: Backward, scalers: tuple[Thing, ...]) -> bool:
-        """Whether a loss may be scaled by code that is not seen, or by hand."""
+        """Whether unknown code, or the program by hand, may scale a loss."""
         holders = set(scalers) | self._holders(scalers)
         event, made = backward.event, self.facts.made_by(backward.loss)
         if event.name == ".backward" and "gradient" in event.arguments:
-            # A method of something else than a tensor.
+            # A `backward` with a gradient may be the method of a class other than Tensor.
             return True
         if not made and not any(thing.kind == "tensor" for thing in self.facts.things(backward.loss)):
             return True
@@ -248,7 +251,7 @@ class Gradients:
         )
 
     def is_scaled_by_hand(self, backward: Backward) -> bool:
-        """Whether a loss as a whole is multiplied by what may be a loss scale, or gradients by anything."""
+        """Whether a loss as a whole is multiplied by a possible loss scale, or gradients by any factor."""
         if any(event.run == backward.event.run for event in self.rescales):
             return True
         for thing in self.facts.things(backward.loss):
@@ -266,15 +269,15 @@ class Gradients:
         return False
 
     def _holders(self, scalers: tuple[Thing, ...]) -> set[Thing]:
-        """What may keep some scalers: what they are part of, and what code that is not seen made from them or
-        gave them to."""
+        """The things that may hold some scalers: the objects that they are part of, and those that unknown
+        code made from them or passed them to."""
         found = {self.facts.root(item) for item in scalers}
         return found.union(*(self._keepers.get(item, ()) for item in scalers))
 
     @cached_property
     def _keepers(self) -> dict[Thing, set[Thing]]:
-        """Thing -> what code that is not seen made from it or gave it to, and objects with it that such code
-        is a method of."""
+        """Thing -> the objects that unknown code made from it or passed it to, and the objects with unknown
+        methods that hold it."""
         found: dict[Thing, set[Thing]] = {}
         for event in self.record.of(*UNSEEN):
             if event.subject is None and event.name.startswith("builtins."):
@@ -290,21 +293,21 @@ class Gradients:
         return found
 
     def is_off(self, scalers: tuple[Thing, ...], event: Event) -> bool:
-        """Whether every one of some scalers is known to be disabled where something happens."""
+        """Whether all of some scalers are known to be disabled at an event."""
         return bool(scalers) and all(self.facts.is_on(item, event.path) is False for item in scalers)
 
     def same(self, one: Value | None, other: Value | None) -> bool:
-        """Whether two values may be one thing."""
+        """Whether two values may be the same thing."""
         first, second = set(self.facts.things(one)), set(self.facts.things(other))
         return bool(first & second)
 
     def is_certain(self, thing: Thing) -> bool:
-        """Whether how a thing was made is seen, rather than told by its use."""
+        """Whether a thing's kind is known from its making and not inferred from its use."""
         return thing.fields.get("@inferred") != Constant(True)
 
 
 def gives_infinite_limit(event: Event) -> bool:
-    """Clipping to infinity only measures the norm."""
+    """Whether the limit of a clipping is infinity, so that it only measures the norm."""
     for value in event.arguments.values():
         if isinstance(value, Constant) and value.value == math.inf:
             return True

@@ -1,4 +1,4 @@
-"""Memory formats: what converts tensors and modules, and sizes of tensors as far as a program states them."""
+"""Memory formats: the conversions of tensors and modules, and the sizes that a program states for tensors."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _CONVOLUTION = re.compile(r"Conv(Transpose)?[123]d")
 _OTHER = frozenset({"torch.contiguous_format", "torch.preserve_format"})
 _KEEP_SIZES = frozenset({".cuda", ".to", ".half", ".float", ".contiguous", ".clone", ".requires_grad_"})
 _SIZED = frozenset(f"torch.{name}" for name in ("rand", "randn", "zeros", "ones", "empty"))
-"""Functions that take their result's sizes as arguments."""
+"""Functions that take the sizes of their result as arguments."""
 _EXPECTS = frozenset({"pytest.raises", ".assertRaises", ".assertRaisesRegex"})
 _COPIES = frozenset({"to", "batch", "op", "factory", "make"})
-"""What is known not to change the format, or to do so by its arguments."""
+"""Kinds of events that keep the memory format or change it only by their arguments."""
 
 
 class Conversion(NamedTuple):
@@ -38,7 +38,7 @@ class Conversion(NamedTuple):
 
     event: Event
     format: str | None
-    """LAST or LAST_3D; None when decided at run time."""
+    """LAST or LAST_3D; None if it is decided at run time."""
 
     @property
     def is_of_module(self) -> bool:
@@ -73,7 +73,7 @@ class Layouts:
         return made is not None and made.name in _EXPECTS
 
     def of_module(self, module: Thing) -> list[Conversion]:
-        """The conversions of a module, or of one that it is part of."""
+        """The conversions of a module or of a module that contains it."""
         return [
             item
             for item in self.conversions
@@ -91,7 +91,7 @@ class Layouts:
         return all(atom in event.path for atom in conversion.event.path)
 
     def is_known(self, value: Value | None) -> bool:
-        """Whether all that leads from a loop over batches to a value is known."""
+        """Whether all events between a loop over batches and a value are known."""
         for event in self.facts.made_by(value):
             if event.kind not in _COPIES:
                 return False
@@ -101,7 +101,8 @@ class Layouts:
         return True
 
     def ranks(self, value: Value | None) -> dict[str, int]:
-        """The convolutions that a module is sure to have, by name, with the rank of their weights."""
+        """The class names of the convolutions that a module is sure to contain -> the rank of their
+        weights."""
         return {
             kind: int(kind[-2]) + 2
             for module in self.facts.kinds(value, "module")
@@ -120,7 +121,7 @@ class Layouts:
         return True
 
     def copies(self, value: Value | None) -> list[Event]:
-        """The copies to a device that lead to a value, the latest first."""
+        """The copies to a device that lead to a value, latest first."""
         return [
             event
             for event in self.facts.made_by(value)
@@ -128,7 +129,7 @@ class Layouts:
         ]
 
     def trained(self) -> Iterator[tuple[Event, Thing]]:
-        """Calls of modules that a training loop makes, or that a loss comes from, with the module."""
+        """The calls of modules in a training loop or on the way to a loss, each with its module."""
         record = self.record
         loops = {event.loop for event in record.of("backward", "zero_grad", "step", "scaler_step")} - {None}
         losses = {made for event in record.of("backward") for made in self._behind(event)}
@@ -147,7 +148,7 @@ class Layouts:
             yield from event.around
 
     def sizes(self, value: Value | None) -> tuple[int | None, ...] | None:
-        """The sizes of a tensor made by a function of torch; None where its rank is unknown."""
+        """The sizes of a tensor that a function of torch makes; None if its rank is unknown."""
         made = self.flow.origins(value, _KEEP_SIZES)
         if len(made) != 1 or made[0].name not in _SIZED:
             return None

@@ -1,4 +1,4 @@
-"""Losses: what computes them, and what they compare with."""
+"""Losses: the calls that compute them, and the targets that they compare with."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Losses:
         self.autocasts = autocasts
 
     def is_target(self, thing: Thing, data: Value | None) -> bool:
-        """Whether a loss that goes backward is a comparison with something that is made of data.
+        """Whether a loss with a backward pass compares predictions with a thing, which is then its target.
 
         Args:
-            data: what it was made of; a part of a batch that is not the first is no input.
+            data: the value that the thing was made from; only the first part of a batch may be an input.
         """
         if thing in self._called:
             return False
@@ -42,7 +42,7 @@ class Losses:
         return False
 
     def _position_of(self, data: Value | None) -> int:
-        """Which part of a batch something is, as far as it is only moved or cast; 0 for everything else."""
+        """The position of a value within its batch, if it was only moved or cast since; 0 otherwise."""
         while (thing := next(self.facts.things(data), None)) is not None:
             if thing.made is not None and thing.made.kind == "to":
                 data = thing.made.subject
@@ -54,7 +54,7 @@ class Losses:
 
     @cached_property
     def _called(self) -> frozenset[Thing]:
-        """What is called itself: networks and functions, rather than data."""
+        """The things that the program calls; they are networks and functions and not data."""
         calls = (event for event in self.facts.record.of(*_OPAQUE) if event.name[:1] != ".")
         return frozenset(thing for event in calls for thing in self.facts.things(event.subject))
 
@@ -63,7 +63,8 @@ class Losses:
         return list(dict.fromkeys(self._compared()))
 
     def _compared(self) -> Iterator[Event]:
-        """What gives a loss from several things, the first of which is the prediction or the input."""
+        """The events that compute a loss from several values, the first of which is the prediction or
+        input."""
         for backward in self.gradients.backwards:
             result = self._made_by(backward.loss)
             for event in self.autocasts.differentiated(backward.loss):
@@ -79,7 +80,7 @@ class Losses:
         return any(made.kind in _OPAQUE for made in self.facts.made_by(value))
 
     def _made_by(self, value: Value | None) -> Event | None:
-        """What gives a loss, its scaling and the mean of it left out."""
+        """The event that computes a loss before it is scaled or averaged."""
         while (thing := next(self.facts.things(value), None)) is not None:
             made = thing.made
             if made is not None and (made.kind == "scale" or made.name in _REDUCES):

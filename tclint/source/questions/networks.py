@@ -1,4 +1,4 @@
-"""What modules are made of: networks of 2-D convolutions, transformers, models of libraries."""
+"""Classifies modules: networks of 2-D convolutions, transformers, models of libraries."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from tclint.source.questions.steps import Step
 from tclint.source.run.values import Constant, Event, Thing, Value, constant_of, modules_in, options_of
 
 _ENOUGH = 3
-"""Conv2d layers written in a model's classes from which on it counts as convolutional."""
+"""A model with at least this many Conv2d layers in its classes counts as convolutional."""
 _CONVOLUTION = re.compile(r"(?:Lazy)?Conv(?:Transpose)?([123])d")
 _ATTENTION = re.compile(
     r"torch\.nn\.(?:MultiheadAttention|Transformer\w*|functional\.scaled_dot_product_attention)"
 )
 _VIEWS = frozenset({".view", ".view_as", ".as_strided", ".data_ptr"})
-"""What may not do in another memory format."""
+"""Methods that can fail or go wrong in another memory format."""
 
 
 class Network(NamedTuple):
     """A convolutional model."""
 
     name: str
-    """As a reader knows it: 'torchvision.models.resnet50', 'UNet'."""
+    """The name that a reader knows: 'torchvision.models.resnet50', 'UNet'."""
     convolutions: int
-    """Conv2d layers written in its classes; 0 for a model of a library."""
+    """The number of Conv2d layers in its classes; 0 for a library's model."""
     is_default: bool
-    """Chosen by an option, of which this is the default."""
+    """Whether an option chooses the model and this one is its default."""
     views: bool
-    """Its forward calls `.view(...)`."""
+    """Whether its forward calls `.view(...)` or the like."""
     takes_images: bool
-    """A model of a library that is called with one batch [N, C, H, W]."""
+    """Whether it is a library's model that is called with one batch [N, C, H, W]."""
 
 
 class Networks:
@@ -45,8 +45,8 @@ class Networks:
         self.names = {key: re.compile(text) for key, text in self.facts.library.networks.items()}
 
     def library_name(self, module: Thing) -> tuple[str, bool]:
-        """The name of a library's model, 'torchvision.models.resnet50' or 'timm resnet50', and whether it is
-        sure to be that one; '' for others."""
+        """The name of a library's model, such as 'torchvision.models.resnet50' or 'timm resnet50', and
+        whether the module is sure to be that model; '' for other modules."""
         made = module.made
         if module.cls is not None or made is None:
             return "", False
@@ -63,7 +63,7 @@ class Networks:
         return (module.name if is_known else "", "@guessed" not in module.fields)
 
     def convolves(self, module: Thing) -> bool:
-        """Whether a module is known to run 2-D convolutions, and nothing in it is known not to."""
+        """Whether a module is known to be a network of 2-D convolutions, without 3-D ones or attention."""
         name, _ = self.library_name(module)
         if name:
             return self._is_library_network(name)
@@ -71,8 +71,8 @@ class Networks:
         return counts["2"] > 0 and counts["2"] > counts["1"] and not counts["3"] and not counts["attention"]
 
     def convolutions(self, module: Thing) -> str:
-        """The library's network that a module is, or the first layer of it that convolves images or volumes;
-        '' where none is seen, or attention is in it."""
+        """The library's network that a module is, or its first layer that convolves images or volumes; '' if
+        none is known, or if the module contains attention."""
         name, _ = self.library_name(module)
         if name:
             return name if self._is_library_network(name) else ""
@@ -88,7 +88,7 @@ class Networks:
         return ""
 
     def convolves_in(self, step: Step) -> bool:
-        """Whether a convolution runs in a training step, or a network that is laid out for them."""
+        """Whether a training step runs a convolution, or a network that was converted to channels_last."""
         return any(
             _CONVOLUTION.fullmatch(self.flow.kind(module)) is not None
             or bool(self.convolutions(module))
@@ -99,9 +99,9 @@ class Networks:
         )
 
     def convolutional(self, module: Thing, forward: Event) -> Network | None:
-        """What a module is that a forward runs, where it is a network of 2-D convolutions."""
+        """A description of the module that a forward runs, if it is a network of 2-D convolutions."""
         if any(thing.operation is None for thing in self.facts.things(module.fields.get("@guessed"))):
-            # Chosen among things one of which is not known, rather than by an option that has a default.
+            # The module may also be something unknown that is not chosen by an option with a default.
             return None
         name, is_sure = self.library_name(module)
         if name:
@@ -112,7 +112,7 @@ class Networks:
         inside = self.flow.record.inside(forward)
         if any(_ATTENTION.match(self.flow.runs(event)) for event in inside) or counts["attention"]:
             return None
-        # A few 1-D convolutions across channels (ECA) leave a network one for images.
+        # A network with a few 1-D convolutions across channels (ECA) is still one for images.
         if counts["3"] or 2 * counts["1"] >= max(counts["2"], 1):
             return None
         parts = [part for part in modules_in(module) if part is not module]
@@ -132,7 +132,7 @@ class Networks:
         )
 
     def norm_of(self, module: Thing) -> str:
-        """The batch norm that a layer is, or the name of a library's model that holds some; '' for none."""
+        """The class of a batch norm, or the name of a library's model that contains batch norms; else ''."""
         kind = self.flow.kind(module)
         if "BatchNorm" in kind:
             return kind
@@ -150,7 +150,7 @@ class Networks:
 
     @cached_property
     def _trained(self) -> frozenset[Thing] | None:
-        """The modules that the program's optimizers train; None where it may be any."""
+        """The modules that the program's optimizers train; None if it may be any."""
         optimizers: set[Value | None] = set()
         for event in self.facts.record.of("step", "scaler_step"):
             optimizers.add(event.arguments.get("optimizer") if event.kind == "scaler_step" else event.subject)
@@ -170,7 +170,8 @@ class Networks:
         return bool(self.names["images"].search(last)) or name.startswith("segmentation_models_pytorch.")
 
     def _counts(self, module: Thing) -> Counter[str]:
-        """Layers of a module by the rank of their convolution, once for all rounds of a loop."""
+        """The numbers of a module's convolutions by rank, and of its attention layers; layers that a loop
+        makes count once."""
         places: dict[object, str] = {}
         for part in modules_in(module):
             kind = self.flow.kind(part)
@@ -183,7 +184,7 @@ class Networks:
         return Counter(places.values())
 
     def _is_line(self, layer: Thing) -> bool:
-        """A kernel of one row or one column, as for sound that is folded into two axes."""
+        """Whether a kernel has one row or one column, as for sound that is folded into two axes."""
         kernel = self.flow.argument(layer, "kernel_size")
         if not isinstance(kernel, Thing):
             return False

@@ -1,4 +1,4 @@
-"""Optimizers: what they update, and how large it is as far as seen."""
+"""Optimizers: the modules that they update, and the number of parameters as far as it is known."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tclint.source.run.facts import Facts
 from tclint.source.run.values import FALSE, Event, Thing, Value, constants_of, modules_in, options_of
 
 _TINY = 100_000
-"""Parameters up to which launching the kernels of an update takes longer than running them."""
+"""Up to this many parameters, launching the kernels of an update takes longer than running them."""
 _UNCOUNTED = ("LSTM", "GRU", "RNN", "Transformer", "Bilinear", "Lazy", "PReLU", "EmbeddingBag", "AdaptiveLog")
-"""Beginnings of the names of layers with parameters that are not counted here."""
+"""Beginnings of the names of layers whose parameters are not counted here."""
 
 
 class Optimizers:
@@ -26,7 +26,7 @@ class Optimizers:
 
     @cached_property
     def all(self) -> list[tuple[Event, Thing]]:
-        """The optimizers that the program makes and steps, with what makes them, in order."""
+        """The optimizers that the program makes and steps, with the events that make them, in order."""
         stepped = {
             thing
             for event in self.record.of("step", "scaler_step", "trains")
@@ -41,7 +41,7 @@ class Optimizers:
         ]
 
     def _with_parts(self, value: Value) -> set[Value]:
-        """A value, what it comes from, and what unknown objects among these hold."""
+        """A value, the values that it comes from, and the contents of unknown objects among them."""
         found: set[Value] = set(self.facts.held(value)) | set(self.facts.within(value))
         for thing in [item for item in found if isinstance(item, Thing) and item.is_unknown]:
             found.update(part for item in thing.fields.values() for part in self.facts.held(item))
@@ -54,7 +54,7 @@ class Optimizers:
     # -- sizes
 
     def is_tiny(self, optimizer: Thing) -> bool:
-        """Whether what an optimizer updates has few parameters, as far as seen."""
+        """Whether an optimizer updates few parameters, as far as is known."""
         sizes = [self.size_of(module) for module in self.updated_by(optimizer)]
         return bool(sizes) and None not in sizes and sum(size or 0 for size in sizes) < _TINY
 
@@ -76,8 +76,8 @@ class Optimizers:
         )
 
     def size_of(self, module: Thing) -> int | None:
-        """How many parameters a module has, where dims that are not seen count as the largest that is; None
-        where less is seen."""
+        """The number of parameters of a module; an unknown dim counts as the largest known one. None if too
+        little is known."""
         if module.kind != "module":
             return None
         parts = list(modules_in(module))
@@ -87,7 +87,7 @@ class Optimizers:
         return None if None in sizes else sum(size or 0 for size in sizes)
 
     def _own_size(self, part: Thing) -> int | None:
-        """Parameters of one module, without those of the modules in it."""
+        """The number of parameters of one module without those of the modules in it."""
         kind = self.flow.kind(part)
         if "@open" in part.fields or (not kind and part.cls is None):
             return None
@@ -131,7 +131,7 @@ class Optimizers:
         return (self._guess,) if name in _DIMS and self._guess else ()
 
     def _numbers(self, part: Thing, name: str) -> tuple[int, ...]:
-        """A size of a layer, or several: `(3, 3)`."""
+        """A size argument of a layer as a tuple: one number, or several such as `(3, 3)`."""
         value = self.flow.argument(part, name)
         held = (
             [item for key, item in value.fields.items() if isinstance(key, tuple)]

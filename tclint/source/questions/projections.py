@@ -1,4 +1,4 @@
-"""Linear layers that read the very same tensor, with sizes that a program tells."""
+"""Finds linear layers that read the same tensor, with the sizes that a program states."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Projections:
         self.flow = flow
 
     def sharing_an_input(self) -> Iterator[list[Projection]]:
-        """Sets of at least two layers that one forward calls with the same tensor, each of them once and used
-        in no other way."""
+        """Sets of at least two layers that one forward calls with the same tensor; each is called once and
+        not used otherwise."""
         groups: dict[tuple[Event, Value], list[Event]] = {}
         calls: Counter[tuple[Event | None, Value]] = Counter()
         for event in self.flow.record.of("forward"):
@@ -58,7 +58,7 @@ class Projections:
 
 
 def size_of(value: Value | None) -> int | None:
-    """The one size that a value is, or that it is unless somebody chooses another; None where none is."""
+    """The size that a value is, or is by default; None if there is not exactly one."""
     options = [option for option, _ in options_of(value)] if value is not None else []
     sizes = {option.value for option in options if isinstance(option, Constant)}
     others = [option for option in options if not isinstance(option, Constant)]

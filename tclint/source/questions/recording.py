@@ -1,4 +1,4 @@
-"""Recording: which calls of networks keep what a backward pass would need, though none comes."""
+"""Recording: calls of networks that record for a backward pass although none follows."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class Recording:
         self.autocasts = autocasts
 
     def evaluating(self) -> Iterator[tuple[Event, Event]]:
-        """(call, what sets the network to evaluation) for calls over data that record, in loops that take no
-        gradients."""
+        """(call, event that sets the network to evaluation) for calls that record gradients in loops over
+        data without a backward pass."""
         for call in self.record.of(*_RUNS):
             if call.subject is None or call.name[:1] == "." or not self._records(call):
                 continue
             if call.run and not call.stack:
-                continue  # whoever calls the function may switch recording off
+                continue  # an unknown caller of the function may switch recording off
             evaluation = self._evaluation_of(call)
             if evaluation is not None and self._goes_through_data(call, evaluation):
                 yield call, evaluation
 
     def _evaluation_of(self, call: Event) -> Event | None:
-        """What has set a network to evaluation where it is called."""
+        """The event that has set a network to evaluation before a call of it; None if it is not set so."""
         networks = set(self.facts.things(call.subject))
         for event in self.record.before(call, "evaluate", "train"):
             if not networks.isdisjoint(self.facts.things(event.subject)):
@@ -52,8 +52,8 @@ class Recording:
         return None
 
     def _goes_through_data(self, call: Event, evaluation: Event) -> bool:
-        """Whether a call stands in a loop over data that begins after the evaluation does, and in which
-        nothing takes gradients."""
+        """Whether a call is in a loop over data that begins after the switch to evaluation and computes no
+        gradients."""
         outside = {round_.loop for round_ in evaluation.loops}
         for loop in (round_.loop for round_ in call.loops):
             over = loop.over
@@ -67,8 +67,8 @@ class Recording:
         return False
 
     def dropped(self) -> Iterator[Event]:
-        """Calls of networks that an optimizer updates which record, and whose results are detached before
-        anything else reads them."""
+        """Calls of trained networks that record gradients although their results are detached before anything
+        else reads them."""
         found: dict[Place, Event] = {}
         kept: set[Place] = set()
         for call in self.record.of(*_RUNS):
@@ -84,7 +84,7 @@ class Recording:
 
     @cached_property
     def _updated(self) -> dict[Thing, Thing]:
-        """Networks that optimizers update, and their parts: part -> network."""
+        """Network that an optimizer updates, or part of one -> the network."""
         return {
             part: thing
             for event in self.record.of("make")
@@ -94,7 +94,7 @@ class Recording:
         }
 
     def _from_outside(self, call: Event, networks: set[Thing]) -> Event:
-        """A call as the function says it that uses the networks: by the method of them that it calls."""
+        """A call as seen from outside the networks: at the place that calls one of their methods."""
         methods = {
             (owner.file, owner.function.index)
             for network in networks
@@ -107,7 +107,7 @@ class Recording:
 
     def untrained(self) -> Iterator[tuple[Event, Thing, bool]]:
         """(call, network, whether its inputs need gradients) for networks that the gradients of a loss flow
-        back through, although no optimizer of the program updates them and nothing freezes them."""
+        back through although no optimizer updates them and nothing freezes them."""
         if not self._knows_all_optimizers:
             return
         frozen = self._frozen
@@ -128,7 +128,7 @@ class Recording:
                     yield call, network, self._needs_gradients(call)
 
     def _needs_gradients(self, call: Event) -> bool:
-        """Whether what a network gets is computed with one that is updated."""
+        """Whether the inputs of a network are computed with a network that an optimizer updates."""
         return any(
             thing in self._updated
             for value in call.arguments.values()
@@ -139,7 +139,7 @@ class Recording:
 
     @cached_property
     def _knows_all_optimizers(self) -> bool:
-        """Whether all that is stepped are optimizers that are made here, of parameters that are seen."""
+        """Whether the program makes all optimizers that it steps, from known parameters."""
         stepped = [
             event.arguments.get("optimizer") if event.kind == "scaler_step" else event.subject
             for event in self.record.of("step", "scaler_step")
@@ -156,7 +156,7 @@ class Recording:
 
     @cached_property
     def _frozen(self) -> set[Thing]:
-        """Modules some of whose parameters are frozen."""
+        """The modules some of whose parameters are frozen."""
         switched = [
             event.subject
             for event in self.record.of("set", "requires_grad")
@@ -167,15 +167,15 @@ class Recording:
         return {part for owner in owners for part in (owner, *modules_in(owner))}
 
     def _is_detached(self, value: Value | None) -> bool:
-        """Whether all that is computed from a value is cut off in the end: by `.detach()`, `.data`."""
+        """Whether everything computed from a value ends in a `.detach()`, `.data` or the like."""
         cut, used = self._fates
         parts = set(self.flow.parts(value))
         return parts.isdisjoint(used) and not parts.isdisjoint(cut)
 
     @cached_property
     def _fates(self) -> tuple[set[Thing], set[Thing]]:
-        """The things that networks which are updated give, and what is computed from these: those of which
-        something is cut off in the end, and those of which something is used otherwise."""
+        """Two sets of results of updated networks and of things computed from them: those from which
+        something is detached in the end, and those from which something is used otherwise."""
         calls = (call for call in self.record.of(*_RUNS) if call.inside is None)
         results = (
             call.result
@@ -201,7 +201,7 @@ class Recording:
         return _upstream(cut, sources), _upstream(used, sources)
 
     def _reads(self, value: Value, thing: Thing, depth: int = 6) -> bool:
-        """Whether a value is, or holds, another one that is not cut off."""
+        """Whether a value is, holds or is computed from a thing that is not detached on the way."""
         for item in self.facts.held(value):
             operator, operands = item.operation or ("", ())
             if item is thing:
@@ -212,13 +212,13 @@ class Recording:
         return False
 
     def _records(self, call: Event) -> bool:
-        """Whether a call records, as far as known."""
+        """Whether a call records gradients, as far as is known."""
         frozen = call.changed.get("@requires_grad") == FALSE
         switched = self.record.of("grad_mode")
         return not frozen and not switched and self.autocasts.records_gradients(call)
 
     def _may_be_frozen(self, networks: set[Thing]) -> bool:
-        """Whether parameters are frozen somewhere: by the program, or by what gets the network alone."""
+        """Whether parameters may be frozen, by the program or by unknown code that gets only the network."""
         if not networks.isdisjoint(self._frozen):
             return True
         return any(
@@ -229,7 +229,7 @@ class Recording:
 
 
 def _upstream(found: set[Thing], sources: dict[Thing, list[Thing]]) -> set[Thing]:
-    """Some things, and those that they are computed from."""
+    """The given things and those that they are computed from."""
     pending = list(found)
     while pending:
         new = set(sources[pending.pop()]) - found

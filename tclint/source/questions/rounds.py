@@ -1,16 +1,16 @@
-"""Rounds of loops: what changes from one to the next, and what happens in the same one."""
+"""Rounds of loops: values that change from round to round, and events that share a round."""
 
 from __future__ import annotations
 
 from tclint.source.run.values import Event, Thing, Value, options_of
 
 _STEADY = frozenset({".", "isinstance", "hasattr", "type", "callable"})
-"""Operations whose result says what something is, not what it holds."""
+"""Operations whose result depends on what an object is and not on its contents."""
 
 
 def varies(value: Value) -> bool:
-    """Whether a value is known to differ from round to round: a counter, a remainder, what is computed from a
-    batch. A setting is the same in each."""
+    """Whether a value is known to differ from round to round: it is a counter, a remainder or computed from a
+    batch. A setting is the same in every round."""
     seen: set[Value] = set()
     pending = [value]
     while pending:

@@ -1,5 +1,5 @@
-"""The cycle of a scaled step (backward, unscale_, step, update): which calls belong together, and in which
-order they come."""
+"""The cycle of a scaled step (backward, unscale_, step, update): calls that belong together, and their
+order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ScaledSteps:
     # -- what belongs together
 
     def optimizers_of(self, event: Event) -> frozenset[Thing]:
-        """The optimizers that a step or an unscaling deals with; empty: all of them, or not known."""
+        """The optimizers of a step or an unscaling; empty if it concerns all of them or they are unknown."""
         given = event.subject if event.kind == "step" else event.arguments.get("optimizer")
         return frozenset(
             thing for thing in self.facts.held(given) if thing.kind not in ("list", "tuple", "dict")
@@ -33,14 +33,14 @@ class ScaledSteps:
 
     @cached_property
     def _stepped(self) -> dict[int, set[frozenset[Thing]]]:
-        """Entry point -> the optimizers that each of its steps deals with."""
+        """Entry point -> the optimizers of each of its steps."""
         found: dict[int, set[frozenset[Thing]]] = {}
         for step in self.record.of("scaler_step", "step"):
             found.setdefault(step.run, set()).add(self.optimizers_of(step))
         return found
 
     def same_optimizer(self, one: Event, other: Event) -> bool:
-        """Whether both may deal with one optimizer."""
+        """Whether two calls may concern the same optimizer."""
         first, second = self.optimizers_of(one), self.optimizers_of(other)
         return not first or not second or bool(first & second)
 
@@ -48,24 +48,24 @@ class ScaledSteps:
         return self.gradients.same(one.subject, other.subject)
 
     def is_on(self, event: Event) -> bool:
-        """Whether the scaler of a call may be enabled where that stands."""
+        """Whether the scaler of a call may be enabled there."""
         scalers = tuple(self.facts.kinds(event.subject, "scaler"))
         return bool(scalers) and not self.gradients.is_off(scalers, event)
 
     def steps(self) -> Iterator[Event]:
-        """Steps through scalers of the program's own that may be on."""
+        """The steps through the program's own scalers that may be enabled."""
         return self.calls("scaler_step")
 
     def calls(self, *kinds: str) -> Iterator[Event]:
-        """Calls of scalers that may be on, and that no framework takes care of."""
+        """The calls of scalers that may be enabled and that no framework manages."""
         for event in self.record.of(*kinds):
             managed = any("@managed" in item.fields for item in self.facts.kinds(event.subject, "scaler"))
             if self.is_on(event) and not managed:
                 yield event
 
     def serves_several(self, event: Event) -> bool:
-        """Whether a call deals with another optimizer in each round: of a list, or made in a loop that has
-        ended."""
+        """Whether a call concerns another optimizer in each round: an item of a list, or one made in a loop
+        that has ended."""
         around = {round_.loop for round_ in event.loops}
         return any(
             varies(optimizer)
@@ -79,7 +79,7 @@ class ScaledSteps:
         """Whether the next step for the same optimizer can come without an update before it."""
         loop = step.loop
         if loop is not None and any(varies(atom.subject) for atom in conditions_in(step, loop)):
-            # Only one of the rounds may step, and the update come after all of them.
+            # Perhaps only one of the rounds steps and the update comes after the loop.
             for update in self.record.after(step, "update", on=step.subject):
                 if all(item.loop is not loop for item in update.loops):
                     return False
@@ -87,7 +87,7 @@ class ScaledSteps:
         return following is not None and not self.is_updated_between(step, following)
 
     def again(self, event: Event, *kinds: str) -> Iterator[Event]:
-        """Later calls of these kinds for the same optimizer by the same scaler, the next first."""
+        """Later calls of these kinds for the same optimizer by the same scaler, earliest first."""
         several = self.serves_several(event)
         for other in self.record.after(event, *kinds, on=event.subject):
             if several and (other.place != event.place or other.loops[:-1] == event.loops[:-1]):
@@ -100,15 +100,15 @@ class ScaledSteps:
         return self.one_always_with_other(first, second) and not self.is_updated_between(first, second)
 
     def updates_between(self, first: Event, second: Event) -> list[Event]:
-        """Updates of their scaler that a run which does both can do between them."""
+        """The updates of the scaler that can happen between two calls in a run that does both."""
         return self.record.between(first, second, "update", on=first.subject)
 
     def updates_after(self, event: Event) -> list[Event]:
-        """Updates of a call's scaler that a run can do after it."""
+        """The updates of a call's scaler that can happen after it."""
         return list(self.record.after(event, "update", on=event.subject))
 
     def is_updated_between(self, first: Event, second: Event) -> bool:
-        """Whether a run that does both updates the scaler between them, as far as is seen."""
+        """Whether a run that does both calls updates the scaler between them, or unknown code may do so."""
         updates = self.updates_between(first, second)
         if any(not self.skippable(update, first, second) for update in updates):
             return True
@@ -118,14 +118,13 @@ class ScaledSteps:
         return self.gradients.may_be_handled_elsewhere(scalers, first, second)
 
     def skippable(self, event: Event, *others: Event) -> tuple[Atom, ...]:
-        """Tests that come out differently from round to round, and that something hangs on while others do
-        not."""
+        """The tests around an event, but not around the others, whose outcome varies from round to round."""
         known = {atom for other in others for atom in other.path}
         return tuple(atom for atom in event.path if atom not in known and varies(atom.subject))
 
     def one_always_with_other(self, one: Event, other: Event) -> bool:
-        """Whether a run that does one of two calls does the other as well: under no tests of its own. In
-        another round, tests of the round come out anew."""
+        """Whether one of two calls has no tests of its own, so that every run with the other does it too. If
+        they are in different rounds, tests that vary from round to round do not count."""
         first, second = set(one.path), set(other.path)
         if not shares_rounds(one, other):
             first = {atom for atom in first if not varies(atom.subject)}
@@ -133,11 +132,11 @@ class ScaledSteps:
         return first <= second or second <= first
 
     def includes(self, one: Event, other: Event) -> bool:
-        """Whether one is done wherever the other is: under no tests of its own."""
+        """Whether one call has no tests of its own, so that it happens whenever the other does."""
         return set(one.path) <= set(other.path)
 
     def scales_for(self, call: Event, backward: Event) -> bool:
-        """Whether a backward pass is one of a call's scaler, and makes gradients of the call's optimizer."""
+        """Whether a backward pass uses a call's scaler and makes gradients for the call's optimizer."""
         if set(self.facts.kinds(call.subject, "scaler")).isdisjoint(
             self.facts.scalers_of(self.facts.loss_of(backward))
         ):
@@ -145,8 +144,8 @@ class ScaledSteps:
         return self.is_for(call, backward)
 
     def is_for(self, call: Event, backward: Event) -> bool:
-        """Whether a backward pass makes gradients of a call's optimizer: of its weights, or of the one there
-        is."""
+        """Whether a backward pass makes gradients for a call's optimizer. If that is unknown, it does if the
+        entry point steps no other optimizer."""
         optimizers = self.optimizers_of(call)
         reached = self.gradients.reaches(backward, optimizers)
         if reached is None:
@@ -154,8 +153,8 @@ class ScaledSteps:
         return reached
 
     def backwards_for(self, step: Event) -> list[Backward]:
-        """The backward passes that may make the gradients of a step, the latest first: those since the step
-        before it."""
+        """The backward passes that may make the gradients of a step: those since the step before it, latest
+        first."""
         optimizers = self.optimizers_of(step)
         before = (item for item in self.record.before(step, "scaler_step") if self.same_optimizer(item, step))
         start = next((item.index for item in before if not self.skippable(item, step)), -1)
@@ -167,7 +166,7 @@ class ScaledSteps:
         ]
 
     def backwards_of(self, event: Event) -> Iterator[Event]:
-        """Backward passes by the scaler of a call before it, the latest first."""
+        """The backward passes before a call that use its scaler, latest first."""
         scalers = set(self.facts.kinds(event.subject, "scaler"))
         for other in self.record.before(event, "backward"):
             if scalers & set(self.facts.scalers_of(self.facts.loss_of(other))):

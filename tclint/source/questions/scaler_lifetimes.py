@@ -1,4 +1,4 @@
-"""How long loss scalers live, and when they are updated."""
+"""The lifetime of loss scalers, and the updates of their scale."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tclint.source.run.values import Event
 
 
 def recreated(steps: ScaledSteps) -> Iterator[tuple[Event, Event]]:
-    """(what makes a scaler, a step through it) where a later step of the same optimizer goes through
-    another scaler that is made at the same place, in the same loop."""
+    """(event that makes a scaler, step through it) where a later step of the same optimizer uses another
+    scaler that is made at the same place in the same loop."""
     for step in steps.calls("scaler_step"):
         for later in steps.record.after(step, "scaler_step"):
             if not steps.optimizers_of(step) & steps.optimizers_of(later):
@@ -30,10 +30,10 @@ def _made(steps: ScaledSteps, call: Event) -> Event | None:
 
 
 def _starts_over(steps: ScaledSteps, made: Event, step: Event) -> bool:
-    """Whether a scaler is made anew in each round of a loop in which the optimizer stays, wherever that is
-    stepped. What has a loop of its own over loops is another training."""
+    """Whether a loop makes a new scaler in each round but keeps the optimizer. A step two or more loops
+    further inside belongs to another training."""
     loop = made.loop
-    # A loop over a generator and the one that yields go on together.
+    # A loop over a generator advances with the generator's own loop, so the two count once.
     apart = [item for item in step.loops if item.loop.source is None]
     if loop is None or len(apart) > len(made.loops) + 1:
         return False
@@ -44,8 +44,8 @@ def _starts_over(steps: ScaledSteps, made: Event, step: Event) -> bool:
 
 
 def unchecked_updates(steps: ScaledSteps) -> Iterator[tuple[Event, Event, Event | None]]:
-    """(update, backward pass, step that some rounds leave out) where no step and no unscaling comes between
-    an update and the one before, in some rounds or in all."""
+    """(update, backward pass, step that some rounds skip) where some or all rounds have neither a step nor an
+    unscaling between an update and the one before it."""
     for update in steps.calls("update"):
         if update.arguments or not _is_stepped(steps, update):
             continue
@@ -64,7 +64,8 @@ def unchecked_updates(steps: ScaledSteps) -> Iterator[tuple[Event, Event, Event 
 
 
 def _is_stepped(steps: ScaledSteps, update: Event) -> bool:
-    """Whether the scaler is torch's, or is used as one where it is updated."""
+    """Whether the scaler of an update is torch's, or the same entry point also steps or unscales through
+    it."""
     if any(steps.gradients.is_certain(item) for item in steps.facts.kinds(update.subject, "scaler")):
         return True
     calls = steps.record.on(update.subject, "scaler_step", "unscale")

@@ -1,4 +1,4 @@
-"""Sizes: whether what networks get has one size in every step."""
+"""Sizes: whether the inputs of networks have the same size in every step."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Sizes:
         self.networks = networks
 
     def fixed(self, step: Step) -> str:
-        """What gives the inputs of a step one size, as its call is named; '' where nothing is known to."""
+        """The name of the call that gives all inputs of a step one size; '' if none is known."""
         loaders = [loader for item in step.backwards for loader in self.batches.loaders_of(item)]
         if loaders and all(self._stacks_any(loader) for loader in loaders):
             return loaders[0].name.rpartition(".")[2]
         return next((event.name.rpartition(".")[2] for event in self._of_one_size), "")
 
     def _stacks_any(self, loader: Thing) -> bool:
-        """Whether a loader stacks samples that it takes at random: all have the same size."""
+        """Whether a loader stacks samples that it draws at random, so that all have the same size."""
         given = loader.fields
         size = Defaults().constant(given.get("batch_size"))
         is_random = given.get("shuffle", FALSE) not in (FALSE, NONE) or given.get("sampler", NONE) != NONE
@@ -40,7 +40,7 @@ class Sizes:
 
     @cached_property
     def _of_one_size(self) -> list[Event]:
-        """Transforms and data sets whose images have one size."""
+        """The transforms and datasets whose images have one size."""
         return [
             event
             for event in self.record.of("one_size", "make")
@@ -49,14 +49,14 @@ class Sizes:
         ]
 
     def _is_pair(self, event: Event) -> bool:
-        """Whether a transform gets a height and a width, rather than the length of one side."""
+        """Whether a transform gets a height and a width and not just the length of one side."""
         if len(event.arguments.keys() & {"height", "width"}) == 2:
             return True
         size = event.first
         return isinstance(size, Thing) and size.fields.get("[]") == Constant(2)
 
     def vary(self, step: Step) -> Event | None:
-        """What is known to change the sizes of inputs from step to step; None: nothing is."""
+        """The event that is known to change the sizes of inputs from step to step; None if there is none."""
         loaders = {loader for item in step.backwards for loader in self.batches.loaders_of(item)}
         for event in self.record.events:
             if any(region.context in loaders for region in event.regions) and (
@@ -69,14 +69,14 @@ class Sizes:
         return None
 
     def _has_random_size(self, event: Event) -> bool:
-        """Whether something resizes to a size that is drawn, or makes a tensor of one: [N, C, *drawn]."""
+        """Whether an event resizes to a random size or makes a tensor of one: [N, C, *drawn]."""
         if event.name not in _RESIZES and event.kind != "factory":
             return False
         first = 1 if event.name in _RESIZES else 2
         return any(map(self._is_drawn, list(event.arguments.values())[first:]))
 
     def _is_drawn(self, size: Value) -> bool:
-        """Whether a size is computed from random numbers. Sizes of tensors say nothing of what these hold."""
+        """Whether a size is computed from random numbers; the shape of a random tensor is not."""
         seen: set[Value] = set()
         pending = [size]
         while pending:
@@ -93,7 +93,7 @@ class Sizes:
         return False
 
     def _has_size_of_batch(self, event: Event) -> bool:
-        """Whether a tensor is made as long as the longest item of a batch."""
+        """Whether an event makes a tensor as long as the longest item of a batch."""
         return event.kind in ("factory", "convert") and any(
             thing.operation is not None and thing.operation[0] == "max"
             for value in event.inputs
@@ -102,7 +102,7 @@ class Sizes:
         )
 
     def _is_detector(self, forward: Event) -> bool:
-        """Whether a model of a library takes a list of images, which it pads to the largest."""
+        """Whether a library's model takes a list of images, which it pads to the largest."""
         return any(
             bool(self.networks.names["detectors"].search(name))
             for module in self.facts.kinds(forward.subject, "module")

@@ -1,4 +1,4 @@
-"""Training steps: what runs in each of them, and under which tests."""
+"""Training steps: the events in each of them and the tests around these."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ _WRAPS = frozenset({"enumerate", "iterator", "progress", "zip"})
 _BACKWARDS = ("backward", "trains")
 _STEPS = ("step", "scaler_step", "trains")
 _RANKS = frozenset({"RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"})
-"""Variables by which launchers tell a process which of all it is."""
+"""Environment variables by which launchers tell a process its rank."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What runs in every training step: the rounds of a loop, or a function that takes one."""
+    """A training step: the rounds of a loop, or a function that performs one step."""
 
     loops: frozenset[Loop]
-    """The loop, each time that it is entered; empty where it is a function."""
+    """The loop, once for each time that it is entered; empty if the step is a function."""
     place: Place
-    """Where its first backward pass runs."""
+    """The place of its first backward pass."""
     backwards: tuple[Event, ...]
     steps: tuple[Event, ...]
-    """Where optimizers step."""
+    """The steps of optimizers in it."""
     events: tuple[Event, ...]
-    """All that happens in it, in order."""
+    """All events in it, in order."""
 
     def conditions(self, event: Event) -> Path:
-        """Tests that an event depends on within the step."""
+        """The tests that an event depends on within the step."""
         return event.path[next((item.loop.depth for item in event.loops if item.loop in self.loops), 0) :]
 
 
 def seen_from(place: Place, event: Event) -> Event:
-    """An event as the file of a place says it: by itself, or by the call there that leads to it.
+    """An event moved to the call in the file of a place that leads to it; events in the file stay.
 
-    What a library runs is left as it is.
+    Events that a library runs are left as they are.
     """
     for depth in range(len(event.places) - 1, -1, -1):
         if event.places[depth].file is place.file and not place.file.is_library:
@@ -84,18 +84,18 @@ class Steps:
         return [event for step in self.all if step.steps for event in step.backwards]
 
     def _loop_of(self, backward: Event) -> Loop | None:
-        """The innermost loop around a backward pass that an optimizer's step is in as well."""
+        """The innermost loop around a backward pass that also contains an optimizer's step."""
         around = [round_.loop for round_ in reversed(backward.loops)]
         return next((loop for loop in around if loop in self._stepping), around[0] if around else None)
 
     @cached_property
     def _stepping(self) -> frozenset[Loop]:
-        """Loops in which an optimizer steps."""
+        """The loops in which an optimizer steps."""
         return frozenset(round_.loop for event in self.record.of(*_STEPS) for round_ in event.loops)
 
     @cached_property
     def _by_run(self) -> dict[int, list[Event]]:
-        """Entry point -> what it leads to."""
+        """Entry point -> its events."""
         found: dict[int, list[Event]] = {}
         for event in self.record.events:
             found.setdefault(event.run, []).append(event)
@@ -115,16 +115,16 @@ class Steps:
         return Step(frozenset(loops), first.place, backwards, steps, events)
 
     def _is_repeated(self, step: Step) -> bool:
-        """Whether it runs for one batch after the other: not once, and not on all data in every round."""
+        """Whether a step runs for one batch after another, neither once nor on all data in every round."""
         if not step.loops:
-            # A function that takes a step whenever it is called, with what it is called with.
+            # The step is a function that gets its batch as an argument.
             entry = step.backwards[0].places[0].function
             return bool(step.steps) and bool(entry.parameters) and step.backwards[0].run > 0
         counts = all(self._counts(loop) for loop in step.loops)
         return not counts or any(self._gets_data(step, event) for event in step.backwards)
 
     def _counts(self, loop: Loop) -> bool:
-        """Whether the rounds of a loop get no more than their number."""
+        """Whether a loop only counts: its rounds get nothing but their number."""
         over = loop.over
         while isinstance(over, Thing) and over.kind in _WRAPS and "over" in over.fields:
             over = over.fields["over"]
@@ -133,7 +133,7 @@ class Steps:
         )
 
     def _gets_data(self, step: Step, backward: Event) -> bool:
-        """Whether what goes backward is computed from something that the round brings."""
+        """Whether the loss of a backward pass is computed from something that the round gets."""
         for made in self.facts.made_by(self.facts.loss_of(backward)):
             if not any(item.loop in step.loops for item in made.loops):
                 continue
@@ -154,7 +154,7 @@ class Steps:
         )
 
     def _is_of_round(self, value: Value, loops: frozenset[Loop], depth: int = 6) -> bool:
-        """Whether a value is what the round got, or a part of it: `data[index]`."""
+        """Whether a value is the item of a round or depends on it, as `data[index]` does."""
         for thing in self.facts.held(value):
             if thing.operation is not None:
                 operator, operands = thing.operation
@@ -167,8 +167,8 @@ class Steps:
     # -- how often
 
     def is_repeated(self, event: Event) -> bool:
-        """Whether something runs again and again: in a loop, in the forward of a module or in a training
-        step, under no test that differs from round to round."""
+        """Whether an event happens again and again: in a loop, in the forward of a module or in a training
+        step, under no test that varies from round to round."""
         depth = event.loops[-1].loop.depth if event.loops else 0
         if any(varies(atom.subject) for atom in event.path[depth:]):
             return False
@@ -179,12 +179,12 @@ class Steps:
         return range(step.events[0].index, step.events[-1].index + 1) if not step.loops else range(0)
 
     def every_time(self, step: Step, event: Event) -> bool:
-        """Whether something happens in every step: no test stands around it but those of the step itself,
-        and those that one process always passes."""
+        """Whether an event happens in every step: the only tests around it are those of the step itself and
+        those that one process always passes."""
         return not self.deciding(step, event)
 
     def deciding(self, step: Step, event: Event) -> Path:
-        """Tests that decide in which steps an event happens."""
+        """The tests that decide in which steps an event happens."""
         own = {atom for other in (*step.backwards, *step.steps) for atom in step.conditions(other)}
         return tuple(
             atom for atom in step.conditions(event) if atom not in own and not self._always_holds(atom)
@@ -192,7 +192,7 @@ class Steps:
 
     def _always_holds(self, atom: Atom) -> bool:
         if isinstance(atom.other, Value) and not isinstance(atom.other, Constant):
-            return True  # which of several things something is, is no test of the program
+            return True  # the choice among a value's alternatives is not a test of the program
         if atom.test == "is" and atom.other == Constant(None) and not atom.holds:
             return any(thing.kind == "writer" for thing in self.facts.things(atom.subject))
         if atom in self.record.required:
@@ -203,7 +203,7 @@ class Steps:
         return self.is_of_process(atom.subject)
 
     def is_of_process(self, value: Value) -> bool:
-        """Whether a value tells which of several processes this one is: one of them passes its tests."""
+        """Whether a value tells the rank of the process, so that one of the processes passes its tests."""
         pending: list[Value] = [value]
         for _ in range(24):
             if not pending:
@@ -225,8 +225,8 @@ class Steps:
 
 
 def steps_at_intervals(step: Step, event: Event) -> bool:
-    """Whether an optimizer steps every few rounds only: where a remainder says so, which does not decide
-    whether gradients are computed."""
+    """Whether an optimizer steps only every few rounds: a test of a remainder decides about the step but not
+    about the backward pass."""
     own = {atom for backward in step.backwards for atom in step.conditions(backward)}
     return any(_has_remainder(atom.subject) for atom in step.conditions(event) if atom not in own)
 

@@ -1,4 +1,4 @@
-"""Run-time settings of torch that a program sets: TF32, cuDNN, determinism, the default dtype."""
+"""Global settings of torch that a program changes: TF32, cuDNN, determinism, the default dtype."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Switch:
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """What it chooses the precision of: 'matmul', 'conv', 'rnn'."""
+        """The operators whose precision it chooses: 'matmul', 'conv', 'rnn'."""
         return _OPERATORS.get(self.name, ())
 
     @property
     def precision(self) -> str:
-        """'tf32' or 'ieee' for what its operators compute float32 in; '' where that is not known."""
+        """The precision in which its operators then compute float32: 'tf32' or 'ieee'; '' if unknown."""
         value = constant_of(self.value)
         if self.name == SETTER:
             return {"highest": "ieee", "high": "tf32", "medium": "tf32"}.get(str(value), "")
@@ -68,13 +68,13 @@ class Switches:
             for event in facts.record.of("set", "switch")
             if event.kind == "switch" or event.name.startswith("torch.backends.")
         ]
-        """Every setting, in order."""
+        """All changes of settings, in order."""
 
     def of(self, *names: str) -> list[Switch]:
         return [switch for switch in self.all if switch.name in names]
 
     def is_set_elsewhere(self, switch: Switch) -> bool:
-        """Whether the program sets the same at another place: somebody manages it."""
+        """Whether the program also sets the same setting elsewhere, which means that it manages it."""
         return any(other.event.place != switch.event.place for other in self.of(switch.name))
 
     @cached_property
@@ -85,29 +85,30 @@ class Switches:
         )
 
     def only(self, name: str, value: Value) -> Switch | None:
-        """Where the program sets something that it sets nowhere else, always and to a value."""
+        """The place that always sets a setting to a value, if the program sets it nowhere else."""
         found = self.of(name)
         if any(switch.value != value or self.is_set_elsewhere(switch) for switch in found):
             return None
         return next((switch for switch in found if self.is_always(switch.event)), None)
 
     def is_always(self, event: Event) -> bool:
-        """Whether something is set whatever comes out of tests, but for whether there is a GPU and those
-        without which the program fails, and for all that follows."""
+        """Whether an event happens whatever the tests give, except tests for a GPU and those without which
+        the program fails, and lasts for the rest of the program."""
         defaults = Defaults()
         decided = tuple(atom for atom in event.path if atom not in self.facts.record.required)
         holds = defaults.follows(decided) is True and not defaults.named
         return holds and not event.regions and not self._is_helper(event)
 
     def _is_helper(self, event: Event) -> bool:
-        """Whether it is all that a function does which nothing calls: whoever calls it decides."""
+        """Whether an uncalled function does nothing but change settings, so that its unknown callers
+        decide."""
         others = (other for other in self.facts.record.events if other.run == event.run)
         constructs = event.places[0].function.name == "__init__"
         return event.run > 0 and not constructs and all(other.kind in _SETTINGS for other in others)
 
     @cached_property
     def environment(self) -> dict[str, list[Event]]:
-        """Where the program sets variables of its environment, by the name of the item."""
+        """Name of an item such as `os.environ['X']` -> the events that set it."""
         found: dict[str, list[Event]] = {}
         for event in self.facts.record.of("set"):
             if event.name.startswith("os.environ["):
@@ -115,23 +116,23 @@ class Switches:
         return found
 
     def may_be(self, value: Value, *names: str) -> bool:
-        """Whether something is set to what may be a value: True or False."""
+        """Whether any of these settings may be set to a value, which is True or False."""
         opposite = FALSE if value == TRUE else TRUE
         return any(switch.value != opposite for switch in self.of(*names))
 
     def seeds(self, switch: Switch) -> bool:
-        """Whether the function that sets it seeds random numbers as well."""
+        """Whether the function with the switch also seeds random numbers."""
         return any(
             seed.stack == switch.event.stack and seed.place.function is switch.event.place.function
             for seed in self.facts.record.of("seed")
         )
 
     def together(self, one: Switch, other: Switch) -> bool:
-        """Whether a run that sets one sets the other as well, and keeps both: by default, where options
-        decide."""
+        """Whether a run that makes one change also makes the other and keeps both; options count with their
+        defaults."""
         first, second = one.event, other.event
         if first.run != second.run and first.run and second.run:
-            return False  # nothing is known to call both
+            return False  # no known caller makes both changes
         holds = Defaults().holds
         paths = tuple({atom for atom in event.path if holds(atom) is not True} for event in (first, second))
         if exclude(first.path, second.path) or not (paths[0] <= paths[1] or paths[1] <= paths[0]):

@@ -1,4 +1,4 @@
-"""Waits: where the CPU stops until the GPU has computed a value."""
+"""Waits: places where the CPU stops until the GPU has computed a value."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Waits:
         self._networks: dict[Place, set[Event]] = {}
 
     def of(self, step: Step) -> list[Event]:
-        """What waits in every step and need not, first in the file that goes backward: what the step itself
-        asks for is left out."""
+        """The avoidable waits of every step, those in the file with the backward pass first; waits for values
+        that the step itself needs are left out."""
         waits = [event for event in step.events if self._waits(step, event)]
         needed = {event for event in waits if event.kind == "wait" and self._is_needed(step, event)}
-        # Alternatives of values split what happens at one place into several events.
+        # Several alternatives of a value can give several events at one place.
         places: dict[tuple[Place, Place], list[Event]] = {}
         for event in waits:
             if event not in needed:
@@ -46,15 +46,15 @@ class Waits:
         if event.kind != "wait" or any(
             self.facts.kinds(region.context, "loader") for region in event.regions
         ):
-            return False  # what a loader runs is not in the way of the step
+            return False  # a loader's code does not hold up the step
         on_gpu = self.devices.on_gpu(event.subject)
-        # Where nothing says where values are, those count that the network computes.
+        # If it is unknown where values are, those that the network computes count.
         return on_gpu is True or (
             on_gpu is None and self.devices.program_uses_gpu and self._is_of_network(step, event.subject)
         )
 
     def _is_of_network(self, step: Step, value: Value | None) -> bool:
-        """Whether a value is computed with what the loss is computed with, or from gradients."""
+        """Whether a value is computed with the network of the loss, or from gradients."""
         network = self._networks.get(step.place)
         if network is None:
             losses = (self.facts.loss_of(event) for event in step.backwards)
@@ -67,8 +67,8 @@ class Waits:
         return any(made in network or made.kind in ("grad", "clip") for made in self.facts.made_by(value))
 
     def _is_needed(self, step: Step, wait: Event) -> bool:
-        """Whether the value decides how the step goes on, is looked at for NaN, or goes to an object that
-        is not seen and gives something back: an environment."""
+        """Whether the value decides how the step goes on, is checked for NaN, or goes to an unknown object,
+        such as an environment, whose answer is used."""
         if any(made.kind == "check" for made in self.facts.made_by(wait.subject)):
             return True
         for event in step.events:
@@ -86,7 +86,7 @@ class Waits:
                 yield atom.other
 
     def _given_away(self, step: Step) -> Iterator[Value]:
-        """What objects that are not seen get, where something is done with what they return; and keys."""
+        """The arguments of unknown objects' calls whose results are used, and the keys of lookups."""
         for event in step.events:
             if event.kind == "lookup":
                 yield from event.arguments.values()
@@ -95,7 +95,7 @@ class Waits:
 
     @cached_property
     def _used(self) -> set[Value | None]:
-        """Values that something is done with."""
+        """The values that some event or test uses."""
         found: set[Value | None] = set()
         pending: list[Value] = []
         for event in self.facts.record.events:
@@ -109,7 +109,7 @@ class Waits:
         return found
 
     def _comes_from(self, value: Value, wait: Event) -> bool:
-        """Whether a value is what was read, or made of it."""
+        """Whether a value is the result of a wait or computed from it."""
         if wait.result is not None:
             return wait in self.facts.made_by(value)
         subject = wait.subject

@@ -1,4 +1,4 @@
-"""Weights of trained models: their dtype when they are used, and what gave it to them."""
+"""Weights of trained models: their dtype when they are used, and the event that set it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tclint.source.run.values import Constant, Event, Symbol, Thing, Value, opti
 from tclint.source.syntax.tables import Call, method_of
 
 _DTYPES = {"float16": "torch.float16", "half": "torch.float16", "bfloat16": "torch.bfloat16"}
-"""Names of dtypes as libraries take them as text."""
+"""The strings by which libraries accept dtypes."""
 
 
 class Cast(NamedTuple):
-    """A trained module whose weights have a dtype of 16 bits when it is used."""
+    """A trained module whose weights have a 16-bit dtype when it is used."""
 
     module: Thing
     dtype: str
@@ -25,9 +25,9 @@ class Cast(NamedTuple):
     use: Event
     """The forward."""
     event: Event
-    """What gave it its dtype."""
+    """The event that set the dtype."""
     optimizer: Event
-    """What made the optimizer of its parameters."""
+    """The event that made the optimizer of its parameters."""
 
 
 class Weights:
@@ -40,7 +40,7 @@ class Weights:
         self.record = gradients.record
 
     def casts(self, backward: Backward, optimizers: frozenset[Thing]) -> Iterator[Cast]:
-        """Modules of 16 bits that gradients of a loss go through, and that some optimizers update."""
+        """The 16-bit modules that the gradients of a loss flow through and that some optimizers update."""
         for use in self.autocasts.differentiated(backward.loss):
             if use.kind not in ("forward", "call") or use.name[:1] == ".":
                 continue
@@ -59,8 +59,8 @@ class Weights:
                 yield Cast(module, dtype, use, event, optimizer.made)
 
     def dtype(self, value: Value | None) -> str:
-        """The dtype of 16 bits that a value is, 'torch.float16'; '' for others, and where it is chosen at run
-        time."""
+        """The 16-bit dtype that a value is, such as 'torch.float16'; '' for other values, or if it is chosen
+        at run time."""
         names = set()
         for option, _ in options_of(value) if value is not None else ():
             name = option.name if isinstance(option, Symbol) else ""
@@ -70,8 +70,8 @@ class Weights:
         return names.pop() if len(names) == 1 else ""
 
     def cast_of(self, module: Thing, use: Event) -> Event | None:
-        """What gave a module the dtype that it has when it is used: a cast of it or of what holds it, or what
-        made it so."""
+        """The event that set the dtype which a module has when it is used: a cast of the module or of one
+        that contains it, or the event that made it."""
         same = self._same(module)
         for event in reversed(self.record.of("to")):
             moved = self._moved(event) if "dtype" in event.arguments else []
@@ -86,13 +86,14 @@ class Weights:
         return made
 
     def _moved(self, event: Event) -> list[Thing]:
-        """What a cast or a copy is about. `Net().half()` is not about what another call of `Net` gives."""
+        """The modules that a cast or a copy concerns; `Net().half()` does not concern other instances of
+        `Net`."""
         receiver = method_of(event.call)[0] if event.call is not None else None
         moved = [*self.facts.things(event.result)]
         return moved if isinstance(receiver, Call) else [*moved, *self.facts.things(event.subject)]
 
     def _same(self, module: Thing) -> set[Thing]:
-        """The values that are one module: what `to` returns is what it is called on."""
+        """The values that stand for the same module, since `to` returns the module itself."""
         found = {module}
         for event in reversed(self.record.of("to", "wrap")):
             moved = self._moved(event)
@@ -101,8 +102,8 @@ class Weights:
         return found
 
     def _comes_before(self, event: Event, use: Event) -> bool:
-        """Whether something happens before a module is used: in the same run, in the file's body or where the
-        object is made."""
+        """Whether an event happens before a module is used: in the same run, in the file's body or in the
+        constructor of the object."""
         if event.index >= use.index or exclude(event.path, use.path):
             return False
         return event.run in (use.run, 0) or any(place.function.name == "__init__" for place in event.places)
@@ -115,8 +116,8 @@ class Weights:
         return False
 
     def _trains_others(self, module: Thing, cast: Event, use: Event) -> bool:
-        """Whether what is trained may be other weights than those of the cast: adapters, the rest of a model
-        that is frozen in part, or what code that is not seen makes of it."""
+        """Whether training may concern weights other than the cast ones: adapters, the trainable rest of a
+        partly frozen model, or weights that unknown code makes."""
         if not {"@adapters", "@quantized"}.isdisjoint(use.changed):
             return True
         frozen = (event for event, owner in self._frozen if self._is_part(owner, module))
@@ -128,7 +129,7 @@ class Weights:
 
     @cached_property
     def _frozen(self) -> list[tuple[Event, Value | None]]:
-        """(event, what it is about) for gradients that are switched off, or on."""
+        """(event, value concerned) for each switch of gradients, off or on."""
         return [
             (event, event.subject)
             for event in self.record.events
@@ -138,7 +139,7 @@ class Weights:
 
     @cached_property
     def _given(self) -> dict[Thing, list[Event]]:
-        """The functions that are not seen, by what they get."""
+        """Thing -> the calls of unknown code that get it."""
         found: dict[Thing, list[Event]] = {}
         for event in self.record.of(*UNSEEN):
             if event.subject is None and not event.name.startswith("builtins."):
@@ -148,7 +149,7 @@ class Weights:
         return found
 
     def _is_part(self, value: Value | None, module: Thing) -> bool:
-        """Whether a value is a module, a part of it, or one of its parameters."""
+        """Whether a value is a module, a part of it or one of its parameters."""
         for thing in self.facts.things(value):
             owner = thing.fields.get("@parameter of", thing)
             if any(

@@ -1,1 +1,1 @@
-"""Configuration files of training frameworks: what they set is what a program does."""
+"""Configuration files of training frameworks, run as the programs that they set up."""

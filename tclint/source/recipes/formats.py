@@ -1,4 +1,4 @@
-"""The formats of configuration files that are known, and how a file is told to be of one."""
+"""The known formats of configuration files, and the signs by which a file is recognised."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_BYTES = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What a mapping of a format holds; tables/README.md says what the fields mean."""
+    """The signs by which a mapping of a format is recognised; tables/README.md explains the fields."""
 
     at: tuple[str, ...] = ("",)
     keys: tuple[str, ...] = ()
@@ -32,12 +32,12 @@ class Signs:
 
     @property
     def spoken(self) -> tuple[bytes, ...]:
-        """What the bytes of a file hold that has these signs."""
+        """Bytes that a file with these signs contains."""
         names = (*self.keys, *(self.values or {}), *self.words)
         return tuple(name.rpartition(".")[2].encode() for name in names)
 
     def found_in(self, tree: Node) -> Node | None:
-        """The first mapping that has them."""
+        """The first mapping that has these signs; None if there is none."""
         return next((node for place in self.at for node in tree.under(place) if self._fits(node)), None)
 
     def _fits(self, node: Node) -> bool:
@@ -56,39 +56,39 @@ class Format:
     """One kind of configuration file."""
 
     name: str
-    """As messages call it: 'DeepSpeed configuration'."""
+    """The name in messages: 'DeepSpeed configuration'."""
     suffixes: tuple[str, ...]
     signs: tuple[Signs, ...]
     anchors: tuple[str, ...]
-    """Keys of the mapping: where the first of them stands, findings on what a file does not set are."""
+    """Keys of the mapping; findings on settings that a file lacks are reported at the first one present."""
     program: Program
-    """What training with such a file does: its function `run` gets the mapping that has the signs, and
-    all."""
+    """The program that trains with such a file; its function `run` gets the mapping with the signs and the
+    whole file."""
     step: tuple[Row, ...] = ()
-    """Which of its keys describe the step that is trained."""
+    """The keys that describe the training step."""
 
     def may_be(self, suffix: str, data: bytes) -> bool:
-        """Whether a file of these bytes can be one, before it is parsed."""
+        """Whether a file with these bytes can have this format, decided before it is parsed."""
         return suffix in self.suffixes and any(
             all(word in data for word in signs.spoken) for signs in self.signs
         )
 
     def found_in(self, tree: Node) -> Node | None:
-        """The mapping that makes a tree one of these; None where there is none."""
+        """The mapping in a tree that has the signs of this format; None if there is none."""
         return next((node for signs in self.signs if (node := signs.found_in(tree)) is not None), None)
 
     def anchor(self, chosen: Node) -> Node:
-        """Where findings are that no key of a mapping is about."""
+        """The node at which findings are reported that concern no single key."""
         return next((node for key in self.anchors if (node := chosen.at(key)) is not None), chosen)
 
 
 UNKNOWN = Format("configuration", (), (), (), Program("configuration", (), ""))
-"""That of a file which a program reads by itself."""
+"""The format of a file that a program reads itself."""
 
 
 @cache
 def formats() -> tuple[Format, ...]:
-    """Those that tclint knows, the ones with the most telling signs first."""
+    """The formats that tclint knows, those with the most specific signs first."""
     tables = {
         entry.name.removesuffix(".toml"): parse_toml(entry.read_text(encoding="utf-8"))
         for entry in sorted(resources.files(_PACKAGE).iterdir(), key=lambda entry: entry.name)
@@ -120,7 +120,7 @@ def _signs(row: Mapping[str, Any]) -> Signs:
 
 
 def candidates(path: str, data: bytes) -> Iterator[Format]:
-    """The formats that a file may have, by its name and its bytes; none where it is too large for one."""
+    """The formats that a file may have according to its name and bytes; none if it is too large."""
     suffix = path[path.rfind(".") :].lower()
     if len(data) <= MAX_BYTES:
         yield from (item for item in formats() if item.may_be(suffix, data))

@@ -1,4 +1,4 @@
-"""`${a.b}`: what OmegaConf puts in its place, where the file itself says it."""
+"""OmegaConf's interpolations, such as `${a.b}`, as far as the file itself resolves them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _MOST_STEPS = 10
 
 
 def resolved(root: Node, node: Node) -> Node | None:
-    """The node whose value a scalar stands for: itself, or the one that it names; None where that is said
-    elsewhere, as by the environment."""
+    """The node whose value a scalar stands for: itself, or the one that it names; None if the value comes
+    from elsewhere, such as the environment."""
     for _ in range(_MOST_STEPS):
         if not isinstance(node.value, str) or "${" not in node.value:
             return node

@@ -1,4 +1,4 @@
-"""Configuration files read: which format one has, and what it sets, with places."""
+"""Reads configuration files: recognises the format and gives the settings with their places."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class Recipe:
     format: Format
     root: Node
     chosen: Node
-    """The mapping that the format speaks of."""
+    """The mapping to which the format applies."""
     file: File
     _spans: list[Span] = field(default_factory=list)
 
     def value_of(self, node: Node) -> Value:
-        """What a node says, as values of a program that know where they stand."""
+        """A node as a value of a program, whose constants know their places."""
         return self._value(node, 0)
 
     def place(self, node: Node) -> Place:
-        """Where a node stands."""
+        """The place of a node."""
         self._spans.append(node.span)
         return Place(self.file, self.file.tables.module, len(self._spans) - 1)
 
@@ -72,7 +72,7 @@ def read_tree(path: str, data: bytes) -> Node:
 
     Raises:
         NotReadable: the file is broken.
-        NotPython: it is no text.
+        NotPython: it is not text.
     """
     text = decode(data)
     if path.lower().endswith(".toml"):
@@ -83,7 +83,7 @@ def read_tree(path: str, data: bytes) -> Node:
 
 
 def read_recipe(path: str, data: bytes) -> Recipe | None:
-    """A file's settings; None where it is of no format that is known.
+    """A file's settings; None if the file has no known format.
 
     Raises:
         NotReadable: the file is broken, though its bytes look like one.
@@ -99,7 +99,7 @@ def read_recipe(path: str, data: bytes) -> Recipe | None:
 
 
 def settings_of(path: str, data: bytes) -> Value | None:
-    """What a configuration file holds, whatever its format; None where it cannot be read."""
+    """The contents of a configuration file of any format; None if it cannot be read."""
     try:
         tree = read_tree(path, data) if len(data) <= MAX_BYTES else None
     except (NotReadable, NotPython):

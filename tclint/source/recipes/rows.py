@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one key sets; tables/README.md says what the fields mean."""
+    """The meaning of one key; tables/README.md explains the fields."""
 
     sets: str
     keys: tuple[tuple[str, ...], ...] = ()
@@ -20,11 +20,11 @@ class Row:
 
 
 def rows_of(tables: Mapping[str, Mapping[str, Any]], name: str) -> tuple[Row, ...]:
-    """The rows of a format, then those of the one that it goes on with.
+    """The rows of a format, then those of the format that it continues.
 
     Args:
-        tables: of all formats, by the names of their files.
-        name: of the format's file.
+        tables: the tables of all formats by the names of their files.
+        name: the name of the format's file.
     """
     table = tables[name]
     own = tuple(_row(row) for row in table.get("step", ()))

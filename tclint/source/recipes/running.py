@@ -1,4 +1,4 @@
-"""What a configuration file makes a framework do, as the record of a program."""
+"""Runs a configuration file as the program that its framework executes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tclint.source.syntax.tables import Call, Name
 
 
 def program_of(recipe: Recipe, project: ProjectFiles) -> Program:
-    """The program that trains with a file, which is all that is known of it."""
+    """The program that trains with a configuration file, of which nothing else is known."""
     machine = Machine(project, library())
     file = recipe.file
     file.name = "__main__"

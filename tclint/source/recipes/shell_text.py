@@ -1,4 +1,4 @@
-"""Shell scripts: the options of the command that starts a training, as a mapping."""
+"""Reads shell scripts: the options of the command that starts a training, as a mapping."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 def parse_shell(text: str) -> Node:
     """The options of the command with the most of them, by name without dashes; flags are true.
 
-    A variable counts where the script gives it one value; what else the shell puts in is None.
+    A variable counts if the script gives it exactly one value; all else that the shell inserts is None.
 
     Raises:
         NotReadable: a quote is not closed.
@@ -33,7 +33,7 @@ def parse_shell(text: str) -> Node:
 
 
 def _commands(text: str) -> Iterator[list[tuple[str, Span]]]:
-    """The words of each command, with their places; lines that a backslash joins are one."""
+    """The words of each command with their places; lines joined by a backslash count as one."""
     words: list[tuple[str, Span]] = []
     for number, line in enumerate(text.splitlines(), 1):
         goes_on = line.rstrip().endswith("\\")
@@ -43,7 +43,7 @@ def _commands(text: str) -> Iterator[list[tuple[str, Span]]]:
         except ValueError as error:
             if words or content.lstrip().startswith("--"):
                 raise NotReadable(str(error).lower(), number) from error
-            parts = []  # a text of several lines, which sets no option
+            parts = []  # a quoted text of several lines sets no option
         column = 0
         for part in parts:
             found = content.find(part, column)

@@ -1,4 +1,4 @@
-"""What a configuration file says of the step that it trains: the model, its sizes, precision, parallelism."""
+"""The training step that a configuration file describes: model, sizes, precision, parallelism."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tclint.source.recipes.tree import Node
 _NOTHING = (False, None, "", "none", "no", "false")
 """Values that switch something off."""
 _SPECIAL = ("objective", "not_priced", "bits")
-"""What rows set for particular values alone: all others are the usual case."""
+"""Names that rows set only for particular values; all other values are the usual case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """One thing that a file says."""
+    """One setting that a file states."""
 
     value: object
     words: str
-    """As a reader would quote it: 'micro_batch_size: 2'."""
+    """The words of the file: 'micro_batch_size: 2'."""
     path: str
     line: int
     is_default: bool = False
@@ -33,24 +33,24 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """All that a file says, by what it sets (tables/README.md lists the names)."""
+    """All settings of a file by name (tables/README.md lists the names)."""
 
     path: str
     format: str
     stated: Mapping[str, Stated]
     unread: Mapping[str, Stated] = field(default_factory=dict)
-    """What it sets to a value that the table of its format does not know."""
+    """Settings with values that the table of the format does not know."""
     not_priced: tuple[Stated, ...] = ()
-    """What it says that has no price here; the values are the table's words for it."""
+    """Settings that tclint cannot price; the values are the table's words for them."""
 
     def get(self, name: str, default: object = None) -> object:
-        """What it sets a name to."""
+        """The value that the file sets a name to."""
         found = self.stated.get(name)
         return default if found is None else found.value
 
 
 def step_of(recipe: Recipe) -> Step:
-    """What a file says of its step: of the rows that set one thing, the first that fits counts."""
+    """The step that a file describes; among the rows for one name, the first that fits counts."""
     stated: dict[str, Stated] = {}
     unread: dict[str, Stated] = {}
     not_priced: list[Stated] = []
@@ -81,7 +81,7 @@ def step_of(recipe: Recipe) -> Step:
 
 
 def _misspelt(recipe: Recipe, stated: Mapping[str, Stated]) -> dict[str, Stated]:
-    """By what is left at a default: a key that no row knows, and that is nearly one of those which set it."""
+    """Name left at its default -> an unknown key of the file that resembles one of the keys which set it."""
     rows = [(row.sets, key) for row in recipe.format.step for keys in row.keys for key in keys]
     known = {key for _, key in rows}
     found: dict[str, Stated] = {}
@@ -97,7 +97,7 @@ def _misspelt(recipe: Recipe, stated: Mapping[str, Stated]) -> dict[str, Stated]
 
 
 _NEAR = 0.92
-"""Share of letters that a slip leaves: 'micro_batch_sise' has 0.94, eval_ for train_ less."""
+"""Least similarity of a misspelt key: 'micro_batch_sise' has 0.94, a key with eval_ for train_ less."""
 
 
 def _is_near(name: str, key: str) -> bool:
@@ -105,7 +105,7 @@ def _is_near(name: str, key: str) -> bool:
 
 
 def _condition(row: Row, recipe: Recipe) -> Node | None:
-    """The node that makes a row hold, where it depends on another key; None where it does not hold."""
+    """The node on which the condition of a row rests; None if the condition does not hold."""
     found = recipe.format.anchor(recipe.chosen)
     for key, pattern in row.when.items():
         node = recipe.chosen.at(key)
@@ -117,7 +117,7 @@ def _condition(row: Row, recipe: Recipe) -> Node | None:
 
 
 def _given(row: Row, recipe: Recipe) -> Iterator[Stated]:
-    """What the keys of a row say, the first of them that is there."""
+    """The setting that the first present key of a row states."""
     for keys in row.keys:
         nodes = [(key, node) for key in keys if (node := recipe.chosen.at(key)) is not None]
         values = [value for _, node in nodes if (value := _plain(recipe, node)) is not None]
@@ -131,7 +131,7 @@ def _given(row: Row, recipe: Recipe) -> Iterator[Stated]:
 
 
 def _plain(recipe: Recipe, node: Node) -> object:
-    """A scalar, or a list of them; None for what the file does not say itself, and for mappings."""
+    """A scalar or a list of scalars; None for mappings and for values that the file does not state itself."""
     if isinstance(node.value, list):
         return [value for item in node.value if (value := _plain(recipe, item)) is not None]
     found = resolved(recipe.root, node)
@@ -141,7 +141,7 @@ def _plain(recipe: Recipe, node: Node) -> object:
 
 
 def _read(row: Row, value: object) -> object:
-    """The value that a row makes of what a file says; None where it knows no such value."""
+    """The value into which a row translates the file's value; None if the row does not know it."""
     if row.values is None:
         return value
     if isinstance(value, list):

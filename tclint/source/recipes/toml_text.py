@@ -1,4 +1,4 @@
-"""TOML: the standard library reads it, and a scan of its lines says where the keys stand."""
+"""Reads TOML with the standard library; a scan of its lines finds the places of the keys."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def _node(value: Any, path: tuple[str, ...], places: dict[tuple[str, ...], Span]
 
 
 def _places(text: str) -> dict[tuple[str, ...], Span]:
-    """Where tables and keys stand, by their full names; of a name that comes twice, the first.
+    """Full name of a table or key -> its place; the first place counts.
 
-    What stands inside of texts and lists of several lines may be taken for a key: nothing of that name is
-    asked for.
+    Words inside multi-line texts and lists may be taken for keys, which does no harm since nobody asks for
+    them.
     """
     found: dict[tuple[str, ...], Span] = {}
     table: tuple[str, ...] = ()

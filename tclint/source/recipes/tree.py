@@ -1,4 +1,4 @@
-"""What YAML, JSON and TOML say, with the place of everything."""
+"""Trees of YAML, JSON and TOML files, in which every value has its place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tclint.source.syntax.positions import Span
 
 
 class NotReadable(Exception):
-    """A file is broken; `line` and `column` count from 1."""
+    """Raised for a file that is not valid; `line` and `column` count from 1."""
 
     def __init__(self, message: str, line: int = 1, column: int = 1) -> None:
         super().__init__(message)
@@ -19,7 +19,7 @@ class NotReadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value and where it stands; of a value that a key has, from the key to the end of a scalar."""
+    """A value and its place; the place of a key's value runs from the key to the end of a scalar."""
 
     value: object
     """A scalar, a list of nodes, or a dict from names to nodes."""
@@ -27,7 +27,7 @@ class Node:
 
     @property
     def entries(self) -> dict[str, Node]:
-        """What a mapping holds; nothing where it is none."""
+        """The items of a mapping; empty for other nodes."""
         return self.value if isinstance(self.value, dict) else {}
 
     def at(self, path: str) -> Node | None:

@@ -1,7 +1,7 @@
-"""YAML, and JSON as the part of it that it is.
+"""Reads YAML, and JSON as a subset of it.
 
-Scalars mean what PyYAML makes of them, since the frameworks read their files with it: `no` is False, and
-`1e-4` a text."""
+Scalars have the values that PyYAML gives them, since the frameworks read their files with it: `no` is False,
+and `1e-4` is a string."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def parse_yaml(text: str, *, is_json: bool = False) -> Node:
     """The tree of a text's first document.
 
     Args:
-        is_json: scalars are those of JSON.
+        is_json: whether scalars follow JSON.
 
     Raises:
         NotReadable: it is not valid YAML.
@@ -27,15 +27,15 @@ def parse_yaml(text: str, *, is_json: bool = False) -> Node:
     import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    # YAML allows no tab where JSON allows any space; inside of JSON's texts neither does.
+    # JSON allows tabs between tokens and YAML does not; neither allows them inside JSON's strings.
     reader = loader(text.replace("\t", " ") if is_json else text)
     try:
         root = reader.get_node() if reader.check_node() else None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        said = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
         line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
-        raise NotReadable(said, line, column) from error
+        raise NotReadable(problem, line, column) from error
     finally:
         reader.dispose()
     if root is None:
@@ -49,7 +49,7 @@ class _Tree:
         self.constructor = yaml.constructor.SafeConstructor()
         self.is_json = is_json
         self.made: dict[tuple[int, int], Node] = {}
-        """By node and by where it begins: an alias stands for one node at many places."""
+        """(node, start) -> node with its place; with aliases, one node stands at several places."""
 
     def node(self, node: Any, start: Any, depth: int) -> Node:
         key = (id(node), id(start))

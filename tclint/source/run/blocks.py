@@ -1,4 +1,4 @@
-"""The events of a function as a tree of statements, which a run goes through."""
+"""Turns the events of a function into a tree of statements for the interpreter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tclint.source.syntax.tables import Assignment, Block, Event, Function
 
 
 class Branch:
-    """A block with what stands in it."""
+    """A block with the statements and events in it."""
 
     __slots__ = ("block", "body", "index")
 
@@ -19,7 +19,7 @@ class Branch:
 
 
 class Statement:
-    """The blocks of one if, loop, try, with or match."""
+    """The blocks of one if, loop, try, with or match statement."""
 
     __slots__ = ("branches", "number")
 
@@ -36,7 +36,7 @@ Step: TypeAlias = "Event | Statement"
 
 
 def steps_of(function: Function) -> list[Step]:
-    """What a function does, in order; blocks in which nothing happens are left out."""
+    """The statements and events of a function in order, without empty blocks."""
     root = Branch(0, function.blocks[0])
     open_branches = [root]
     for event in function.events:
@@ -61,7 +61,7 @@ def steps_of(function: Function) -> list[Step]:
 
 
 def counters_of(function: Function) -> frozenset[str]:
-    """Dotted names to which something is added: their value in a loop is not the one they start with."""
+    """The dotted names that a function adds to; in a loop they do not keep their initial values."""
     return frozenset(
         target
         for event in function.events

@@ -1,4 +1,4 @@
-"""Calls: functions and classes of the project are followed, libraries' do what their tables say."""
+"""Calls: the interpreter follows those of the project's functions and classes; tables describe libraries'."""
 
 from __future__ import annotations
 
@@ -40,21 +40,22 @@ from tclint.source.syntax.tables import (
 )
 
 _DEEPEST = 24
-"""Calls within each other that are followed."""
+"""The most nested calls that are followed."""
 _DEEPEST_ELSEWHERE = 3
-"""Calls within each other that leave the linted files of a package: the others are linted by themselves."""
+"""The most nested calls that are followed outside the linted files; other files are linted by themselves."""
 _MOST_EVENTS = 3_000
-"""Of one function, before another entry point runs it again: a builder of a network is not run for each of
-its fifty variants."""
+"""A function with this many events is not followed again from another entry point, so that a network's
+builder is not run for each of its fifty variants."""
 _PLAIN = frozenset({"call", "escape", "random", "clock"})
 _MOST_PLAIN_RUNS_ALIKE = 2
-"""Of such a function with the same arguments; after that it returns what it did then: `is_available()`."""
+"""The most runs, with the same arguments, of a function whose events are all plain, such as `is_available()`;
+later calls return its last result."""
 _MOST_PLAIN_RUNS = 12
-"""Of a function that does nothing with tensors; what it returns after that many is unknown."""
+"""The most runs of a function whose events are all plain; later calls return an unknown value."""
 
 
 def _is_plain(event: Event) -> bool:
-    """Whether rules do not ask about an event: it has nothing to do with tensors, modules or training."""
+    """Whether an event is of no interest to rules: it concerns neither tensors nor modules nor training."""
     if event.kind in ("wait", "enter"):
         return isinstance(event.subject, Thing) and event.subject.is_unknown
     if event.kind == "make":
@@ -63,7 +64,7 @@ def _is_plain(event: Event) -> bool:
 
 
 def _is_settled(value: Value) -> bool:
-    """Whether nothing can change a value once it is there."""
+    """Whether a value cannot change any more."""
     return all(
         not isinstance(option, Thing) or (option.is_unknown and not option.fields)
         for option, _ in options_of(value)
@@ -78,21 +79,21 @@ class Calls(Modules):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._plain_runs: dict[tuple[str, int], int] = {}
-        """Function -> runs in which it did nothing that rules ask about."""
+        """Function -> the number of its runs with plain events only."""
         self.remembering: set[tuple[str, int]] = set()
-        """Functions that run once for each arguments: under `functools.cache`."""
+        """Functions under `functools.cache`, which run once for the same arguments."""
         self._results: dict[object, tuple[Value, int]] = {}
-        """Function and arguments -> what it returned last, and how often it ran so; of those, and of such
-        that do nothing that rules ask about."""
+        """Function and arguments -> last result and number of such runs; kept for cached functions and for
+        functions with plain events only."""
         self._spent: Counter[tuple[str, int]] = Counter()
-        """Function -> events of its runs from entry points that have run before."""
+        """Function -> events of its runs from earlier entry points."""
         self._spending: Counter[tuple[str, int]] = Counter()
-        """The same of the entry point that runs."""
+        """Function -> events of its runs from the current entry point."""
         self.linted: frozenset[str] | None = None
-        """Where findings can be, of a program that is a part of a package; None: calls are followed wherever
-        they lead."""
+        """Paths of the linted files if the program is a module of a package; None: calls are followed
+        wherever they lead."""
         self._elsewhere = 0
-        """Calls between what runs and the linted files."""
+        """The number of nested calls since the last function in a linted file."""
 
     def _call(self, expression: Call) -> Value:
         found = self.frame.results.get(expression.node_id)
@@ -101,7 +102,7 @@ class Calls(Modules):
         return self.run_call(expression)
 
     def run_call(self, call: Call) -> Value:
-        """What a call gives; it happens now."""
+        """Run a call and return its result."""
         self.node_id = call.node_id
         arguments: list[Value] = []
         keywords: dict[str, Value] = {}
@@ -141,7 +142,7 @@ class Calls(Modules):
         return result
 
     def _spread(self, value: Value, keywords: dict[str, Value]) -> None:
-        """`**options`: the keywords of a dict that is known, else anything."""
+        """Add the keywords of `**options`: the items of a known dict, else '**' for any keyword."""
         if isinstance(value, Thing) and value.kind == "dict":
             for key, item in value.fields.items():
                 if isinstance(key, tuple) and isinstance(key[1], str):
@@ -182,7 +183,7 @@ class Calls(Modules):
                 ]
                 for made, _ in options_of(result) if others else ():
                     if isinstance(made, Thing):
-                        # It may be something else that made it.
+                        # An unknown callable among the options may have made it instead.
                         made.fields["@guessed"] = either(*others)
                 return result
             case Thing():
@@ -190,14 +191,14 @@ class Calls(Modules):
         return self.unknown()
 
     def _is_text_by_default(self, value: Union) -> bool:
-        """Whether a value is a text, or something that is chosen instead outside of the program."""
+        """Whether a value is a string that something outside the program can replace."""
         return any(self.text_of(option) is not None for option, _ in value.options) and all(
             self.text_of(option) is not None or (isinstance(option, Thing) and "@chosen by" in option.fields)
             for option, _ in value.options
         )
 
     def _callable_options(self, value: Union) -> list[Option]:
-        """What can be called of several; something unknown beside what is known adds nothing."""
+        """The options that can be called; unknown ones are left out if there are known ones."""
         possible = [
             option
             for option in value.options
@@ -259,7 +260,7 @@ class Calls(Modules):
         if receiver.kind == "tensor":
             return self.tensor("op", f".{name}", receiver, self.bound((), arguments, keywords), call)
         if receiver.cls is not None and not receiver.cls.is_derived:
-            # No method of the class: something that the object holds is called.
+            # The class has no such method, so the callable is an attribute of the object.
             return self.call_value(self.attribute(receiver, name), arguments, keywords, call)
         given = self.bound((), arguments, keywords)
         self._may_call(given)
@@ -269,7 +270,8 @@ class Calls(Modules):
     def _result_of_unknown(
         self, receiver: Thing, name: str, arguments: list[Value], keywords: dict[str, Value], event: Any
     ) -> Value:
-        """What an unknown method gives: without arguments the same each time, as a test of it is."""
+        """The result of an unknown method. Without arguments it is the same each time, as a test of it has to
+        be."""
         if not arguments and not keywords:
             result = self.operate("()", (receiver, Constant(name)), name)
             if result.made is None:
@@ -289,7 +291,7 @@ class Calls(Modules):
             if method is not None:
                 return self.forward(thing, method, arguments, keywords, call)
         if thing.kind == "partial" and "0" in thing.fields:
-            # `functools.partial(function, first, key=value)`: its own arguments by position and by keyword.
+            # `functools.partial(function, first, key=value)` has its arguments by position and by keyword.
             given = [item for key, item in thing.fields.items() if str(key).isdigit()]
             more = {key: item for key, item in thing.fields.items() if not str(key).isdigit()}
             return self.call_value(given[0], [*given[1:], *arguments], {**more, **keywords}, call)
@@ -307,7 +309,7 @@ class Calls(Modules):
                 return self.call_method(owner, str(attribute.value), arguments, keywords, call)
         around = thing.fields.get("@autocast")
         if around is not None:
-            # A framework runs its forward under autocast.
+            # A framework runs the forward of this module under autocast.
             regions = self.regions
             self.enter_region(around)
             try:
@@ -335,7 +337,7 @@ class Calls(Modules):
         event = self.happen("call", thing.name, thing, given, call)
         if not given:
             return self._result_of_unknown(thing, "", arguments, keywords, event)
-        # What is computed from tensors by something unknown is most likely one.
+        # An unknown callable that gets tensors most likely returns one.
         is_tensor = any(True for item in given.values() for _ in self.tensors_in(item))
         event.result = Thing("tensor" if is_tensor else "", "", event)
         return event.result
@@ -343,7 +345,7 @@ class Calls(Modules):
     def forward(
         self, thing: Thing, method: Value, arguments: list[Value], keywords: dict[str, Value], call: Call
     ) -> Value:
-        """Call an object of a class of the project: of a module its forward."""
+        """Call an object of a class of the project; a call of a module runs its forward."""
         bound = self.bind(method, thing)
         if thing.kind != "module":
             return self.call_value(bound, arguments, keywords, call)
@@ -374,12 +376,12 @@ class Calls(Modules):
             self.inside = outer
         event.result = result
         if isinstance(result, Thing) and result.is_unknown and result.made is None:
-            # A forward that was not followed, or gives what is not known to be a tensor.
+            # The forward was not followed or returned something unknown; a tensor is the best guess.
             event.result = result = Thing("tensor", "", event)
         return result
 
     def _follow(self, method: Value, arguments: list[Value], keywords: dict[str, Value], call: Call) -> Value:
-        """A module's own forward: modules of one class stand in each other, and do not run themselves."""
+        """Follow a module's own forward. A module inside another of the same class is not a recursion."""
         if not isinstance(method, FunctionValue):
             return self.call_value(method, arguments, keywords, call)
         outer = self.inside.inside if self.inside is not None else None
@@ -401,7 +403,7 @@ class Calls(Modules):
         """Follow a call of a function of the project.
 
         Args:
-            is_new: whether it is no call of a function within itself, though the function runs already.
+            is_new: whether the call is not a recursion, although the function is already running.
         """
         function = value.function
         if value.file.generates(function):
@@ -415,7 +417,7 @@ class Calls(Modules):
         busy = sum(place.function is function and place.file is value.file for place in self.stack) + (
             self.frame.function is function
         )
-        # Summaries of libraries are short, and say what matters.
+        # Summaries of libraries are short and always followed.
         is_spent = self.exhausted or self._spent[at] >= _MOST_EVENTS
         is_cut = is_spent and not value.file.is_library
         is_far = self._elsewhere >= _DEEPEST_ELSEWHERE and not value.file.is_library
@@ -445,13 +447,13 @@ class Calls(Modules):
         return result
 
     def cut(self, value: FunctionValue) -> None:
-        """Note that the budget is used up, and a function is not followed."""
+        """Record that a function is not followed because the budget is used up."""
         self.record.cut[value.file.path, value.function.qualified_name] = None
 
     def enter_function(
         self, value: FunctionValue, arguments: list[Value], keywords: dict[str, Value]
     ) -> Frame:
-        """The variables of a function as a call fills them."""
+        """A frame for a function with its parameters bound to the arguments."""
         function = value.function
         frame = Frame(value.file, function, value.frame)
         frame.cls = value.owner
@@ -501,7 +503,8 @@ class Calls(Modules):
         return frame
 
     def _option_of(self, options: Value, name: str) -> Value:
-        """What `**options` gives for a parameter; named after it where nothing is known of them."""
+        """The item of `**options` for a parameter; an unknown value with its name if the options are
+        unknown."""
         if isinstance(options, Thing) and options.is_unknown:
             made = Thing("", name)
             made.fields.update({key: item for key, item in options.fields.items() if str(key)[:1] == "@"})
@@ -509,7 +512,8 @@ class Calls(Modules):
         return self.item(options, Constant(name))
 
     def counter(self, value: Value) -> Value:
-        """A number to which the program adds something: in a loop it is not the one that it starts with."""
+        """A variable that the program adds to: its initial number becomes an unknown one, since loops change
+        it."""
         if isinstance(value, Constant) and isinstance(value.value, int | float) and value.value is not True:
             return Thing("number")
         return value
@@ -526,7 +530,7 @@ class Calls(Modules):
             self.frame = before
 
     def parameter(self, value: FunctionValue, name: str, annotation: Expression | None) -> Value:
-        """A parameter for which nothing is passed: as its annotation says, else unknown."""
+        """The value of a parameter without an argument: of its annotated type, else unknown."""
         if annotation is not None:
             before = self.frame
             self.frame = value.frame
@@ -540,7 +544,7 @@ class Calls(Modules):
         return self.unknown(name)
 
     def of_type(self, declared: Value, name: str) -> Value | None:
-        """Something of a declared type; None where the type says nothing."""
+        """An object of a declared type; None if the tables and the project do not know the type."""
         if isinstance(declared, Symbol):
             spec = self.library.call(declared.name)
             if spec is not None and spec.returns and spec.returns[0] not in "=":
@@ -554,7 +558,7 @@ class Calls(Modules):
         return None
 
     def run_frame(self, frame: Frame, value: FunctionValue, call: Call | None, on_yield: Any = None) -> Value:
-        """Run a function whose variables are filled."""
+        """Run a function in a frame that `enter_function` made."""
         outer, before, node_id = self.frame, self.stack, self.node_id
         loops, regions = self.loops, self.regions
         if call is not None and outer is not None:
@@ -608,7 +612,7 @@ class Calls(Modules):
         return made
 
     def construct(self, made: Thing, arguments: list[Value], keywords: dict[str, Value]) -> None:
-        """What the constructors of libraries' classes do with an object of a class that derives from them."""
+        """Apply the constructors of the library classes that the class of an object derives from."""
         for base in made.cls.library_bases() if made.cls is not None else ():
             spec = self.library.call(base.name)
             if spec is not None:
@@ -661,11 +665,11 @@ class Calls(Modules):
     def bound(
         self, parameters: tuple[str, ...], arguments: list[Value], keywords: dict[str, Value]
     ) -> dict[str, Value]:
-        """Arguments by parameter; those without one by position."""
+        """Arguments by parameter name, or by position if no parameter is known for them."""
         found: dict[str, Value] = {}
         for position, value in enumerate(arguments):
             if parameters and isinstance(value, Thing) and value.kind == "star":
-                # Which parameters it fills is not known.
+                # It is unknown which parameters `*values` fills.
                 found["*"] = value
                 break
             found[parameters[position] if position < len(parameters) else str(position)] = value
@@ -705,7 +709,7 @@ class Calls(Modules):
         keywords: dict[str, Value],
         call: Call,
     ) -> Value:
-        """Call what a table describes."""
+        """Call a function or method that a table describes."""
         if spec.place or spec.cast:
             return self._placed(spec, name, receiver, arguments, keywords, call)
         given = self.bound(spec.parameters, arguments, keywords)
@@ -739,7 +743,8 @@ class Calls(Modules):
     def _waited(
         self, waits: str, name: str, receiver: Thing | None, given: dict[str, Value], call: Call
     ) -> Event | None:
-        """The wait for what a call reads: its object, one of its arguments, or ('*') all of them."""
+        """The first wait for a value that a call reads: its object, one of its arguments, or ('*') all of
+        them."""
         if waits == "*":
             values = list(given.values())
         else:
@@ -750,7 +755,7 @@ class Calls(Modules):
         return waited[0] if waited else None
 
     def _set(self, fields: Mapping[str, object], target: Value, given: dict[str, Value]) -> None:
-        """What a call makes of its object, or of what it returns: a constant, or one of its arguments."""
+        """Set fields of a call's object or result, each to a constant or to one of the arguments."""
         for key, value in fields.items():
             chosen: Value | None = Constant(value)
             if isinstance(value, str) and value[:1] == "=":
@@ -762,7 +767,7 @@ class Calls(Modules):
                     self.store.write(part.fields, key, chosen)
 
     def _computes(self, name: str, receiver: Thing | None, given: dict[str, Value]) -> bool:
-        """Whether an operation gives a tensor: torch's functions do, methods where they get one."""
+        """Whether an operation returns a tensor: torch's functions do, others if they get a tensor."""
         if receiver is None and name.startswith("torch."):
             return not name.startswith("torch.nn.utils.")
         if receiver is not None and receiver.kind == "tensor":
@@ -813,7 +818,7 @@ class Calls(Modules):
         return made
 
     def _several(self, returns: str, event: Event) -> Value:
-        """`(tensor, (tensor, tensor))`."""
+        """A nested tuple of things as a table writes it: `(tensor, (tensor, tensor))`."""
         open_: list[list[Value]] = [[]]
         for word in returns.replace("(", " ( ").replace(")", " ) ").replace(",", " ").split():
             if word == "(":
@@ -833,7 +838,7 @@ class Calls(Modules):
         keywords: dict[str, Value],
         call: Call,
     ) -> Value:
-        """`to`, `cuda`, `half`, `type`, ... of a tensor or a module."""
+        """Call `to`, `cuda`, `half`, `type`, ... of a tensor or a module."""
         assert receiver is not None
         given = (
             self.placing(arguments, keywords)
@@ -853,7 +858,8 @@ class Calls(Modules):
         return self.place(receiver, name, given, call)
 
     def _run_given(self, runs: str, given: dict[str, Value], call: Call) -> None:
-        """Run a function that a library gets and calls: `mp.spawn(main, args=(...))`."""
+        """Run a function that the program passes to a library, which calls it:
+        `mp.spawn(main, args=(...))`."""
         which, _, rest = runs.partition("(")
         function = given.get(which)
         if function is None:
@@ -869,7 +875,7 @@ class Calls(Modules):
                 self.run_function(option, passed, {}, call)
 
     def _may_call(self, given: dict[str, Value]) -> None:
-        """Code that is not seen calls what it gets, as far as known: closures, callbacks, bound methods."""
+        """Run the closures and bound methods among the arguments of unknown code, which may call them."""
         for item in given.values():
             for option, _ in options_of(item):
                 if not isinstance(option, FunctionValue):

@@ -1,4 +1,4 @@
-"""Tests of a program: which must hold where something happens, and which exclude each other."""
+"""The tests of a program: which of them must hold for something to happen, and which exclude each other."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tclint.source.run.values import (
 
 _TRUE_KINDS = frozenset({"module", "optimizer", "scaler", "autocast", "device", "function", "loss"})
 _ALIKE = frozenset({Constant, Symbol})
-"""Values that are equal where they stand for the same; others only where they are the same."""
+"""Values that are compared by what they stand for; all others are compared by identity."""
 _POSITIVE = {"!=": "==", "is not": "is", "not in": "in"}
 
 
 def atoms(value: Value, holds: bool) -> Path:
-    """The tests that each hold (or do not) where a value is true (or false)."""
+    """The tests, with their outcomes, that follow from a value being true (or false)."""
     operation = value.operation if isinstance(value, Thing) else None
     if operation is None:
         return () if isinstance(value, Constant) else (Atom("truth", value, None, holds),)
@@ -33,7 +33,7 @@ def atoms(value: Value, holds: bool) -> Path:
     if operator == "not":
         return atoms(operands[0], not holds)
     if operator == ("and" if holds else "or"):
-        # The test as a whole as well: it is what its opposite says.
+        # The test as a whole is kept as well, since the other branch only knows that the whole is false.
         parts = (atom for operand in operands for atom in atoms(operand, holds))
         return (Atom("truth", value, None, holds), *parts)
     if operator in _POSITIVE:
@@ -49,7 +49,7 @@ def atoms(value: Value, holds: bool) -> Path:
 
 
 def exclude(first: Path, second: Path) -> bool:
-    """Whether tests of one side cannot hold together with those of the other."""
+    """Whether the tests of two paths cannot all hold at once."""
     if not first or not second:
         return False
     for test, subject, other, holds in first:
@@ -68,7 +68,7 @@ def exclude(first: Path, second: Path) -> bool:
 
 
 def covers(paths: list[Path]) -> bool:
-    """Whether one of several paths is taken whatever comes out of the tests."""
+    """Whether one of several paths is taken whatever the tests give."""
     if any(not path for path in paths):
         return True
     if not paths:
@@ -81,7 +81,7 @@ def covers(paths: list[Path]) -> bool:
 
 
 def truth(value: Value, path: Path) -> bool | None:
-    """Whether a value is true where some tests hold; None where that is not known."""
+    """Whether a value is true on a path; None if that is unknown."""
     match value:
         case Constant(value=constant):
             return bool(constant)
@@ -125,7 +125,7 @@ def truth(value: Value, path: Path) -> bool | None:
 
 
 def refined(value: Value, path: Path) -> Value:
-    """A value where some tests hold: without the alternatives that they exclude."""
+    """A value without the alternatives that the tests of a path exclude."""
     if not path or not isinstance(value, Union):
         return value
     kept = [option for option in value.options if not _contradicted(value, option, path)]

@@ -1,4 +1,4 @@
-"""Lists, tuples, dicts and what iterates over them; attributes and tensors."""
+"""Lists, tuples, dicts and iteration over them; items and attributes of values."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from tclint.source.run.values import (
 
 SEQUENCES = frozenset({"list", "tuple", "set"})
 _MOST_ITEMS = 128
-"""Of a list whose items are told apart."""
+"""The longest list whose items are kept one by one."""
 
 
 class Containers(Core):
-    """What things hold."""
+    """Reads and writes items and attributes."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._importing: set[tuple[File, str]] = set()
-        """Names of modules that are being imported: one may come from itself, through others."""
+        """Names that are being imported, to stop circular imports."""
 
     # -- containers
 
@@ -52,8 +52,8 @@ class Containers(Core):
         """A list, tuple, set or dict.
 
         Args:
-            items: what it holds, in order; None where only `rest` is known: one of them.
-            is_exact: whether it holds just these; otherwise there may be more or fewer alike.
+            items: its items in order; None if only `rest`, the value of any item, is known.
+            is_exact: whether it holds exactly these items; otherwise there may be more or fewer of the kind.
         """
         made = Thing(kind, kind)
         if kind == "list" and self.loops:
@@ -80,7 +80,7 @@ class Containers(Core):
         return isinstance(value, Thing) and value.kind in SEQUENCES
 
     def exact_items(self, value: Value) -> list[Value] | None:
-        """The items of a list or tuple whose length is known, or the keys of such a dict; None for others."""
+        """The items of a list or tuple, or the keys of a dict, if all are known; None otherwise."""
         if isinstance(value, Thing) and "[]" in value.fields:
             length = value.fields["[]"]
             if isinstance(length, Constant) and "[*]" not in value.fields and "[~]" not in value.fields:
@@ -92,8 +92,8 @@ class Containers(Core):
         return None
 
     def ordered(self, value: Value) -> list[Value] | None:
-        """The items of a container in their order, as far as that is known: of a list that a loop fills what
-        two rounds put there. An item that may be missing can also be None."""
+        """The items of a container in their order, as far as it is known; a list that a loop fills has those
+        of two rounds. An item that may be missing can also be None."""
         counts = integers_of(value.fields.get("[]")) if isinstance(value, Thing) else ()
         if not isinstance(value, Thing) or "[*]" in value.fields or not counts:
             return self.exact_items(value)
@@ -101,7 +101,7 @@ class Containers(Core):
         return [*items[: min(counts)], *(either(item, NONE) for item in items[min(counts) :])]
 
     def values_in(self, value: Value) -> list[Value]:
-        """All that a container is known to hold."""
+        """All items that a container is known to hold."""
         if not isinstance(value, Thing):
             return []
         return [item for key, item in value.fields.items() if key == "[*]" or isinstance(key, tuple)]
@@ -123,7 +123,7 @@ class Containers(Core):
         return self.container("list", self.ordered(value), is_exact=False)
 
     def add_items(self, value: Thing, items: Iterable[Value], *, is_exact: bool = True) -> None:
-        """`list.append`, `list.extend`: what a loop adds stands there as often as its rounds are run."""
+        """`list.append`, `list.extend`: a loop adds its items once for each round that is run."""
         fields = value.fields
         made = fields.get("@loops")
         inner = self.loops[len(made.value) if isinstance(made, Constant) else 0 :]  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ class Containers(Core):
             self.add_items(value, [either(self.element(other), NONE)], is_exact=False)
 
     def disorder(self, value: Thing, *more: Value) -> None:
-        """Nothing is known of the order of the items any more."""
+        """Forget the order of the items."""
         held = [*self.values_in(value), *more]
         if held:
             self.store.write(value.fields, "[*]", either(*held))
@@ -173,7 +173,7 @@ class Containers(Core):
             self.store.write(value.fields, "[*]", rest if before is None else either(before, rest))
 
     def holds(self, value: Value, item: Value) -> bool | None:
-        """Whether a container holds a constant; None where that is not known."""
+        """Whether a container holds a constant; None if that is unknown."""
         if not isinstance(item, Constant) or not isinstance(value, Thing):
             return None
         exact = self.exact_items(value)
@@ -218,7 +218,7 @@ class Containers(Core):
         return self.operate("[]", (value, key))
 
     def _named(self, value: Value, name: Value) -> Value:
-        """An attribute of a module of Python's by its name: `models.__dict__[name]`."""
+        """An attribute of a Python module by its name: `models.__dict__[name]`."""
         found = [
             self.attribute(value, option.value)
             if isinstance(option, Constant) and isinstance(option.value, str)
@@ -250,7 +250,7 @@ class Containers(Core):
                 and isinstance(option, Thing)
                 and any(isinstance(other, Constant) for other, _ in key.options)
             ):
-                # Something else beside keys that are known gives something else, and is named as it is.
+                # An unknown key beside known ones selects an unknown item, which is named after the key.
                 found.append(Option(self._other_item(value, option), guard))
             else:
                 held = self.values_in(value)
@@ -298,7 +298,7 @@ class Containers(Core):
                 self.happen("set", name, option, {"value": item})
 
     def element(self, value: Value) -> Value:
-        """What one round of a loop over a value gets."""
+        """The item that one round of a loop over a value gets."""
         if isinstance(value, Union):
             return either(*(self.element(option) for option, _ in value.options))
         if not isinstance(value, Thing):
@@ -343,7 +343,7 @@ class Containers(Core):
                 return made
             return self.global_of(value, name)
         if isinstance(value, Constant) and isinstance(value.value, str) and name == "type":
-            # Of what `torch.device` gives.
+            # `torch.device(...)` is represented by its type.
             return Constant(value.value)
         if isinstance(value, ClassValue):
             found = value.find(name)
@@ -363,7 +363,7 @@ class Containers(Core):
         return found
 
     def bind(self, found: Value, receiver: Value) -> Value:
-        """A class's attribute as its object has it."""
+        """A class attribute as read from an object: methods are bound, properties are called."""
         if isinstance(found, FunctionValue):
             return found if found.owner is None else found.bound_to(receiver)
         if isinstance(found, Thing):
@@ -395,7 +395,7 @@ class Containers(Core):
         if value.kind and self.library.method(value.kind, name) is not None:
             return self.operate(".", (value, Constant(name)), name)
         if value.kind == "dict" and ("item", name) in value.fields:
-            # Of Python's own dicts no item is an attribute.
+            # Plain dicts do not offer items as attributes; configuration objects, modelled as dicts, do.
             return self.item(value, Constant(name))
         return self.operate(".", (value, Constant(name)), f"{value.name}.{name}" if value.name else name)
 
@@ -409,7 +409,7 @@ class Containers(Core):
                 elif self.is_tensor(item):
                     self.happen("keep", f".{name}", option, {"value": item})
                 if option.kind == "tensor" and name == "grad":
-                    # It is read anew each time: whatever it is set to is the gradient.
+                    # `.grad` is not stored: each reading of it makes a new gradient event.
                     continue
                 key = ("item", name) if option.kind == "dict" else name
                 before = option.fields.get(key)

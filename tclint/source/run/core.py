@@ -30,63 +30,64 @@ from tclint.source.run.values import (
 from tclint.source.syntax.tables import Call, Expression
 
 MOST_EVENTS = 60_000
-"""Of one program, where nothing else is set; one entry point has half of them."""
+"""Default limit on the events of one program; one entry point may use half of them."""
 _SMALL_CALL = 3_000
-"""Events of a call that need not be shared out."""
+"""A call may use this many events without leaving a share to the code after it."""
 DEEPEST = 40
 
 
 class Project(Protocol):
-    """Where files of the project are found."""
+    """Finds the files of the project."""
 
     def module(self, importer: File, name: str) -> File | None:
-        """The file that a module name means where `importer` imports it; None: not one of the project."""
+        """The project's file that `importer` imports under a module name; None if the project has none."""
         ...
 
     def settings(self, importer: File, name: str) -> Value | None:
-        """What a configuration file holds that `importer` names; None where none is found."""
+        """The contents of a configuration file that `importer` names; None if it is not found."""
         ...
 
     def launched(self, script: File, tool: str, option: str, file_option: str) -> Value | None:
-        """What commands that start a script pass for an option, themselves or by a file; None where none
-        does, or not all the same."""
+        """The value that the commands which start a script pass for an option, directly or in a file; None if
+        no command does or if they disagree."""
         ...
 
     def may_define(self, importer: File, module: str, name: str) -> bool:
-        """Whether `from module import *` may bring a name, as far as can be told without running it."""
+        """Whether `from module import *` may define a name, as far as can be told without running the
+        module."""
         ...
 
     def imported(self, importer: File, paths: Collection[str]) -> Iterator[File]:
-        """The files that the imports of a file lead to and that do something when they are imported, or are
-        among `paths`."""
+        """The files that a file imports and that either have an effect when they are imported or are among
+        `paths`."""
         ...
 
 
 class Core:
-    """What every part of the interpreter works on."""
+    """The state that all parts of the interpreter share."""
 
     def __init__(self, project: Project, library: Library, events: int = MOST_EVENTS) -> None:
         self.project = project
         self.events = events
-        """How many there may be in all."""
+        """The most events that the program may have."""
         self.library = library
         self.record = Record()
         self.store = Store()
         self.frames: dict[File, Frame] = {}
-        """The variables of modules that run, or have run."""
+        """The variables of each file whose module body has been started."""
         self.frame: Frame = None  # type: ignore[assignment]  # set when a file is entered
         self.path: Path = ()
         self.loops: tuple[Round, ...] = ()
         self.regions: tuple[Region, ...] = ()
         self.stack: tuple[Place, ...] = ()
         self.inside: Event | None = None
-        """The forward that runs."""
+        """The innermost forward that is running."""
         self.node_id = 0
-        """Of what runs, where an operation has none of its own."""
+        """Id of the current syntax node; an operation without a node of its own is placed there."""
         self.run_number = 0
-        """Of the entry point that runs."""
+        """The number of the entry point that is running."""
         self.most_events = events // 2
-        """How many events there may be when what runs ends."""
+        """The number of events at which the running call or entry point is cut off."""
         self.ran: set[tuple[str, int]] = set()
         """Functions that have run: (path, index)."""
         self._operations: dict[tuple[str, tuple[Value, ...]], Thing] = {}
@@ -106,7 +107,7 @@ class Core:
         arguments: dict[str, Value],
         call: Call | None = None,
     ) -> Event:
-        """Note something that the program does here."""
+        """Record an event at the current place."""
         node_id = call.node_id if call is not None else self.node_id
         event = Event(
             kind,
@@ -130,11 +131,11 @@ class Core:
 
     @property
     def exhausted(self) -> bool:
-        """Whether what runs has used up what it may do."""
+        """Whether the running call or entry point has used up its events."""
         return len(self.record.events) >= self.most_events
 
     def share(self) -> int:
-        """How many events there may be when a call ends: a large one leaves some to what comes after it."""
+        """The number of events at which a call is cut off: a large call leaves some to the code after it."""
         done = len(self.record.events)
         left = self.most_events - done
         return done + max(left * 2 // 3, min(left, _SMALL_CALL))
@@ -145,13 +146,13 @@ class Core:
         return Thing("", name, made)
 
     def chosen_outside(self, by: Value) -> Thing:
-        """What something outside of the program chooses: 'rank', 'command line'."""
+        """An unknown value that something outside the program chooses: 'rank', 'command line'."""
         found = Thing("", "outside")
         found.fields["@chosen by"] = by
         return found
 
     def operate(self, operator: str, operands: tuple[Value, ...], name: str = "") -> Thing:
-        """What an operation gives of values that are not known: the same for the same ones."""
+        """The result of an operation on unknown values; the same operation gives the same thing each time."""
         key = (operator, operands)
         found = self._operations.get(key)
         if found is None:
@@ -159,13 +160,13 @@ class Core:
         return found
 
     def refine(self, value: Value) -> Value:
-        """A value where the run stands."""
+        """A value without the alternatives that the current path excludes."""
         return refined(value, self.path) if isinstance(value, Union) else value
 
     # -- branches
 
     def alternatives(self, ways: list[tuple[Path, Callable[[], Value]]]) -> Value:
-        """Run each of several ways from the same state, under its tests, and join what comes out."""
+        """Run each alternative from the same state, under its tests, and join the results."""
         possible = [(guard, way) for guard, way in ways if not exclude(guard, self.path)]
         if not possible:
             possible = ways[:1]
@@ -192,13 +193,12 @@ class Core:
         return join(results)
 
     def each(self, value: Value, ask: Callable[[Value], Value]) -> Value:
-        """What comes out for every alternative of a value."""
+        """Apply `ask` to every alternative of a value and join the results."""
         if not isinstance(value, Union):
             return ask(value)
         options = [
             option for option in value.options if not exclude(option.guard, self.path)
         ] or value.options
-        # Beside something that is known, something else adds nothing but that.
         ways = []
         for option in options:
             guard = option.guard or _choice(value, option)
@@ -295,12 +295,12 @@ class Core:
         return value.value if isinstance(value, Constant) and isinstance(value.value, str) else None
 
     def symbols(self, value: Value | None) -> list[str]:
-        """Names of libraries that a value can be."""
+        """The library names that a value can be."""
         if value is None:
             return []
         return [option.name for option, _ in options_of(value) if isinstance(option, Symbol)]
 
 
 def _choice(union: Union, option: Option) -> Path:
-    """That a union is one of its options: nothing else can be told of it where no test chooses."""
+    """The test that a union is this option, for options without tests of their own."""
     return (Atom("is", union, option.value, True),)

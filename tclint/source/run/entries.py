@@ -1,4 +1,4 @@
-"""What of a program is worth running that the program itself does not reach."""
+"""Decides which functions and classes are worth running although the program does not reach them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ _DEFINES = re.compile(r"(?:async +def|def|(class)) +(\w+)")
 _ASSIGNED = re.compile(r"^[ \t]*(?:self\.)?(\w+)[^=\n]*=(?!=)")
 _METHOD = re.compile(r"^[ \t]+(?:async +)?def +(\w+)", re.MULTILINE)
 _OF_TRAINING = (".backward(", ".step(", ".zero_grad(", "caler", "autocast", "_step(", ".fit(")
-"""What trains is run whatever is looked for: a rule on a scaler asks what is done with its steps."""
+"""Code that trains is run whatever the rules look for, since a rule on scalers asks about the steps as
+well."""
 
 
 class Entries:
-    """Functions and classes of files that rules may find something in: those whose text holds a token that a
-    rule looks for, those that train, and those that lead to such a one.
+    """The functions and classes in which rules may find something: those whose text contains a token that a
+    rule looks for, those that train, and those that lead to one of them.
 
     Args:
-        tokens: what rules look for; None: everything is worth running.
-        is_run: whether functions of a file have been run, by their qualified names.
+        tokens: texts that rules look for; None: everything is worth running.
+        is_run: tells whether all functions of a file with some qualified names have run.
     """
 
     def __init__(
@@ -36,21 +37,21 @@ class Entries:
         self._files_of: dict[str, list[File]] = {}
         """Name -> the files that define it."""
         self._holding: dict[tuple[File, str], frozenset[str]] = {}
-        """Functions and methods that hold a token."""
+        """(file, function or class) -> its functions and methods that contain a token, by qualified name."""
         self._words: dict[tuple[File, str], frozenset[str]] = {}
         self._files: set[File] = set()
         self._led: set[tuple[File, str]] | None = None
         self._tried: set[tuple[File, str]] = set()
-        """What a function was run for. Nothing else that leads there is run for it."""
+        """Functions for whose sake one that leads to them was run; no other one is run for them."""
         self._used_up: set[tuple[File, str]] = set()
 
     def add(self, file: File) -> None:
-        """Know of a file that is part of the program."""
+        """Add a file that is part of the program."""
         if file in self._files or self._pattern is None:
             return
         self._files.add(file)
         self._led = None
-        # What is made where a token stands is used elsewhere, under its name.
+        # An object made on a line with a token may be used elsewhere under its name.
         made = {
             match[1]
             for line in file.lines()
@@ -66,12 +67,13 @@ class Entries:
             )
 
     def concerns(self, file: File, name: str) -> bool:
-        """Whether a function or class of a file holds what is looked for, or leads to it."""
+        """Whether a function or class of a file contains a token or leads to one."""
         return self._pattern is None or (file, name) in self._leading
 
     @property
     def _leading(self) -> set[tuple[File, str]]:
-        """What holds a token, and what leads to such by the names in its text."""
+        """The functions and classes that contain a token, and those that lead to one by the names they
+        use."""
         if self._led is None:
             readers: dict[str, list[tuple[File, str]]] = {}
             for at, words in self._words.items():
@@ -86,7 +88,7 @@ class Entries:
         return self._led
 
     def method_concerns(self, value: FunctionValue, words: frozenset[str]) -> bool:
-        """Whether a method holds what is looked for, or leads to it.
+        """Whether a method contains a token or leads to one.
 
         Args:
             words: the names that it reads.
@@ -99,7 +101,7 @@ class Entries:
         )
 
     def worth(self, file: File, name: str) -> bool:
-        """Whether running a function or class of a file may show something that has not been run yet."""
+        """Whether running a function or class of a file may reach code with tokens that has not run yet."""
         if self._pattern is None:
             return True
         for at in (reached := self._reached(file, name, self._used_up)):
@@ -112,7 +114,7 @@ class Entries:
         return False
 
     def _reached(self, file: File, name: str, besides: set[tuple[File, str]]) -> set[tuple[File, str]]:
-        """What the text of a function or class names, directly or not, with itself."""
+        """A function or class and all that its text names, directly or indirectly."""
         found = {(file, name)} - besides
         pending = list(found)
         while pending:
@@ -124,7 +126,8 @@ class Entries:
 
 
 def _pattern_of(token: str) -> str:
-    """Attributes are meant whole: '.grad' is no part of `.grad_checkpointing`."""
+    """A pattern for a token; an attribute must match whole, so that '.grad' is not found in
+    `.grad_checkpointing`."""
     return re.escape(token) + (r"\b" if token[:1] == "." and token[-1:].isalnum() else "")
 
 
@@ -134,7 +137,7 @@ def _definitions(file: File) -> tuple[tuple[str, bool, str], ...]:
 
 
 def _split(text: str) -> Iterator[tuple[str, bool, str]]:
-    """Functions and classes of a text that stand in no other, with what follows them up to the next one."""
+    """The top-level functions and classes of a text, each with the text up to the next one."""
     lines = text.split("\n")
     starts = [(at, match) for at, line in enumerate(lines) if (match := _DEFINES.match(line))]
     for number, (at, match) in enumerate(starts):

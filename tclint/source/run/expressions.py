@@ -63,7 +63,7 @@ _LARGEST_TEXT = 200
 
 
 class Expressions(Containers):
-    """From expressions to values."""
+    """Turns expressions into values."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -81,7 +81,7 @@ class Expressions(Containers):
         }
 
     def evaluate(self, expression: Expression) -> Value:
-        """What an expression gives here; what it calls has been called before, and is not called again."""
+        """The value of an expression. Calls in it that have run already are not run again."""
         return self._evaluators[type(expression)](expression)
 
     # -- names
@@ -97,7 +97,7 @@ class Expressions(Containers):
         return value
 
     def lookup(self, name: str) -> Value:
-        """What a plain name stands for."""
+        """The value of a name without dots."""
         frame: Frame | None = self.frame
         while frame is not None:
             # A method does not see its class's names; a class body does see its own.
@@ -129,7 +129,7 @@ class Expressions(Containers):
         return found
 
     def starred(self, frame: Frame, name: str) -> Value | None:
-        """What `from module import *` brings."""
+        """The value of a name that `from module import *` defines; None if no such import does."""
         if name[:1] == "_":
             return None
         for item in frame.file.imports(frame.file.tables.module).get("*", ()):
@@ -149,7 +149,7 @@ class Expressions(Containers):
         return None
 
     def import_(self, file: File, qualified: str) -> Value:
-        """What an import of a full name gives in a file: a file of the project, something in it, or a
+        """The value that importing a full name gives in a file: a file of the project, something in it, or a
         library's name."""
         found = self.project.module(file, qualified)
         if found is not None:
@@ -163,7 +163,7 @@ class Expressions(Containers):
         return self.symbol(qualified.lstrip("."))
 
     def symbol(self, name: str) -> Value:
-        """A library's name: what a summary of the library defines, a constant, or the name itself."""
+        """The value of a library's name: the definition in the library's summary, a constant, or a symbol."""
         name = self.library.canonical(name)
         if name in self.library.values:
             return Constant(self.library.values[name])
@@ -214,7 +214,7 @@ class Expressions(Containers):
         return self.operate(symbol, (operand,))
 
     def binary(self, symbol: str, left: Value, right: Value) -> Value:
-        """What a binary operator gives."""
+        """The result of a binary operator."""
         if symbol in ("is", "is not", "==", "!="):
             same = self._same(left, right)
             if same is not None:
@@ -252,7 +252,7 @@ class Expressions(Containers):
         return self.operate(symbol, (left, right))
 
     def _same(self, left: Value, right: Value) -> bool | None:
-        """Whether two values are the same thing; None where that is not known."""
+        """Whether two values are the same; None if that is unknown."""
         if isinstance(left, Constant) and isinstance(right, Constant):
             if left.value is None or right.value is None:
                 return left.value is right.value
@@ -275,7 +275,7 @@ class Expressions(Containers):
         return None
 
     def _of_constants(self, symbol: str, left: Value, right: Value) -> Value | None:
-        """What the alternatives of both sides give where all are constants or symbols."""
+        """The union of the results for all alternatives of both operands; None if one cannot be computed."""
         ways = []
         for one, guard in options_of(left):
             for other, more in options_of(right):
@@ -287,12 +287,12 @@ class Expressions(Containers):
                 else:
                     return None
         if symbol in _COMPARISONS and len({option.value for option in ways}) > 1:
-            # The test itself tells the alternatives apart later on.
+            # The comparison is kept as a test, which tells the alternatives apart later.
             return None
         return join(ways)
 
     def _joined_texts(self, left: Value, right: Value) -> Value | None:
-        """`'models.' + name`, where the name has a default and is chosen outside of the program."""
+        """The result of `'models.' + name` where the name has a default and is chosen outside the program."""
         ways = []
         for one, guard in options_of(left):
             for other, more in options_of(right):
@@ -306,8 +306,8 @@ class Expressions(Containers):
         return join(ways) if any(isinstance(option.value, Constant) for option in ways) else None
 
     def from_outside(self, operator: str, operands: tuple[Value, ...]) -> Thing | None:
-        """What is computed from something that is chosen outside of the program, and is so itself; None where
-        nothing of the kind is among the operands."""
+        """The result of an operation with an operand that is chosen outside the program; the result counts as
+        chosen there too. None if there is no such operand."""
         for operand in operands:
             if isinstance(operand, Thing) and "@chosen by" in operand.fields:
                 made = self.operate(operator, operands)
@@ -424,7 +424,7 @@ class Expressions(Containers):
         raise NotImplementedError
 
     def looks_at(self, value: Value) -> None:
-        """The program asks whether something is true: of a tensor on a GPU it waits for it."""
+        """Note that the program tests a value; testing a tensor on a GPU waits for it."""
         for leaf in self._leaves(value):
             if self.is_tensor(leaf):
                 self.wait("bool", leaf)
@@ -440,7 +440,7 @@ class Expressions(Containers):
             yield option
 
     def chosen(self, condition: Value, first: Callable[[], Value], second: Callable[[], Value]) -> Value:
-        """`first if condition else second`."""
+        """The value of `first if condition else second`."""
         from tclint.source.run.conditions import atoms
 
         known = truth(condition, self.path)

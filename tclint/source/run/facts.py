@@ -1,4 +1,4 @@
-"""What follows from a record: where tensors come from, what scales them, and what unknown things are."""
+"""Facts derived from a record: where tensors come from, what scales them, and what unknown things are."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _ABOUT = frozenset({"device", "dtype", "shape", "ndim", "layout", "is_cuda", "re
 
 
 def _is_about(operation: tuple[str, tuple[Value, ...]]) -> bool:
-    """Whether an operation says what something is, not what it holds: `x.device`."""
+    """Whether an operation reads a property of something, such as `x.device`, and not its contents."""
     operator, operands = operation
     return operator == "." and isinstance(operands[1], Constant) and operands[1].value in _ABOUT
 
 
 class Facts:
-    """Answers about one record; what unknown things are is settled when it is made."""
+    """Answers questions about one record; the constructor infers what unknown things are."""
 
     def __init__(self, record: Record, library: Library) -> None:
         self.record = record
@@ -50,8 +50,9 @@ class Facts:
         self._settle_training_calls()
 
     def _settle_training_calls(self) -> None:
-        """Calls of objects that are not seen, which get what was computed first, and with it an optimizer or
-        parameters, go backward and step: `loss_scaler(loss, optimizer, parameters=model.parameters())`."""
+        """Mark calls of unknown objects that run backward and step. Their first argument is computed, and
+        another is an optimizer or parameters: `loss_scaler(loss, optimizer,
+        parameters=model.parameters())`."""
         for event in self.record.of("call"):
             if event.name[:1] == "." or len(event.arguments) < 2:
                 continue
@@ -86,13 +87,13 @@ class Facts:
                         yield from self.held(item, depth - 1)
 
     def made_by(self, value: Value | None) -> tuple[Event, ...]:
-        """The events that a value comes from, the latest first: operations, calls and forwards."""
+        """The operations, calls and forwards that a value comes from, latest first."""
         if value is None:
             return ()
         return self._traced(value)[0]
 
     def within(self, value: Value | None) -> frozenset[Value]:
-        """The values that a value comes from, itself included."""
+        """The values that a value comes from, including itself."""
         return self._traced(value)[1] if value is not None else frozenset()
 
     def _traced(self, value: Value) -> tuple[tuple[Event, ...], frozenset[Value]]:
@@ -117,12 +118,12 @@ class Facts:
                 if thing.made is not None:
                     event = thing.made
                     yield event
-                    # What a factory is given are sizes, and tensors of the same size.
+                    # A factory gets sizes, or tensors of which it uses only the size.
                     pending.extend(event.inputs if event.kind != "factory" else ())
 
     @cached_property
     def _written(self) -> dict[Thing, list[Value]]:
-        """What is written into parts of tensors: `batch[0] = image`."""
+        """Tensor -> the values that are written into parts of it: `batch[0] = image`."""
         found: dict[Thing, list[Value]] = {}
         for event in self.record.of("op"):
             if event.name == "[]=" and isinstance(event.subject, Thing):
@@ -130,7 +131,7 @@ class Facts:
         return found
 
     def names_in(self, value: Value | None) -> frozenset[str]:
-        """Names of libraries that a value is computed with, such as 'torch.cuda.is_available'."""
+        """The library names that a value is computed with, such as 'torch.cuda.is_available'."""
         symbols = (item.name for item in self.within(value) if isinstance(item, Symbol))
         return frozenset((*symbols, *(event.name for event in self.made_by(value))))
 
@@ -171,7 +172,7 @@ class Facts:
     # -- gradients
 
     def loss_of(self, event: Event) -> Value | None:
-        """What a backward event differentiates."""
+        """The value that a backward event differentiates."""
         if event.kind == "backward" and event.name == ".backward":
             subject = event.subject
             given = event.arguments.get("gradient")
@@ -181,7 +182,7 @@ class Facts:
         return event.first
 
     def parameters_of(self, value: Value | None) -> frozenset[Thing]:
-        """The modules (or unknown things) whose parameters a value holds, parameters themselves included."""
+        """The modules (or unknown things) whose parameters a value is or holds."""
         found: set[Thing] = set()
         for thing in self.held(value):
             owner = thing.fields.get("@parameter of") if thing.kind == "tensor" else None
@@ -194,7 +195,7 @@ class Facts:
                 part = self.root(thing)  # `layer.weight` of any one of a module's layers
                 found.update(self.things(part.fields.get("@part of", part)))
             elif thing.is_unknown and thing.made is not None and thing.made.kind == "call":
-                # `trainable_parameters(model)` of code that is not seen.
+                # `trainable_parameters(model)`, where the function's code is not available.
                 given = (item for value in thing.made.arguments.values() for item in self.things(value))
                 found.update(item for item in given if item.kind == "module")
         return frozenset(found)
@@ -209,7 +210,7 @@ class Facts:
         )
 
     def networks_of(self, value: Value | None) -> frozenset[Thing]:
-        """The modules that a value was computed with or in: what a forward gives, operations in it made."""
+        """The modules that a value was computed with, or during whose forward it was computed."""
         events = [event for made in self.made_by(value) for event in (made, *made.around)]
         return frozenset(
             thing
@@ -219,11 +220,11 @@ class Facts:
         )
 
     def root(self, thing: Thing) -> Thing:
-        """What a part of something unknown belongs to: `model` of `model.encoder`."""
+        """The object that a part of something unknown belongs to: `model` for `model.encoder`."""
         return root_of(thing)
 
     def contains(self, module: Thing, part: Thing) -> bool:
-        """Whether a module has another one among its parts."""
+        """Whether a module is another module or contains it."""
         return module is part or part in self.parts(module)
 
     def parts(self, module: Thing) -> frozenset[Thing]:
@@ -236,7 +237,7 @@ class Facts:
     # -- settings
 
     def devices_of_autocast(self, context: Thing) -> frozenset[str]:
-        """The devices that an autocast context may be for, as far as they are known."""
+        """The types of device that an autocast context may be for, as far as they are known."""
         if context.name.startswith("torch.cuda."):
             return frozenset({"cuda"})
         if context.name.startswith("torch.cpu."):
@@ -244,8 +245,8 @@ class Facts:
         return self.texts(context.fields.get("device_type"))
 
     def is_on(self, thing: Thing, path: Path = ()) -> bool | None:
-        """Whether an autocast context or a scaler is enabled where some tests hold; None: that is decided at
-        run time. Where it cannot have been made it is not."""
+        """Whether an autocast context or a scaler is enabled on a path; None if that is decided at run time.
+        It is not enabled where it cannot have been made."""
         if thing.made is not None and exclude(thing.made.path, path):
             return False
         enabled = thing.fields.get("enabled")
@@ -274,8 +275,8 @@ class Facts:
 
 
 def distinct(found: Iterable[_Found]) -> Iterator[_Found]:
-    """Events at different places, or tuples that begin with one: the second round of a loop repeats those of
-    the first."""
+    """Keep one event (or tuple that begins with an event) for each place; the second round of a loop repeats
+    the events of the first."""
     seen: set[tuple[str, int]] = set()
     for item in found:
         event = item if isinstance(item, Event) else item[0]

@@ -11,7 +11,7 @@ from tclint.source.syntax.tables import Function, Import, Tables
 
 
 class File:
-    """One file that is run: a project's, or the text of a table that sums up a library."""
+    """A file to run: one of the project, or the summary of a library."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class File:
         is_library: bool = False,
     ) -> None:
         self.path = path
-        """Absolute; of a library's summary its full name."""
+        """The absolute path; for a library's summary its name."""
         self.tables = tables
         self.spans = spans
         self.lines = lines
@@ -35,14 +35,14 @@ class File:
         self._counters: dict[int, frozenset[str]] = {}
 
     def steps(self, function: Function) -> list[Step]:
-        """What a function does, as a tree."""
+        """The statements of a function as a tree."""
         found = self._steps.get(function.index)
         if found is None:
             found = self._steps[function.index] = steps_of(function)
         return found
 
     def imports(self, function: Function) -> dict[str, list[Import]]:
-        """Imports of a scope by the name that they bind."""
+        """The imports of a scope by the name that they bind."""
         found = self._imports.get(function.index)
         if found is None:
             found = self._imports[function.index] = {}
@@ -51,7 +51,7 @@ class File:
         return found
 
     def counters(self, function: Function) -> frozenset[str]:
-        """Variables of a function to which something is added."""
+        """The variables of a function that it adds to, such as `step` in `step += 1`."""
         found = self._counters.get(function.index)
         if found is None:
             found = self._counters[function.index] = counters_of(function)
@@ -59,7 +59,7 @@ class File:
 
     @cached_property
     def counted_attributes(self) -> frozenset[str]:
-        """Attributes to which something is added anywhere in the file."""
+        """The attributes that code anywhere in the file adds to."""
         return frozenset(
             name.rpartition(".")[2]
             for function in self.tables.functions
@@ -69,7 +69,7 @@ class File:
 
     @cached_property
     def counted_globals(self) -> frozenset[str]:
-        """Variables of the module, or of a function around one, to which a function adds something."""
+        """The variables of the module, or of an enclosing function, that a function adds to."""
         return frozenset(
             name
             for function in self.tables.functions
@@ -77,7 +77,7 @@ class File:
         )
 
     def generates(self, function: Function) -> bool:
-        """Whether it is a generator."""
+        """Whether a function is a generator."""
         from tclint.source.syntax.tables import Return
 
         return any(isinstance(event, Return) and event.is_yield for event in function.events)

@@ -1,4 +1,4 @@
-"""What calls of libraries do: the tables of `library/`, loaded once."""
+"""The tables of `library/`, which describe what calls of libraries do; loaded once."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Spec:
     region: str = ""
     sets: Mapping[str, Any] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Of parameters of layers."""
+    """Defaults of a layer's parameters."""
     holds: bool = False
-    """Whether it makes a container of the modules that it gets."""
+    """Whether it makes a container of the modules in its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A library summed up as the program that it runs."""
+    """The summary of a library: a short program that does what matters of the library."""
 
     name: str
     names: tuple[str, ...]
-    """Modules or packages; what the text defines stands for the same names in each."""
+    """The modules or packages whose names the text defines."""
     text: str
 
 
@@ -50,26 +50,26 @@ class Library:
     def __init__(self, tables: Sequence[Mapping[str, Any]]) -> None:
         self.calls: dict[str, Spec] = {}
         self.patterns: list[tuple[str, Spec]] = []
-        """(pattern, what calls of names that match it do), the longest first."""
+        """(pattern for names, effect of a call), longest pattern first."""
         self._matched: dict[str, Spec | None] = {}
         self.methods: dict[str, dict[str, Spec]] = {}
         self.aliases: dict[str, str] = {}
         self.programs: dict[str, Program] = {}
         self.kinds: dict[str, tuple[str, ...]] = {}
-        """Kind -> kinds whose methods it has as well."""
+        """Kind -> the kinds whose methods it also has."""
         self.values: dict[str, object] = {}
-        """Names of libraries that stand for a constant."""
+        """Library name -> the constant that it stands for."""
         self.deprecated: dict[str, str] = {}
-        """Names of libraries that warn when they are used, with what to write instead."""
+        """Library name that warns when it is used -> what to write instead."""
         self.float32_checkpoints: tuple[str, ...] = ()
         """Patterns for names of published checkpoints that are stored in float32."""
         self.vocabularies: dict[str, int] = {}
-        """Patterns for names of published tokenizers, by how many words these have."""
+        """Pattern for names of published tokenizers -> the size of their vocabulary."""
         self.science: frozenset[str] = frozenset()
         """Packages for programs whose matrices are tiny, or whose accuracy is the result."""
         self.stars: dict[str, tuple[str, ...]] = {}
         self.networks: dict[str, str] = {}
-        """Patterns for names of libraries' models, by what these are."""
+        """Pattern for names of libraries' models -> what these models are."""
         for table in tables:
             self._add(table)
         self.patterns.sort(key=lambda item: -len(item[0]))
@@ -106,7 +106,7 @@ class Library:
                 self.programs[name] = program
 
     def canonical(self, name: str) -> str:
-        """The one name by which the tables know something."""
+        """The name that the tables use for something with several names."""
         found = self.aliases.get(name)
         if found is not None:
             return found
@@ -120,7 +120,7 @@ class Library:
         return name
 
     def call(self, name: str) -> Spec | None:
-        """What a call of a function or class does; None: nothing is known of it."""
+        """The effect of a call of a function or class; None if it is unknown."""
         found = self.calls.get(name)
         if found is not None:
             return found
@@ -131,7 +131,7 @@ class Library:
         return self._matched[name]
 
     def method(self, kind: str, name: str) -> Spec | None:
-        """What a method of a kind of thing does."""
+        """The effect of a method of a kind of thing; None if it is unknown."""
         found = self.methods.get(kind, {}).get(name)
         if found is not None:
             return found
@@ -142,11 +142,11 @@ class Library:
         return None
 
     def is_a(self, kind: str, wanted: str) -> bool:
-        """Whether a kind is another one, or has what it has."""
+        """Whether a kind is another kind or has all of its methods."""
         return kind == wanted or any(self.is_a(parent, wanted) for parent in self.kinds.get(kind, ()))
 
     def program(self, name: str) -> Program | None:
-        """The summary that defines `name`, `accelerate.Accelerator` or a name deeper in the package."""
+        """The summary that defines a name, such as `accelerate.Accelerator`; None if none does."""
         head = name
         while head:
             found = self.programs.get(head)
@@ -165,7 +165,7 @@ def _spec(row: Mapping[str, Any]) -> Spec:
 
 @cache
 def shipped() -> list[dict[str, Any]]:
-    """The tables that tclint brings."""
+    """The tables that tclint ships."""
     names = sorted(
         entry.name for entry in resources.files(_PACKAGE).iterdir() if entry.name.endswith(".toml")
     )

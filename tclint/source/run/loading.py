@@ -1,4 +1,4 @@
-"""Loaders: what a batch is made of, and what makes it."""
+"""Data loaders: runs the code that makes a batch and gives its values."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tclint.source.run.values import (
 from tclint.source.syntax.tables import Call, Name
 
 _WRAPPERS = 6
-"""Datasets around each other that are followed."""
+"""The most datasets wrapped around each other that are followed."""
 
 
 class Loading(Tensors):
-    """Makes batches: runs what a dataset gives for an item, then what collates items."""
+    """Makes batches: runs the dataset's code for one item, then the collate function."""
 
     def batch(self, loader: Thing) -> Value:
-        """What a loader gives: what its collate function makes of its dataset's items, or tensors on the CPU.
+        """A batch of a loader: the result of its collate function, or tensors on the CPU.
 
-        What happens meanwhile has the loader among its regions.
+        Events during the making of the batch have the loader among their regions.
         """
         event = self.happen("batch", loader.name, loader, {})
         regions = self.regions
@@ -53,7 +53,7 @@ class Loading(Tensors):
         return self._collated(sample, event)
 
     def _sample(self, loader: Thing, event: Event) -> Value:
-        """What the dataset of a loader gives for one index."""
+        """The item that a loader's dataset gives for one index."""
         for option, _ in options_of(loader.fields.get("dataset", NONE)):
             item = self._inner_dataset(option)
             if item is None:
@@ -70,14 +70,14 @@ class Loading(Tensors):
         return Thing("", "sample", event)
 
     def _row(self, value: Value) -> Value:
-        """One item of a tensor that a dataset holds, where the tensor is."""
+        """One row of a tensor that a dataset holds, on the same device."""
         row = self.item(value, Thing("number"))
         if isinstance(value, Thing) and isinstance(row, Thing) and "@device" in value.fields:
             row.fields["@device"] = value.fields["@device"]
         return row
 
     def _inner_dataset(self, value: Value) -> Thing | None:
-        """The dataset of which this is a part, or which it wraps."""
+        """The dataset that this one wraps or is a part of; None if there is none."""
         for _ in range(_WRAPPERS):
             if not isinstance(value, Thing) or value.cls is not None or "@transform" in value.fields:
                 break
@@ -90,7 +90,7 @@ class Loading(Tensors):
         return value if isinstance(value, Thing) else None
 
     def _collated(self, sample: Value, event: Event) -> Value:
-        """What the default function makes of items: the same containers, of tensors."""
+        """The result of the default collate function: the containers of an item with tensors in them."""
         if isinstance(sample, Thing):
             parts = self.exact_items(sample)
             if parts and sample.kind in ("tuple", "list"):
@@ -107,7 +107,7 @@ class Loading(Tensors):
         return made
 
     def _moved(self, value: Value, device: Value) -> Value:
-        """A batch that a framework puts on a device."""
+        """A batch after a framework has moved it to a device."""
         if not isinstance(value, Thing):
             return value
         if value.kind == "tensor":

@@ -56,18 +56,18 @@ if TYPE_CHECKING:
     from tclint.source.syntax.parse import Parsed
 
 _FALLS, _LEAVES_ROUND, _RETURNS, _RAISES = range(4)
-"""How a run of statements ends: it falls through, ends the round of its loop, the function, or raises."""
+"""How a sequence of statements ends: it falls through, leaves the round of its loop, returns or raises."""
 _MOST_ITEMS = 32
-"""Rounds that are run one by one, loops within each other together; of one loop ..."""
+"""The most rounds that are run one by one; nested loops share them."""
 _GOES_THROUGH = frozenset({"iterator", "progress"})
 _MOST_ROUNDS = 4
-"""... always so many."""
+"""A loop may run this many rounds one by one however deeply it is nested."""
 _NUMBERED = ("+", "-", "*", "/", "//", "%", "**", "@", "&", "|", "^", "<<", ">>")
 
 
 @cache
 def _parsed(text: str) -> Parsed:
-    """The tables of a library's summary, which many programs use."""
+    """The tables of a library's summary, parsed once for all programs."""
     from tclint.source.syntax.parse import parse
 
     return parse(text)
@@ -79,18 +79,18 @@ class Machine(Calls):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._once = 0
-        """Greater than 0 in the second round of a loop, where inner loops run one round."""
+        """Greater than 0 in the second round of a loop; inner loops then run only one round."""
         self._summaries: dict[str, File] = {}
         self.looked_at = 0
-        """Events among which modules that nobody calls have been looked for."""
+        """The number of events in which modules without a call have been searched for."""
         self.modules: list[tuple[Event, Thing]] = []
-        """Those that were made, and are not known to be called."""
+        """Modules that were made and not called so far, each with the event that made it."""
         self.called: set[Thing] = set()
         self.objects: dict[ClassValue, list[Thing]] = {}
         self.run_alone_of: dict[object, int] = {}
-        """Class -> modules of it that have been called because nobody does."""
+        """Class -> the number of its modules that were run although the program does not call them."""
         self._leaving: list[list[Changes]] = []
-        """What was changed on ways that left the round of a loop, or the function, early."""
+        """The changes made on paths that left the round of a loop, or the function, early."""
         self._on_yield: list[Callable[[Value], int] | None] = []
 
     # -- files
@@ -133,7 +133,7 @@ class Machine(Calls):
     # -- bodies
 
     def run_body(self, frame: Frame, on_yield: Callable[[Value], int] | None) -> bool:
-        """Run the statements of a function, a module or a class; whether a return or raise ended it."""
+        """Run the body of a function, a module or a class; return whether a return or raise ended it."""
         self._leaving.append([])
         self._on_yield.append(on_yield)
         try:
@@ -174,7 +174,7 @@ class Machine(Calls):
         return _FALLS
 
     def _stop_round(self, is_yield: bool) -> None:
-        """A round of the innermost loop of the function that runs may end here."""
+        """Note that a round of the current function's innermost loop may end here."""
         if not is_yield and len(self.loops) > self.frame.depth:
             self.loops[-1].loop.stops = True
 
@@ -219,7 +219,7 @@ class Machine(Calls):
         return value
 
     def _decorated(self, decorator: Value, value: Value) -> Value:
-        """What a decorator makes of a function or class; one that is not known leaves it as it is."""
+        """Apply a decorator to a function or class; an unknown decorator leaves it as it is."""
         if isinstance(decorator, Symbol):
             name = decorator.name.rpartition(".")[2]
             if decorator.name.startswith("dataclasses."):
@@ -333,7 +333,7 @@ class Machine(Calls):
                 and isinstance(before, Thing)
                 and before.kind == "number"
             ):
-                # Each round has another one.
+                # The number differs from round to round.
                 value = Thing("number")
         self._assign_to(target, value)
 
@@ -425,7 +425,7 @@ class Machine(Calls):
         )
 
     def _run_ways(self, ways: list[tuple[Path, list[Step]]]) -> int:
-        """Run the sides of a test from the same state, and go on with what falls through."""
+        """Run the branches of a test from the same state, and go on with those that fall through."""
         path = self.path
         outcomes: list[tuple[int, Changes, Path]] = []
         for guard, body in ways:
@@ -446,7 +446,7 @@ class Machine(Calls):
         if len(through) == 1:
             self.store.keep(through[0][0])
             if len(outcomes) > 1:
-                # The rest of the block runs on this side alone.
+                # The rest of the block runs on this branch alone.
                 self.path = (*path, *through[0][1])
                 if all(status in (_FALLS, _RAISES) for status, _, _ in outcomes):
                     self.record.required.update(through[0][1])
@@ -465,7 +465,7 @@ class Machine(Calls):
 
     def _run_try(self, statement: Statement) -> int:
         if self._imports_in(statement) and not any(item.block.kind == "try" for item in statement.branches):
-            # What is imported is there; what stands in for it is not needed.
+            # The import is taken to succeed, so handlers that replace it do not run.
             return _FALLS
         failed = self.chosen_outside(Constant("exception"))
         status = _FALLS
@@ -492,7 +492,8 @@ class Machine(Calls):
             path = self.path
             after = self._run_ways(ways)
             if not status:
-                # Code after a handler that leaves runs without an exception, which nothing else asks about.
+                # Code after a handler that leaves runs only without an exception; no other test depends on
+                # that.
                 self.path = path
             status = status if not after else min(status, after)
         for branch in finals:
@@ -501,7 +502,7 @@ class Machine(Calls):
         return status
 
     def _imports_in(self, statement: Statement) -> bool:
-        """Bind the names that a `try` imports, which handlers may bind to something else."""
+        """Bind the names that a `try` statement imports; return whether it imports any."""
         frame = self.frame
         blocks = frame.function.blocks
         found = False
@@ -554,13 +555,13 @@ class Machine(Calls):
         return value
 
     def enter_region(self, context: Value) -> None:
-        """A context is entered, until the with statement or the function that runs ends."""
+        """Enter a context; it lasts until the current `with` statement or function ends."""
         region = Region(context, self.here, self.path)
         self.regions = (*self.regions, region)
         region.entered = self.happen("enter", "", context, {})
 
     def _run_managed(self, value: Thing, branch: Branch) -> int:
-        """`with` of a function under contextlib.contextmanager: the body runs where that yields."""
+        """Run a `with` over a function under contextlib.contextmanager: its body runs at the yield."""
         function = value.fields["function"]
         assert isinstance(function, FunctionValue)
         outer = (self.frame, self.stack, self.loops)
@@ -584,7 +585,7 @@ class Machine(Calls):
         return max(statuses)
 
     def run_generator(self, generator: Thing, on_yield: Callable[[Value], int] | None) -> Frame:
-        """Run a generator's body; at each yield something else runs."""
+        """Run a generator's body and call `on_yield` at each yield."""
         function = generator.fields["function"]
         assert isinstance(function, FunctionValue)
         given = self.exact_items(generator.fields["arguments"]) or []
@@ -627,8 +628,8 @@ class Machine(Calls):
         return status if status == _RETURNS else _FALLS
 
     def _known_rounds(self, over: Value | None) -> list[Value] | None:
-        """What the rounds of a loop get, in order, where that is known one by one: of a list that a loop has
-        filled what two rounds put there."""
+        """The items that the rounds of a loop get, in order; None if they are not known one by one. A list
+        that a loop has filled has the items of two rounds."""
         if not isinstance(over, Thing):
             return self.exact_items(over) if isinstance(over, Constant) else None
         inner = over.fields.get("over")
@@ -658,13 +659,13 @@ class Machine(Calls):
         return self.ordered(over)
 
     def _counted(self, over: Thing) -> Value | None:
-        """The container of which `range(len(...))` goes through the positions."""
+        """The container whose positions `range(len(...))` goes through."""
         stop = over.fields["stop"]
         operator, operands = (stop.operation if isinstance(stop, Thing) else None) or ("", ())
         return operands[0] if operator == "len" and over.fields["start"] == Constant(0) else None
 
     def _is_exact(self, over: Value | None) -> bool:
-        """Whether a loop over something has just the rounds that are known."""
+        """Whether a loop over a value has exactly the known rounds."""
         if not isinstance(over, Thing):
             return True
         inner = over.fields.get("over")
@@ -677,15 +678,15 @@ class Machine(Calls):
         return self.exact_items(over) is not None
 
     def _room(self) -> int:
-        """How many rounds of a loop may be run one by one within the loops around it."""
+        """The number of rounds of a new loop that may be run one by one, given the loops around it."""
         room = _MOST_ITEMS
         for round_ in self.loops:
             room //= max(round_.loop.rounds, 1)
         return max(room, _MOST_ROUNDS)
 
     def _rounds_of(self, over: Value | None) -> tuple[int, Iterator[Value | None]]:
-        """How many rounds there are if all are known, else 0, and what they get: each known item, or what
-        any round gets, twice."""
+        """The number of rounds (0 if not all are known) and the items that they get: each known item, or
+        twice what any round gets."""
         is_range = isinstance(over, Thing) and over.kind == "range" and self._is_exact(over)
         known = self._known_rounds(over) if over is not None else None
         if known and len(known) <= (1 if is_range else self._room()):
@@ -704,7 +705,7 @@ class Machine(Calls):
             second = number > 0 and not count
             self._once += second
             try:
-                # What a round gets is made in the round.
+                # The item is made within its round.
                 try:
                     value = next(rounds)
                 except StopIteration:
@@ -726,7 +727,7 @@ class Machine(Calls):
         return status
 
     def _generator_in(self, over: Value | None) -> Thing | None:
-        """The generator that a loop goes through, `enumerate` and progress bars around it left out."""
+        """The generator that a loop goes through, directly or through `enumerate` and iterators."""
         while isinstance(over, Thing) and over.kind in ("enumerate", "iterator") and "over" in over.fields:
             over = over.fields["over"]
         if isinstance(over, Thing) and over.cls is not None:
@@ -737,11 +738,11 @@ class Machine(Calls):
         return over if isinstance(over, Thing) and over.kind == "generator" else None
 
     def _run_generated(self, generator: Thing, over: Value | None, branch: Branch, key: Any) -> int:
-        """A loop over a generator: its body runs where the generator yields."""
+        """Run a loop over a generator: its body runs where the generator yields."""
         outer = (self.frame, self.stack)
         here, around = self.here, len(self.loops)
         loops: dict[int, Loop] = {}
-        """By the tests around where the generator yields."""
+        """The number of tests around a yield -> the loop for yields at that depth."""
         statuses = [_FALLS]
 
         def body(yielded: Value) -> int:
@@ -836,18 +837,18 @@ class Machine(Calls):
     # -- entry points
 
     def begin(self, parts: int = 2) -> None:
-        """Begin an entry point: it has no order with those before, and may take 1/`parts` of the program's
-        events."""
+        """Begin an entry point. Its events have no order relative to earlier entry points, and it may use
+        1/`parts` of the program's events."""
         self.run_number += 1
         self.most_events = min(len(self.record.events) + self.events // parts, self.events)
         self._spent.update(self._spending)
         self._spending.clear()
 
     def run_unknown(self, value: FunctionValue, stack: tuple[Place, ...] = (), parts: int = 2) -> Value:
-        """What a function of which no caller was seen gives, run with what its parameters declare.
+        """Run a function without a known caller, on arguments that its parameters declare; return its result.
 
         Args:
-            stack: what stands for the calls that lead there.
+            stack: the places to record as the calls that lead there.
             parts: as for `begin`.
         """
         self.begin(parts)
@@ -855,13 +856,13 @@ class Machine(Calls):
         self.node_id = value.function.node_id
         frame = self.enter_function(value, [], self._undeclared(value))
         result = self.run_frame(frame, value, None)
-        # Who calls it may read what it gives.
+        # An unknown caller may read the result.
         self.happen("return", value.function.qualified_name, None, {"0": result})
         self.frame = before
         return result
 
     def _undeclared(self, value: FunctionValue) -> dict[str, Value]:
-        """Arguments of a function that nobody calls."""
+        """Arguments for a function without a known caller."""
         found: dict[str, Value] = {}
         parameters = value.function.parameters[value.receiver is not None :]
         for parameter in parameters:
@@ -874,7 +875,7 @@ class Machine(Calls):
         return found
 
     def run_alone(self, module: Thing, frame: Frame) -> None:
-        """Call a module that the program makes and does not call."""
+        """Call a module that the program makes but does not call."""
         self.begin()
         before, self.frame, self.stack = self.frame, frame, ()
         method = module.cls.find("forward") if module.cls is not None else None

@@ -1,4 +1,4 @@
-"""Modules: what they hold, and in which order containers run it."""
+"""Modules: their parts, and the order in which containers run them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _PARAMETERS = frozenset({"weight", "bias"})
 
 
 class Modules(Python):
-    """What a program does with modules."""
+    """Operations on modules."""
 
     def spec_of(self, thing: Thing, name: str) -> Spec | None:
-        """What a method of a thing does: by its library class, or by its kind."""
+        """The effect of a method of a thing, according to its library class or its kind."""
         if thing.kind == "module":
             bases = (
                 (base.name for base in thing.cls.library_bases()) if thing.cls is not None else (thing.name,)
@@ -26,14 +26,14 @@ class Modules(Python):
         return self.library.method(thing.kind or "unknown", name)
 
     def runs_parts(self, module: Thing) -> bool:
-        """Whether a call of a module runs others: one of a class of the project, or a container."""
+        """Whether a call of a module runs other modules: its class is the project's, or it is a container."""
         if module.cls is not None and module.cls.find("forward") is not None:
             return True
         spec = self.spec_of(module, "()")
         return spec is not None and spec.runs == "items" and module.fields.get("[]") != Constant(0)
 
     def hold(self, module: Thing, given: dict[str, Value]) -> None:
-        """Give a container of modules what it is made with: modules, or a list or dict of them."""
+        """Fill a container of modules from its arguments: modules, or a list or dict of them."""
         items: list[Value] = []
         is_exact = True
         values = [value for key, value in given.items() if key.isdigit() or key == "modules"]
@@ -57,7 +57,7 @@ class Modules(Python):
         self.fill(module, items, is_exact=is_exact and "*" not in given)
 
     def run_items(self, module: Thing, value: Value) -> Value:
-        """What a container of modules gives that runs them one after the other."""
+        """Run the modules of a container one after the other and return the result."""
         items = self.ordered(module)
         if items is None:
             for item in self.values_in(module):
@@ -137,17 +137,17 @@ class Modules(Python):
     # -- attributes
 
     def layer(self, module: Thing) -> Spec | None:
-        """The library's layer that a module is, or is derived from."""
+        """The description of the library's layer that a module is or derives from."""
         found = (self.library.call(name) for name in self._classes(module))
         return next((spec for spec in found if spec is not None), None)
 
     def _classes(self, module: Thing) -> list[str]:
-        """The library's class that a module is of, or those that its class derives from."""
+        """The library class of a module, or the library classes that its class derives from."""
         return [module.name] if module.cls is None else [base.name for base in module.cls.library_bases()]
 
     def attribute_of_module(self, module: Thing, name: str) -> Value | None:
-        """An attribute of a module: what was assigned or is in a dict of modules; of a library's layer a
-        parameter, or what it was made with."""
+        """An attribute of a module: an assigned value or an item of a dict of modules; for a library's layer
+        also a parameter or an argument of its constructor."""
         found = module.fields.get(name) or module.fields.get(("item", name))
         if name in _PARAMETERS and (found is None or isinstance(found, Constant)):
             spec = self.layer(module)
@@ -166,7 +166,7 @@ class Modules(Python):
         return found
 
     def part(self, iterator: Thing, module: Thing) -> Value:
-        """What `module.modules()` goes through: any one of its parts."""
+        """An item of `module.modules()` and the like: any one of the module's parts."""
         found = module.fields.get("@part")
         if found is None:
             found = Thing("module", "", module.made)

@@ -1,4 +1,4 @@
-"""One program as rules see it: its record, and what follows from it."""
+"""One program as rules see it: its record and the facts derived from it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tclint.source.run.values import Event, Place
 
 @dataclass
 class Program:
-    """A file that was run, with the files that it led to."""
+    """A file that was run, together with the files that it led to."""
 
     file: File
     record: Record
     facts: Facts
     files: list[File]
     within: frozenset[str]
-    """Paths of the files that are linted and belong to it; findings are about these."""
+    """Paths of the linted files that belong to it; findings are about these."""
     ran: frozenset[tuple[str, str]] = frozenset()
-    """Functions that were run: (path, name)."""
+    """The functions that were run, as (path, name)."""
     is_configuration: bool = False
-    """The file is no Python, but sets what a framework does."""
+    """Whether the file is a framework's configuration and not Python."""
 
     @classmethod
     def of(
@@ -41,14 +41,14 @@ class Program:
         is_module: bool = False,
         tables: Library | None = None,
     ) -> Program:
-        """Run a file, and what rules look for in it and in others that it reads.
+        """Run a file, and the functions that matter to rules in it and in the linted files that it reads.
 
         Args:
-            paths: the files that are linted; none: that one.
-            tokens: what rules look for; None: anything.
-            events: how many there may be.
-            is_module: the file is part of a package, and nothing is known that starts it.
-            tables: what is known of libraries; None: what tclint brings.
+            paths: the linted files; empty: only this file.
+            tokens: texts that rules look for; None: everything matters.
+            events: the most events to record.
+            is_module: whether the file is part of a package and nothing is known to start it.
+            tables: the tables of libraries; None: those that tclint ships.
         """
         paths = paths or (file.path,)
         machine = run(file, project, paths, tokens, tables, events, is_module)
@@ -58,7 +58,7 @@ class Program:
         return cls(file, record, facts, project.read, within, functions_of(machine, project))
 
     def place_of(self, event: Event) -> Place | None:
-        """Where the linted files say what an event does: itself, or by the call that led to it."""
+        """The place of an event in the linted files: its own, or that of the call that led to it."""
         for place in reversed(event.places):
             if place.file.path in self.within:
                 return place

@@ -1,4 +1,4 @@
-"""Programs: a file is run from its entry points, what nobody calls included."""
+"""Runs a file as a program, and then the functions and classes that the program does not reach."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tclint.source.syntax.tables import (
 _INHERITED = 12
 """A method inherited from a file that is not linted may take this fraction (1/12) of the program's events."""
 _MOST_ALIKE = 3
-"""Modules of one class that nothing calls, and that are called to see what they do."""
+"""The most modules of one class that are run although the program does not call them."""
 
 
 def run(
@@ -48,13 +48,14 @@ def run(
     events: int = MOST_EVENTS,
     is_module: bool = False,
 ) -> Machine:
-    """Run a file as a program, then what of it the program does not reach.
+    """Run a file as a program, then the functions and classes in it that the program does not reach.
 
     Args:
-        paths: files of which that is run as well, if the program reads them.
-        tokens: what is looked for; functions that do not lead to any of it are left out. None: all are run.
-        events: how many are noted at most; what else there is to run is noted as cut off then.
-        is_module: the file is part of a package, and nothing is known that starts it.
+        paths: the linted files; their unreached functions are run as well if the program reads them.
+        tokens: texts that rules look for; functions that lead to none of them are left out. None: all are
+            run.
+        events: the most events to record; functions that would exceed it are recorded as cut off.
+        is_module: whether the file is part of a package and nothing is known to start it.
     """
     machine = Machine(project, tables or library(), events)
     if is_module:
@@ -72,7 +73,7 @@ def run(
 
 
 def _is_run(machine: Machine, file: File, names: frozenset[str]) -> bool:
-    """Whether functions of a file have been run, by their qualified names."""
+    """Whether all functions of a file with these qualified names have run."""
     return all(
         (file.path, item.index) in machine.ran
         for item in file.tables.functions
@@ -81,9 +82,9 @@ def _is_run(machine: Machine, file: File, names: frozenset[str]) -> bool:
 
 
 def _run_imported(machine: Machine, paths: Collection[str]) -> None:
-    """Modules that files import and read nothing of, as far as they set something or are linted.
+    """Run modules that files import without using a name of theirs, if they have effects or are linted.
 
-    What packages hand on is left to who reads it.
+    Imports in `__init__.py` are left out; they run when somebody uses the names.
 
     Args:
         paths: the files that are linted.
@@ -98,7 +99,7 @@ def _run_imported(machine: Machine, paths: Collection[str]) -> None:
 
 
 def functions_of(machine: Machine, project: ProjectFiles) -> frozenset[tuple[str, str]]:
-    """The functions that a machine has run: (path, name)."""
+    """The functions that a machine has run, as (path, qualified name)."""
     files = {file.path: file for file in project.read}
     return frozenset(
         (path, files[path].tables.functions[index].qualified_name)
@@ -108,8 +109,8 @@ def functions_of(machine: Machine, project: ProjectFiles) -> frozenset[tuple[str
 
 
 def result_of(file: File, project: ProjectFiles, name: str) -> tuple[Value, frozenset[tuple[str, str]]]:
-    """What a function of a file returns, called with nothing, and the functions that this runs; what anything
-    else is."""
+    """Call a function or class of a file without arguments; return its result and the functions that ran. Any
+    other name gives its value."""
     machine = Machine(project, library())
     machine.run_file(file, "")
     machine.frame = machine.frames[file]
@@ -125,9 +126,10 @@ def result_of(file: File, project: ProjectFiles, name: str) -> tuple[Value, froz
 
 
 def _run_rest(machine: Machine, file: File, entries: Entries, linted: frozenset[str]) -> None:
-    """Functions that nobody calls, and classes that nobody makes an object of.
+    """Run the functions that the program does not call and the classes that it does not instantiate.
 
-    Those go first that nothing in the file names: what they call then runs with what they pass.
+    Those that the file does not mention elsewhere go first, so that the others run with the arguments that
+    these pass.
     """
     read = _names_read(file.tables.functions)
     for named in (False, True):
@@ -159,7 +161,7 @@ def _run_once(machine: Machine, value: FunctionValue, parts: int = 2) -> None:
 
 
 def _run_modules(machine: Machine, file: File, entries: Entries) -> None:
-    """Call modules that a file makes and nothing calls, those that are part of another one left out."""
+    """Call the modules that a file makes but the program does not call, except parts of other modules."""
     for event in machine.record.events[machine.looked_at :]:
         thing = event.result
         if event.kind == "forward" and isinstance(event.subject, Thing):
@@ -214,7 +216,7 @@ def _run_class(
         item
         for item in methods
         if (item.file.path, item.function.index) not in machine.ran
-        # What is inherited from elsewhere matters as far as it calls what stands here.
+        # A method inherited from another file matters only if it calls methods of the linted files.
         and (item.file.path in linted or not concerning.isdisjoint(_names_read(_parts_of(item))))
     ]
     if not members:
@@ -225,7 +227,7 @@ def _run_class(
         return
     machine.frame = machine.frames[file]
     machine.node_id = value.function.node_id
-    # The one object that the program makes of it, or one that nobody makes.
+    # Use the only object that the program makes of the class, or else make one.
     made_before = machine.objects.get(value, ())
     constructor = value.find("__init__")
     if len(made_before) == 1:
@@ -242,7 +244,7 @@ def _run_class(
         machine.run_alone(made, machine.frames[file])
     alone = value.find("__alone__")
     if isinstance(alone, FunctionValue):
-        # A framework's class: its methods run in the order in which the framework calls them.
+        # The class belongs to a framework; `__alone__` calls its methods in the framework's order.
         machine.frame = machine.frames[file]
         machine.run_unknown(alone.bound_to(made), (Place(file, file.tables.module, value.function.node_id),))
     for named in (False, True):
@@ -253,7 +255,7 @@ def _run_class(
 
 
 def _parts_of(value: FunctionValue) -> list[Function]:
-    """A function, and those that are defined in it."""
+    """A function and the functions that are defined in it."""
     found = [value.function]
     for item in value.file.tables.functions:
         if any(item.parent == outer.index for outer in found):
@@ -262,7 +264,7 @@ def _parts_of(value: FunctionValue) -> list[Function]:
 
 
 def _names_read(functions: Iterable[Function]) -> frozenset[str]:
-    """Names and attributes that functions read."""
+    """The names and attributes that functions read."""
     found: set[str] = set()
     for function in functions:
         for event in function.events:

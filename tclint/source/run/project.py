@@ -1,4 +1,4 @@
-"""Files of the project, found through imports; nothing is run to find them."""
+"""Finds the files of the project through imports, without running anything."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 
 
 class ProjectFiles:
-    """The files that one program reads, each once.
+    """The files that one program reads; each is read once.
 
     Args:
-        parse: makes the tables of a file's bytes; None where it is no Python.
-        given: by path, bytes that stand for what is on the disk.
-        edited: those of which these are not what is on the disk.
+        parse: makes tables of a file's bytes; returns None if they are not Python.
+        given: path -> bytes to use instead of those on the disk.
+        edited: the paths in `given` whose bytes differ from those on the disk.
         settings: reads the bytes of a configuration file.
     """
 
@@ -43,17 +43,17 @@ class ProjectFiles:
         self._found: dict[tuple[str, str], str | None] = {}
         self._reached: set[str] = set()
         self.imports: dict[tuple[str, str], str | None] = {}
-        """(a file, a module that it imports) -> the path of what that means in the file's folder."""
+        """(file, module that it imports) -> the path that the name means from the file's folder."""
         self.digests: dict[str, str] = {}
-        """SHA-256 of what was read; '' of what could not be read."""
+        """Path -> SHA-256 of the file as it was read; '' if it could not be read."""
 
     @property
     def read(self) -> list[File]:
-        """What has been read, in that order."""
+        """The files read so far, in order."""
         return [file for file in self._files.values() if file is not None]
 
     def keep(self, path: str, file: File) -> None:
-        """Take a file that is read already."""
+        """Add a file that has been read elsewhere."""
         self._files[path] = file
 
     def file(self, path: str) -> File | None:
@@ -69,20 +69,20 @@ class ProjectFiles:
         return self._files[path]
 
     def module(self, importer: File, name: str) -> File | None:
-        """The file that a module name means where `importer` imports it; None: not one of the project."""
-        # A file called torch.py does not stand for torch: what it holds is not what the program means.
+        """The project's file that `importer` imports under a module name; None if the project has none."""
+        # `import torch` means the library even if the project has a file called torch.py.
         if importer.is_library or name.partition(".")[0] == "torch":
             return None
         path = self._path(importer, name)
         return self.file(path) if path is not None else None
 
     def module_from(self, path: str, name: str) -> File | None:
-        """The file that a module name means in a file of that path, which need not exist."""
+        """The file that a module name means in a file at a path, which need not exist."""
         found = self.imports[path, name] = file_of(path, name)
         return self.file(found) if found is not None else None
 
     def settings(self, importer: File, name: str) -> Value | None:
-        """What a configuration file holds that a file names: from its folder, or from one above it."""
+        """The contents of a configuration file that a file names, relative to its folder or one above it."""
         folder = os.path.dirname(os.path.abspath(importer.path))
         while self._settings is not None and name:
             path = os.path.normpath(os.path.join(folder, name))
@@ -96,7 +96,8 @@ class ProjectFiles:
         return None
 
     def launched(self, script: File, tool: str, option: str, file_option: str) -> Value | None:
-        """What commands that start a script pass for an option, or by the file that another one names."""
+        """The value that commands which start a script pass for an option, or that the file which they pass
+        for another option contains."""
         found: set[Value] = set()
         for passed in passed_by(script.path, tool):
             file = self.settings(script, passed[file_option]) if file_option in passed else None
@@ -109,7 +110,7 @@ class ProjectFiles:
         return found.pop() if len(found) == 1 else None
 
     def may_define(self, importer: File, module: str, name: str) -> bool:
-        """Whether `from module import *` may bring a name, as far as its text says; nothing is parsed."""
+        """Whether `from module import *` may define a name, as far as its text tells; nothing is parsed."""
         path = None if importer.is_library else self._path(importer, module)
         if path is None or path in self._files or not self._edited.isdisjoint(reached_from(path)):
             return True
@@ -118,11 +119,11 @@ class ProjectFiles:
         return found
 
     def imported(self, importer: File, paths: Collection[str]) -> Iterator[File]:
-        """The files that the imports of a file lead to and that do something when they are imported, or are
-        among `paths`; the others are not parsed. Those that it gave before are left out."""
+        """The files that a file imports and that either have an effect when they are imported or are among
+        `paths`; others are not parsed. Files that it has returned before are left out."""
         if importer.path in self._reached:
             return
-        # A file called torch.py does not stand for torch.
+        # `import torch` means the library even if the project has a file called torch.py.
         imports = [
             f"{item.qualified}:*" if item.name == "*" else item.qualified
             for item in importer.tables.module.imports

@@ -1,4 +1,4 @@
-"""What unknown things are: what a program does with them says it."""
+"""Infers what unknown things are from what the program does with them."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _PROTOCOLS: tuple[tuple[str, frozenset[str]], ...] = (
     ("module", frozenset({"()", "zero_grad"})),
     ("module", frozenset({"()", "cuda"})),
 )
-"""(kind, methods that are called on it). '()' is a call of it."""
+"""(kind, methods that the program calls on a thing of that kind); '()' is a call of the thing itself."""
 
 
 class Protocols:
-    """Gives unknown things their kind, and events on them their names."""
+    """Gives unknown things their kinds, and the events on them the kinds and parameters that follow."""
 
     def __init__(self, record: Record, library: Library) -> None:
         self.record = record
         self.library = library
 
     def settle(self) -> None:
-        """Settle all of a record."""
+        """Infer the kinds of all unknown things in the record."""
         self._infer()
         for event in self.record.events:
             self._rename(event)
             self._computes(event)
-        # What is stepped through a scaler that has just been recognised is an optimizer.
+        # A thing that a newly recognised scaler steps is an optimizer.
         for event in self.record.events:
             if event.kind in ("scaler_step", "unscale"):
                 for thing in _unknown(event.arguments.get("optimizer")):
@@ -64,8 +64,8 @@ class Protocols:
                 _become(thing, kind)
 
     def _first_stepped(self) -> None:
-        """What is stepped first after a backward pass, where nothing known is: something must apply the
-        gradients before a scheduler goes on."""
+        """Recognise as optimizer the thing that is stepped first after a backward pass, unless a known
+        optimizer is stepped: the gradients must be applied before a scheduler advances."""
         others = {
             thing
             for event in self.record.events
@@ -106,7 +106,7 @@ class Protocols:
             return
 
     def _computes(self, event: Event) -> None:
-        """What is computed from a tensor that has just been recognised is one as well."""
+        """Recognise as tensor what is computed from a newly recognised tensor."""
         if event.kind not in ("op", "call") or not any(_is_inferred(value) for value in event.inputs):
             return
         if event.name[:1] == "." and event.subject is not None and _is_inferred(event.subject):
@@ -121,7 +121,7 @@ class Protocols:
 
 
 def _is_inferred(value: Value, depth: int = 2) -> bool:
-    """Whether a value is, or holds, a tensor that was recognised by its use."""
+    """Whether a value is or holds a tensor that was recognised by its use."""
     for option, _ in options_of(value):
         if not isinstance(option, Thing):
             continue
@@ -150,7 +150,7 @@ def _become(thing: Thing, kind: str) -> None:
 
 
 def _step_through_scaler(event: Event) -> None:
-    """`optimizer.step()` of an optimizer that a framework has wrapped steps through its scaler."""
+    """Turn a step of an optimizer that a framework has wrapped into a step through its scaler."""
     scaler = event.changed.get("@scaler")
     if event.kind == "step" and scaler is not None and event.subject is not None:
         event.kind = "scaler_step"

@@ -33,7 +33,7 @@ Method = Callable[[Thing, list[Value], dict[str, Value], Call], Value]
 
 
 class Python(Loading):
-    """What a program does with Python alone."""
+    """Python's builtins and the methods of its containers and strings."""
 
     def builtin(self, name: str) -> Builtin | None:
         found: Builtin | None = getattr(self, f"_builtin_{name}", None)
@@ -167,7 +167,7 @@ class Python(Loading):
                     return self.unknown()
             waited = self.wait(name, argument, call)
             if waited and self.is_tensor(argument):
-                # Each reading of a tensor is one of its own.
+                # Each reading of a tensor gives a new number.
                 waited[0].result = Thing("number", name, waited[0])
                 return waited[0].result
         return self.unknown("text") if name in ("str", "repr") else self._number(name, arguments)
@@ -211,7 +211,7 @@ class Python(Loading):
         return self._number("abs", arguments)
 
     def _folded(self, name: str, arguments: list[Value], call: Call) -> Value:
-        """`sum`, `max`, `min`: of tensors what the operators between them give."""
+        """`sum`, `max`, `min`; applied to tensors, they give a tensor."""
         held = arguments if len(arguments) > 1 else [self.element(item) for item in arguments]
         tensors = {str(position): item for position, item in enumerate(held)}
         if any(self.is_tensor(item) for item in held):
@@ -365,7 +365,7 @@ class Python(Loading):
         return made
 
     def _builtin_exec(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
-        """Code that is not seen may set every variable of the module."""
+        """Executed text may set every variable of the module."""
         frame = self.frame
         while frame.outer is not None:
             frame = frame.outer
@@ -400,7 +400,7 @@ class Python(Loading):
         return self.container("list", pairs)
 
     def _names_of(self, file: File, seen: set[File]) -> list[str]:
-        """Names that a file of the project has: what it defines, then what it imports."""
+        """The global names of a file of the project: those that it defines, then those that it imports."""
         seen.add(file)
         self.run_module(file)
         imports = file.imports(file.tables.module)
@@ -430,14 +430,17 @@ class Python(Loading):
     # -- what summaries of libraries say
 
     def summarised(self, name: str, arguments: list[Value]) -> Value:
-        """`tclint.summary` as summaries of libraries import it.
+        """Call a function of `tclint.summary`, which the summaries of libraries import.
 
-        `mark(thing, "@device", value)` sets what has no attribute, `mark("accumulate")` is a context of that
-        name, `outside("command line", False, "--amp")` a value that is chosen there (with a default and the
-        option's name, where there are), `opened(Arguments, "command line")` an object of a class whose fields
-        are chosen there, `loaded("ds.json", "a file")` what a configuration file holds, `filled(Arguments,
-        values)` an object of a class that gets it, `launched("accelerate launch", "mixed_precision",
-        "config_file")` what the commands that start the program pass for an option.
+        - `mark(thing, "@device", value)` sets state that is not an attribute.
+        - `mark("accumulate")` returns a context of that name.
+        - `outside("command line", False, "--amp")` returns a value that is chosen there, with an optional
+          default and the option's name.
+        - `opened(Arguments, "command line")` returns an object of a class whose fields are chosen there.
+        - `loaded("ds.json", "a file")` returns the contents of a configuration file.
+        - `filled(Arguments, values)` returns an object of a class with these values as its arguments.
+        - `launched("accelerate launch", "mixed_precision", "config_file")` returns the value that the
+          commands which start the program pass for an option.
         """
         if name == "outside":
             found = self.chosen_outside(arguments[0])
@@ -463,7 +466,8 @@ class Python(Loading):
         return arguments[0]
 
     def _loaded(self, name: Value, otherwise: Value) -> Value:
-        """What the configuration file of a name holds; what may be another file may hold something else."""
+        """The contents of a configuration file. If the name may be another one, each item may also be chosen
+        elsewhere."""
         file = next((place.file for place in reversed(self.stack) if not place.file.is_library), None)
         names = [self.text_of(option) for option, _ in options_of(name)]
         texts = [text for text in names if text is not None]
@@ -478,7 +482,7 @@ class Python(Loading):
         return made
 
     def _launched(self, tool: Value, option: Value, file_option: Value) -> Value:
-        """What the commands by which scripts of the project start the program pass for an option."""
+        """The value that the project's commands which start the program pass for an option."""
         file = next((place.file for place in self.stack if not place.file.is_library), None)
         names = [self.text_of(item) or "" for item in (tool, option, file_option)]
         found = self.project.launched(file, *names) if file is not None else None
@@ -604,7 +608,7 @@ class Python(Loading):
     def call_constant(
         self, receiver: Value, name: str, arguments: list[Value], keywords: dict[str, Value], call: Call
     ) -> Value:
-        """A method of a string or a number."""
+        """Call a method of a string or a number."""
         if name == "format":
             for item in (*arguments, *keywords.values()):
                 self.wait("format", item, call)
@@ -637,7 +641,7 @@ class Python(Loading):
     # -- what a round of a loop gets
 
     def element_of_thing(self, value: Thing) -> Value:
-        """What one round of a loop over a thing gets."""
+        """The item that one round of a loop over a thing gets."""
         kind = value.kind
         over = value.fields.get("over")
         if kind == "enumerate" and over is not None:
@@ -704,7 +708,7 @@ class Python(Loading):
         return self.operate(".", (receiver, Constant(f"super.{name}")), name)
 
     def _after(self, value: Thing, name: str) -> Value | None:
-        """What a class above the one that `super()` is called in defines."""
+        """The attribute as the classes after the current one in the lineage define it, for `super()`."""
         receiver, after = value.fields.get("receiver"), value.fields.get("after")
         if not isinstance(receiver, Thing) or receiver.cls is None:
             return None

@@ -1,4 +1,4 @@
-"""What a program does, in order: events with their values, regions, loops and conditions."""
+"""The record of a program: its events in order, with their values, regions, loops and conditions."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Record:
         self._inside: dict[Event, list[Event]] = {}
         self._indexed = 0
         self.required: set[Atom] = set()
-        """Tests without which the program ends with an error."""
+        """Test outcomes without which the program ends with an error."""
         self.cut: dict[tuple[str, str], None] = {}
-        """Functions that were not followed, as the budget was used up: (path, name)."""
+        """(path, name) of the functions that were not followed because the budget was used up."""
 
     def of(self, *kinds: str) -> list[Event]:
         """Events of these kinds, in order."""
@@ -35,7 +35,7 @@ class Record:
         return found
 
     def on(self, value: Value | None, *kinds: str) -> list[Event]:
-        """Events of these kinds whose subject may be what a value is, in order."""
+        """Events of these kinds whose subject may be a value, in order."""
         self.of(*kinds)
         things = [item for item, _ in options_of(value) if isinstance(item, Thing)] if value else []
         found = [self._on_thing(thing, kinds) for thing in things]
@@ -53,7 +53,7 @@ class Record:
         return self._with_subject[kinds].get(thing, [])
 
     def reindex(self) -> None:
-        """Sort events by kind anew: some get theirs when the whole program is known."""
+        """Rebuild the index by kind, since some events get their kind after the whole program has run."""
         self._by_kind.clear()
         self._with_subject.clear()
         self._inside.clear()
@@ -64,12 +64,12 @@ class Record:
         self._indexed = len(self.events)
 
     def inside(self, forward: Event) -> list[Event]:
-        """What happens while a module runs, in order."""
+        """The events during a forward, in order."""
         self.of()
         return self._inside.get(forward, [])
 
     def before(self, event: Event, *kinds: str, on: Value | None = None) -> Iterator[Event]:
-        """Events that one run can do earlier than this one, the latest first.
+        """Events that can happen before this one in the same run, latest first.
 
         Args:
             on: only those whose subject may be this.
@@ -83,7 +83,7 @@ class Record:
                 yield other
 
     def after(self, event: Event, *kinds: str, on: Value | None = None) -> Iterator[Event]:
-        """Events that one run can do later than this one, the next first.
+        """Events that can happen after this one in the same run, earliest first.
 
         Args:
             on: only those whose subject may be this.
@@ -97,7 +97,7 @@ class Record:
                 yield other
 
     def between(self, first: Event, second: Event, *kinds: str, on: Value | None = None) -> list[Event]:
-        """Events that a run which does both can do between them, in order.
+        """Events that can happen between two others in a run that does both, in order.
 
         Args:
             on: only those whose subject may be this.
@@ -111,5 +111,5 @@ def _index(event: Event) -> int:
 
 
 def conditions_in(event: Event, loop: Loop) -> Path:
-    """Tests that an event depends on within a round of a loop around it."""
+    """The tests that an event depends on within one round of a loop around it."""
     return event.path[loop.depth :]

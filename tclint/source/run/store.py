@@ -1,4 +1,4 @@
-"""What a run writes: to variables, fields and items; branches are run one after the other and joined."""
+"""Writes to variables, fields and items, kept so that branches can run one after the other and be joined."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tclint.source.run.values import Option, Path, Value, join
 
 Cells = dict[Any, Value]
 Changes = dict[tuple[int, Any], tuple[Cells, Any, "Value | None"]]
-"""(identity of the cells, key) -> the cells, the key, the value; None: there is none any more."""
+"""(identity of the cells, key) -> (cells, key, value); the value None means that the key is gone."""
 
 
 class Store:
-    """A trail of what was overwritten, so that a branch can be undone and joined with another."""
+    """A trail of overwritten values, so that a branch can be undone and joined with another."""
 
     def __init__(self) -> None:
         self._trail: list[tuple[Cells, Any, Value | None]] = []
@@ -32,7 +32,7 @@ class Store:
 
     @contextmanager
     def lasting(self) -> Iterator[None]:
-        """What is written within stays, whatever becomes of the branches that run: a module runs once."""
+        """A context whose writes stay even if the current branch is undone, since a module runs only once."""
         trail, depth = self._trail, self._depth
         self._trail, self._depth = [], 0
         try:
@@ -41,7 +41,7 @@ class Store:
             self._trail, self._depth = trail, depth
 
     def undo(self, mark: int) -> Changes:
-        """End the branch that began at a mark: all is as before it; what it had changed is returned."""
+        """Undo the branch that began at a mark and return its changes."""
         changes: Changes = {}
         trail = self._trail
         while len(trail) > mark:
@@ -57,13 +57,14 @@ class Store:
         return changes
 
     def keep(self, changes: Changes) -> None:
-        """Make what a branch changed final: the only one that can have run."""
+        """Apply the changes of a branch that is the only one which can have run."""
         for cells, key, value in changes.values():
             if value is not None:
                 self.write(cells, key, value)
 
     def merge(self, branches: list[tuple[Changes, Path]]) -> None:
-        """Join what several branches, one of which ran, have changed; each with the tests that led to it."""
+        """Join the changes of several branches, one of which ran; each comes with the tests that led to
+        it."""
         written = {at: change[:2] for changes, _ in branches for at, change in changes.items()}
         for at, (cells, key) in written.items():
             before = cells.get(key)

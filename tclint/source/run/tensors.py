@@ -1,4 +1,4 @@
-"""Tensors: what makes them, what places and casts them, and what waits for their values."""
+"""Tensors: operations that make, move and cast them, and operations that wait for their values."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ _FORMATS = frozenset(
 
 
 class Tensors(Expressions):
-    """Operations on tensors, and on what may be one."""
+    """Operations on tensors and on values that may be tensors."""
 
     def is_tensor(self, value: Value) -> bool:
-        """Whether it is a tensor, or one beside a number or nothing."""
+        """Whether a value is a tensor; alternatives that are numbers or None do not count."""
         if isinstance(value, Thing):
             return value.kind == "tensor"
         if isinstance(value, Union):
@@ -71,7 +71,7 @@ class Tensors(Expressions):
         return False
 
     def is_mask(self, value: Value) -> bool:
-        """Whether it is a tensor of truths, as a comparison gives."""
+        """Whether a value is a boolean tensor, such as the result of a comparison."""
         made = value.made if isinstance(value, Thing) and value.kind == "tensor" else None
         if made is None or made.kind != "op":
             return False
@@ -85,14 +85,14 @@ class Tensors(Expressions):
         arguments: dict[str, Value],
         call: Call | None = None,
     ) -> Thing:
-        """What an operation makes."""
+        """Record an operation and return the tensor that it makes."""
         event = self.happen(kind, name, subject, arguments, call)
         made = Thing("tensor", "", event)
         event.result = made
         return made
 
     def tensors_in(self, value: Value, depth: int = _LARGEST_NEST) -> Iterator[Thing]:
-        """Tensors that a value is or holds."""
+        """The tensors that a value is or holds."""
         for option, _ in options_of(value):
             if not isinstance(option, Thing):
                 continue
@@ -105,7 +105,7 @@ class Tensors(Expressions):
                 yield from self.tensors_in(option.fields["over"], depth)
 
     def wait(self, name: str, value: Value, call: Call | None = None) -> list[Event]:
-        """Something reads a value on the CPU; what is known not to be a tensor is read at once."""
+        """Record that the CPU reads a value, unless it is known not to be a tensor; return the events."""
         found: list[Value] = list(self.tensors_in(value))
         if not found:
             found = [
@@ -134,16 +134,18 @@ class Tensors(Expressions):
     # -- where things are
 
     def place(self, subject: Thing, name: str, given: dict[str, Value], call: Call) -> Value:
-        """`x.to(...)`, `model.half()`: tensors are copied, modules move themselves.
+        """Move or cast a value, as `x.to(...)` and `model.half()` do: tensors are copied, modules changed in
+        place.
 
         Args:
-            given: what is asked for: 'device', 'dtype', 'memory_format', 'non_blocking'.
+            given: the requested 'device', 'dtype', 'memory_format' and 'non_blocking'.
         """
         event = self.happen("to", name, subject, given, call)
         is_part_of_data = subject.operation is not None and root_of(subject).kind != "module"
         is_item = is_part_of_data or (subject.made is not None and subject.is_unknown)
         if subject.kind == "tensor" or (subject.is_unknown and is_item):
-            # A part of something is data; what a function gives can be a module as well.
+            # An attribute or item of something unknown is taken as data; a call's result can also be a
+            # module.
             is_part = subject.operation is not None and subject.operation[0] != "()"
             is_tensor = subject.kind == "tensor" or (is_part and "device" in given)
             result = Thing("tensor" if is_tensor else "", "", event)
@@ -162,7 +164,7 @@ class Tensors(Expressions):
         return result
 
     def placing(self, arguments: list[Value], keywords: dict[str, Value]) -> dict[str, Value]:
-        """What `to(...)` asks for, by keyword; positional arguments are told by what they are."""
+        """The arguments of `to(...)` by keyword; positional ones are recognised by their values."""
         given = {
             key: value
             for key, value in keywords.items()
@@ -171,7 +173,7 @@ class Tensors(Expressions):
         for position, argument in enumerate(arguments):
             kinds = {self._place_of(option) for option, _ in options_of(argument)} - {""}
             if kinds == {"type"}:
-                # `torch.cuda.FloatTensor` says where as well.
+                # `torch.cuda.FloatTensor` names the device as well as the dtype.
                 types = [name for name in self.symbols(argument) if name.rpartition(".")[2] in _TENSOR_TYPES]
                 given["dtype"] = either(*(Symbol(_TENSOR_TYPES[name.rpartition(".")[2]]) for name in types))
                 given["device"] = either(*(Constant("cuda" if ".cuda." in name else "cpu") for name in types))
@@ -208,7 +210,7 @@ class Tensors(Expressions):
         return ""
 
     def device(self, value: Value) -> Value:
-        """What `torch.device(...)` gives."""
+        """The result of `torch.device(...)`."""
         found: list[Value] = []
         for option, _ in options_of(value):
             if isinstance(option, Constant) and isinstance(option.value, str):
@@ -220,7 +222,7 @@ class Tensors(Expressions):
         return either(*found)
 
     def _device_in_text(self, value: Value) -> Value:
-        """`f"cuda:{rank}"`, `"cuda:" + rank`, `"cuda:%d" % rank`."""
+        """The device in a computed text: `f"cuda:{rank}"`, `"cuda:" + rank`, `"cuda:%d" % rank`."""
         if isinstance(value, Thing) and value.operation is not None:
             operator, operands = value.operation
             if operator in ("text", "+", "%") and operands and isinstance(operands[0], Constant):
@@ -233,7 +235,7 @@ class Tensors(Expressions):
         return self.kind_of_class(value) == "module"
 
     def kind_of_class(self, value: ClassValue) -> str:
-        """The kind of thing that a class of the project makes, by the library classes above it."""
+        """The kind of a project class's objects, according to the library classes that it derives from."""
         for base in value.library_bases():
             spec = self.library.call(base.name)
             if spec is not None and spec.returns and not spec.returns.startswith("="):

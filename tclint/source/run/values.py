@@ -1,8 +1,8 @@
-"""Abstract values, and the events that make them: what the things of a training program are, as far as its
-text says.
+"""Abstract values and events: what a training program's objects are and what it does, as far as its text
+tells.
 
 A value is a constant, a name of a library, a function or class of the project, a thing (an object with an
-identity: a module, a scaler, a tensor, a list, or something of which nothing is known), or a union of them.
+identity: a module, a scaler, a tensor, a list, or something unknown), or a union of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tclint.source.syntax.tables import Call, Discard, Function
 
 _HOLDERS = frozenset({"list", "tuple", "dict", "module"})
 MOST_OPTIONS = 8
-"""Alternatives of one value; where a program has more, it is unknown."""
+"""The most alternatives that a union keeps; an unknown value stands for the rest."""
 
 
 class Value:
@@ -49,14 +49,13 @@ class Constant(Value):
 
 
 class Device(Constant):
-    """A `torch.device` by its type, and equal to it; only what takes the type alone tells them apart."""
+    """A `torch.device`, known by its type; it equals the plain constant and differs from it only by class."""
 
     __slots__ = ()
 
 
 class Setting(Constant):
-    """A constant that a configuration file gives, and equal to it; only who asks where it stands tells them
-    apart."""
+    """A constant from a configuration file, with its place there; it equals the plain constant."""
 
     __slots__ = ("place",)
 
@@ -84,7 +83,7 @@ class Symbol(Value):
 
 
 class Atom(NamedTuple):
-    """A test of the program that holds, or does not."""
+    """A test in the program together with its outcome."""
 
     test: str
     """'truth', '==', 'is' or 'in'."""
@@ -99,7 +98,7 @@ class Atom(NamedTuple):
 
 
 Path = tuple[Atom, ...]
-"""Tests that all hold where something happens, outermost first."""
+"""The outcomes of the tests that lead to a point of the program, outermost first."""
 
 
 class Option(NamedTuple):
@@ -107,7 +106,7 @@ class Option(NamedTuple):
 
     value: Value
     guard: Path
-    """Tests under which it is this one, as far as known."""
+    """The tests under which the union has this value, as far as they are known."""
 
 
 class Union(Value):
@@ -123,7 +122,7 @@ class Union(Value):
 
 
 class FunctionValue(Value):
-    """A function of the project with the variables around it, bound to its object if it is a method."""
+    """A function of the project with its enclosing scope; a method is bound to its object."""
 
     __slots__ = ("file", "frame", "function", "owner", "receiver", "regions")
 
@@ -144,7 +143,7 @@ class FunctionValue(Value):
         """The class in whose body it stands."""
         self.receiver = receiver
         self.regions = regions
-        """Contexts that its decorators put around each call: `@torch.no_grad()`."""
+        """Contexts in which its decorators run each call, such as `@torch.no_grad()`."""
 
     def bound_to(self, receiver: Value) -> FunctionValue:
         return FunctionValue(self.file, self.function, self.frame, self.owner, receiver, self.regions)
@@ -154,7 +153,7 @@ class FunctionValue(Value):
 
 
 class ClassValue(Value):
-    """A class of the project, or a library's that is summed up as a program of its own."""
+    """A class of the project, or a library class that a summary defines in Python."""
 
     __slots__ = ("bases", "file", "function", "is_dataclass", "namespace")
 
@@ -166,7 +165,7 @@ class ClassValue(Value):
         self.is_dataclass = False
 
     def lineage(self) -> Iterator[ClassValue]:
-        """The class and those of its bases that are known, in the order in which attributes are looked up."""
+        """The class and its known bases, in the order in which attributes are looked up."""
         yield self
         for base in self.bases:
             for option, _ in options_of(base):
@@ -174,7 +173,7 @@ class ClassValue(Value):
                     yield from option.lineage()
 
     def library_bases(self) -> Iterator[Symbol]:
-        """Bases that libraries define, of the class or of its bases."""
+        """The bases, direct or inherited, that libraries define."""
         for item in self.lineage():
             for base in item.bases:
                 for option, _ in options_of(base):
@@ -188,7 +187,7 @@ class ClassValue(Value):
 
     @property
     def is_open(self) -> bool:
-        """Whether a base is not known at all."""
+        """Whether any base is unknown."""
         return any(
             not isinstance(option, ClassValue | Symbol)
             for item in self.lineage()
@@ -220,7 +219,7 @@ class ModuleValue(Value):
 
 
 class Thing(Value):
-    """An object with an identity. What becomes of it in time is in its fields and in the record's events."""
+    """An object with an identity; its fields and the record's events tell how it changes."""
 
     __slots__ = ("cls", "fields", "kind", "made", "name", "operation")
 
@@ -235,16 +234,17 @@ class Thing(Value):
         self.kind = kind
         """'module', 'optimizer', 'scaler', 'loader', 'tensor', 'list', ...; '' for something unknown."""
         self.name = name
-        """The library class that it is of; of an unknown one what it is called, for messages alone."""
+        """The library class that it is an instance of; for an unknown thing a name that only messages use."""
         self.made = made
         """The event that made it."""
         self.cls = cls
-        """The project's class that it is of."""
+        """The class of the project that it is an instance of."""
         self.operation = operation
-        """Operator and operands of what Python computes from values that are not known."""
+        """Operator and operands, if Python computes it from unknown values."""
         self.fields: dict[Any, Value] = {}
-        """Attributes by name; items of dicts as ('item', key); '[]' and '[*]' of containers; '@device' and
-        others of state that has no attribute."""
+        """Attributes by name; items as ('item', key). A container has its length under '[]', items at unknown
+        positions under '[*]', and '[~]' if there may be more or fewer items. Keys with '@', such as
+        '@device', hold state that is not an attribute."""
 
     @property
     def is_unknown(self) -> bool:
@@ -268,17 +268,17 @@ class Frame:
         self.outer = outer
         self.names: dict[str, Value] = {}
         self.results: dict[Any, Value] = {}
-        """Values of calls by node id, and of comprehensions by block, of the round that runs."""
+        """Values in the current round of the loop: of calls by node id, of comprehensions by block."""
         self.returns: list[Option] = []
         self.yields: list[Value] = []
         self.receiver: Value | None = None
         self.cls: ClassValue | None = None
         self.depth = 0
-        """How many loops there are around the call."""
+        """The number of loops around the call."""
 
 
 class Place(NamedTuple):
-    """Where something stands: a file, a function of it, and what a node id stands for."""
+    """A position in the program: a file, one of its functions, and the id of a syntax node."""
 
     file: File
     function: Function
@@ -293,26 +293,27 @@ class Loop:
     def __init__(self, place: Place, over: Value | None, depth: int, rounds: int = 0) -> None:
         self.place = place
         self.rounds = rounds
-        """How many rounds there are, where all of them are run one by one; 0: not known."""
+        """The number of rounds if all of them are run one by one; 0 if it is unknown."""
         self.stops = False
         """Whether a round may be left early."""
         self.over = over
-        """What it iterates over; None of a `while` loop."""
+        """What it iterates over; None for a `while` loop."""
         self.depth = depth
-        """Tests that hold around it: the first so many of an event's path."""
+        """The number of tests around the loop: that many tests at the start of an event's path are outside
+        it."""
         self.source: Loop | None = None
-        """The loop of a generator that yields what its rounds get: both go on together."""
+        """The loop inside a generator that yields this loop's items; the two advance together."""
 
 
 class Round(NamedTuple):
-    """One round of a loop; bodies run twice, so that what the first leaves behind is seen by the second."""
+    """One round of a loop. Bodies run twice, so that the second round sees what the first leaves behind."""
 
     loop: Loop
     number: int
 
 
 class Region:
-    """A context that is entered: autocast, no_grad, accumulation, or one that is not known."""
+    """A context manager that has been entered: autocast, no_grad, accumulation, or an unknown one."""
 
     __slots__ = ("context", "entered", "path", "place")
 
@@ -325,32 +326,33 @@ class Region:
 
 @dataclass(slots=True, eq=False)
 class Event:
-    """Something that a program does: a call, an operation on tensors, a setting of a library's variable."""
+    """Something that a program does: a call, an operation on tensors, an assignment to a library's
+    variable."""
 
     kind: str
-    """As library tables name it ('backward', 'step', 'clip', ...); 'call', 'op', 'set' for the rest."""
+    """The kind that the library tables give ('backward', 'step', 'clip', ...), else 'call', 'op' or 'set'."""
     name: str
-    """Full name of what is called; '.item' of a method, '+' of an operator."""
+    """Full name of the callee; '.item' for a method, '+' for an operator."""
     subject: Value | None
-    """What a method is called on."""
+    """The object whose method is called."""
     arguments: dict[str, Value]
-    """By parameter where these are known, else by position: '0', '1', ..."""
+    """By parameter name where the parameters are known, else by position: '0', '1', ..."""
     place: Place
     stack: tuple[Place, ...]
-    """The calls that led there, outermost first."""
+    """The calls that led to it, outermost first."""
     path: Path
     loops: tuple[Round, ...]
     regions: tuple[Region, ...]
     index: int
     run: int = 0
-    """The entry point that led there: what different ones do has no order among each other."""
+    """The number of the entry point that led to it; events of different entry points have no order."""
     call: Call | None = None
-    """As written; None of what is no call."""
+    """The call as written; None if the event is not a call."""
     inside: Event | None = None
-    """The forward of a module that it is part of, the innermost."""
+    """The innermost forward of a module during which it happens."""
     result: Value | None = None
     changed: dict[str, Value] = field(default_factory=dict)
-    """What was known of the subject when it happened: '@dtype', '@device', ..."""
+    """The subject's '@' fields at the time of the event: '@dtype', '@device', ..."""
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -358,13 +360,13 @@ class Event:
 
     @property
     def is_discarded(self) -> bool:
-        """Whether it is a call whose result the program throws away: a statement by itself."""
+        """Whether it is a call that is a statement of its own, so that its result is thrown away."""
         discards = (item for item in self.place.function.events if isinstance(item, Discard))
         return any(item.node_id == self.place.node_id for item in discards)
 
     @property
     def around(self) -> Iterator[Event]:
-        """The forwards that it is part of, the innermost first."""
+        """The forwards during which it happens, innermost first."""
         event = self.inside
         while event is not None:
             yield event
@@ -395,18 +397,18 @@ NONE = Constant(None)
 TRUE = Constant(True)
 FALSE = Constant(False)
 NEVER = Thing("never")
-"""What a call gives that ends the program."""
+"""The result of a call that ends the program."""
 
 
 def options_of(value: Value) -> tuple[Option, ...]:
-    """The alternatives of a value; itself where it is one alone."""
+    """The alternatives of a value; a value that is not a union is its own only alternative."""
     return value.options if isinstance(value, Union) else (Option(value, ()),)
 
 
 def join(options: list[Option]) -> Value:
-    """One of several values.
+    """The union of several values.
 
-    A value that stands in several options keeps the tests that are common to them.
+    A value that occurs in several options keeps only the tests that they share.
     """
     first = options[0].value
     if len(options) == 1 or (not isinstance(first, Union) and all(value is first for value, _ in options)):
@@ -427,7 +429,7 @@ def join(options: list[Option]) -> Value:
         if len(kept) >= MOST_OPTIONS:
             kept = kept[: MOST_OPTIONS - 1]
         return Union((*(Option(value, guard) for value, guard in kept), Option(Thing(), ())))
-    # Equal unions are one union where nothing is lost, so that tests of it are tests of the same value.
+    # An existing union with the same alternatives is reused, so that tests of it are tests of the same value.
     for value, _ in options:
         if isinstance(value, Union) and len(value.options) == len(found):
             return value
@@ -435,7 +437,7 @@ def join(options: list[Option]) -> Value:
 
 
 def either(*values: Value) -> Value:
-    """One of several values, under no known tests."""
+    """The union of several values, without tests that choose between them."""
     return join([Option(value, ()) for value in values])
 
 
@@ -447,7 +449,7 @@ def modules_in(module: Thing, *, only_sure: bool = False) -> Iterator[Thing]:
     """A module and the modules in it.
 
     Args:
-        only_sure: leave out what may also be something else.
+        only_sure: leave out modules that are only one alternative of a union.
     """
     seen: set[Value] = set()
     pending: list[Value] = [module]
@@ -464,7 +466,7 @@ def modules_in(module: Thing, *, only_sure: bool = False) -> Iterator[Thing]:
 
 
 def duplicate(value: Value, made: Event, done: dict[Value, Thing] | None = None) -> Value:
-    """What a deep copy of a value is: modules, and what holds them, anew; all else as it is."""
+    """A deep copy of a value: modules and containers are copied, all other values are shared."""
     done = {} if done is None else done
     if isinstance(value, Union):
         return Union(tuple(Option(duplicate(item, made, done), guard) for item, guard in value.options))
@@ -477,7 +479,7 @@ def duplicate(value: Value, made: Event, done: dict[Value, Thing] | None = None)
 
 
 def root_of(thing: Thing) -> Thing:
-    """What a part of something belongs to: `model` of `model.encoder`."""
+    """The object at the start of a chain of attributes or items: `model` for `model.encoder`."""
     while thing.operation is not None and thing.operation[0] in (".", "[]"):
         owner = thing.operation[1][0]
         if not isinstance(owner, Thing):
@@ -487,7 +489,7 @@ def root_of(thing: Thing) -> Thing:
 
 
 def constants_of(value: Value) -> tuple[object, ...] | None:
-    """The constants that a value can be; None where it may be anything else."""
+    """The constants that a value can be; None if it can be anything else."""
     found = []
     for option, _ in options_of(value):
         if not isinstance(option, Constant):
@@ -497,12 +499,12 @@ def constants_of(value: Value) -> tuple[object, ...] | None:
 
 
 def integers_of(value: Value | None) -> tuple[int, ...]:
-    """The integers that a value can be; none where it may be anything else."""
+    """The integers that a value can be; empty if it can be anything else."""
     found = constants_of(value) if value is not None else None
     numbers = tuple(item for item in found or () if type(item) is int)
     return numbers if found is not None and len(numbers) == len(found) else ()
 
 
 def constant_of(value: Value | None) -> object:
-    """The one constant that a value is; None for anything else (and for None itself)."""
+    """The value of a constant; None for any other value (and for the constant None)."""
     return value.value if isinstance(value, Constant) else None

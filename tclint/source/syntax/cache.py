@@ -28,7 +28,7 @@ from tclint.source.syntax.positions import Span
 from tclint.source.syntax.tables import Tables
 
 LARGEST_BYTES = 256 * 2**20
-"""The limit for all entries together; the oldest are deleted first."""
+"""Size limit of all entries together; the oldest are deleted first."""
 _CODE = ("tables.py", "walk.py", "scopes.py", "expressions.py", "encoding.py", "parse.py", "positions.py")
 _BUILTINS = {"Ellipsis": ..., "complex": complex}
 
@@ -88,7 +88,8 @@ class TablesCache:
             total -= size
 
     def _spans(self, key: str, node_ids: int, parsed: Callable[[], Parsed]) -> tuple[Span, ...]:
-        """Positions are kept apart from the tables: only files with findings have them."""
+        """The positions of a file, which are stored apart from the tables since only files with findings need
+        them."""
         kept = self._load(f"{key}.spans")
         if isinstance(kept, tuple) and len(kept) == 4 * node_ids:
             return tuple(Span(*kept[start : start + 4]) for start in range(0, len(kept), 4))
@@ -97,29 +98,28 @@ class TablesCache:
         return spans
 
     def _load(self, name: str) -> object:
-        """What an entry holds; None if there is none, or a damaged one."""
+        """The contents of an entry; None if it is missing or damaged."""
         try:
             with open(self.folder / name, "rb") as file:
                 return _Unpickler(file).load()
         except Exception:
-            # Whoever damaged or forged an entry gets a parse.
+            # A damaged or forged entry is ignored and the file parsed.
             return None
 
     def _store(self, name: str, value: object) -> None:
-        # Expressions too deep for pickle are parsed each time; so is everything where nothing can be written.
+        # Expressions too deep for pickle, and all files if the folder is not writable, are parsed each time.
         with contextlib.suppress(OSError, UsageError, RecursionError, pickle.PicklingError):
             write_bytes_atomically(str(self.folder / name), pickle.dumps(value, protocol=5))
 
 
 def private_folder(name: str) -> Path | None:
-    """A folder of the user's cache that nobody else can put files into, made if need be; None where there is
-    none."""
+    """A folder of the user's cache, made if need be, that nobody else can write to; None if there is none."""
     folder = user_folder(name)
     return folder if folder is not None and _private(folder) else None
 
 
 def user_folder(name: str) -> Path | None:
-    """Where something is kept: below XDG_CACHE_HOME, or in the platform's folder for caches."""
+    """A folder below XDG_CACHE_HOME or in the platform's folder for caches; None if there is neither."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):
         if sys.platform == "win32":
@@ -130,7 +130,7 @@ def user_folder(name: str) -> Path | None:
 
 
 def _private(folder: Path) -> bool:
-    """Make the folder if need be; whether nobody else can put files into it."""
+    """Make the folder if need be, and return whether nobody else can write to it."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
@@ -160,7 +160,7 @@ def _key(data: bytes) -> str:
 
 @lru_cache(maxsize=1)
 def _maker() -> bytes:
-    """A hash of what turns texts into tables: tclint and this Python."""
+    """A hash of the code that turns texts into tables: tclint and this Python."""
     digest = hashlib.sha256(repr((__version__, sys.version, sys.implementation.name)).encode())
     for name in _CODE:
         digest.update(Path(__file__).with_name(name).read_bytes())

@@ -1,4 +1,4 @@
-"""Which Python files the paths on the command line mean."""
+"""Finds the Python files that the paths on the command line mean."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SKIPPED_FOLDERS = frozenset((
     ".pytest_cache", ".ruff_cache", ".svn", ".tox", ".venv", "__pycache__", "__pypackages__", "_build",
     "buck-out", "build", "dist", "node_modules", "site-packages", "venv"
 ))  # fmt: skip
-"""Never entered from above; naming one of them, or a folder inside, on the command line does lint it."""
+"""Folders that are skipped, unless the command line names one of them or a folder inside."""
 
 SUFFIXES = (".py", SUFFIX)
 
@@ -34,7 +34,7 @@ class Skipped:
     path: str
     reason: str
     is_part: bool = False
-    """Only a part of what its program does was left out."""
+    """Whether only a part of the file's program was left out."""
 
 
 def discover(
@@ -54,11 +54,11 @@ def discover(
 
     Args:
         given: absolute paths of files that need not exist, because the caller has their bytes.
-        suffixes: of the files that are meant, where it is not only Python's.
-        named: further suffixes of files that are meant where they are named themselves.
+        suffixes: suffixes of the wanted files, if not only Python's.
+        named: further suffixes, of files that count only if they are named themselves.
 
     Raises:
-        TargetError: a path does not exist, or is neither a folder nor a file that is meant.
+        TargetError: a path does not exist, or is neither a folder nor a file with a wanted suffix.
         UsageError: git does not know the revision.
     """
     files: dict[str, None] = {}
@@ -81,7 +81,7 @@ def discover(
 
 
 def is_below(path: str, folders: Sequence[str]) -> bool:
-    """Whether an absolute path lies in one of the folders, or is one."""
+    """Whether an absolute path is one of the folders or lies in one."""
     return any(path == folder or path.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders)
 
 
@@ -95,7 +95,7 @@ def refusal(
     given: Collection[str] = (),
     suffixes: tuple[str, ...] = (*SUFFIXES, *RECIPE_SUFFIXES, *SCRIPT_SUFFIXES),
 ) -> str | None:
-    """Why a path cannot be read as source, in a sentence for the user; None where it can.
+    """A sentence for the user on why a path cannot be read as source; None if it can.
 
     Args:
         given: absolute paths of files that need not exist, because the caller has their bytes.
@@ -116,7 +116,7 @@ def refusal(
             "training (.yaml, .json, .toml, .sh), a folder, or a model as 'file.py:callable'."
         )
     if not is_given and not os.path.isfile(path):
-        # To read a named pipe is to wait for whoever writes into it.
+        # Reading a named pipe would block until another process writes to it.
         return f"{path!r} is no regular file but a pipe, a socket or a device; give a file or a folder."
     return None
 
@@ -145,7 +145,7 @@ def _files_of_folder(
 
 
 def _git_files(folder: str) -> list[str] | None:
-    """What git tracks or would track below a folder, relative to it; None where git cannot say."""
+    """The files below a folder that git tracks or would track, relative to it; None if git cannot tell."""
     try:
         top = run_git(folder, "rev-parse", "--show-toplevel")
         if top.returncode != 0:
@@ -166,7 +166,7 @@ def _git_files(folder: str) -> list[str] | None:
 
 
 def _changed_files(folder: str, revision: str) -> frozenset[str]:
-    """Absolute paths below a folder that are other, or there only, in the working tree."""
+    """Absolute paths of the files below a folder that are changed or new in the working tree."""
     try:
         listings = [
             run_git(folder, "diff", "--name-only", "--relative", "--no-renames", "-z", revision, "--"),

@@ -1,4 +1,4 @@
-"""In which encoding a Python file is written: UTF-8, or what its first bytes or lines say."""
+"""The encoding of a Python file: UTF-8, or the one that its first bytes or lines state."""
 
 from __future__ import annotations
 

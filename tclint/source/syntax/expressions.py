@@ -243,7 +243,7 @@ class ExpressionReader(Builder):
     def _branch(
         self, kind: BlockKind, node: cst.BaseExpression, condition: Expression, statement: int
     ) -> Expression:
-        """One side of a conditional expression; what it calls runs under the condition."""
+        """Read one side of a conditional expression; its calls run under the condition."""
         if isinstance(node, _WITHOUT_CALLS):
             return self._read(node)
         read: list[Expression] = []
@@ -300,8 +300,8 @@ class ExpressionReader(Builder):
     def _loops(
         self, part: cst.CompFor, elements: tuple[cst.BaseExpression, ...], parts: list[Expression]
     ) -> int:
-        """The loops of a comprehension from one on, around what it makes; the index of the block that keeps
-        that.
+        """Read the loops of a comprehension from one on; return the index of the block that holds its
+        elements.
 
         Args:
             parts: gets what the loops read.
@@ -325,7 +325,7 @@ class ExpressionReader(Builder):
         parts: list[Expression],
         tests: Sequence[cst.CompIf],
     ) -> int:
-        """What stands in a loop of a comprehension: its tests, then a loop, or what it makes."""
+        """Read the body of a comprehension's loop: its tests, then an inner loop or the elements."""
         if not tests:
             if part.inner_for_in is not None:
                 return self._loops(part.inner_for_in, elements, parts)
@@ -344,7 +344,7 @@ class ExpressionReader(Builder):
         return block
 
     def _element_of(self, element: Expression) -> int:
-        """Keep what a comprehension makes with its innermost loop; the index of that block."""
+        """Store the element of a comprehension with its innermost loop; return the index of that block."""
         blocks = self.scope.blocks
         index = self.scope.block
         while blocks[index].kind != "each":
@@ -411,7 +411,7 @@ def dotted_name(node: cst.CSTNode) -> str:
 
 
 def base_name(expression: Expression) -> str:
-    """`losses` of `losses["a"][0]`; '' when there is no name at the root."""
+    """The name at the root of an expression: `losses` for `losses["a"][0]`; '' if there is none."""
     while isinstance(expression, Subscript | Attribute):
         expression = expression.value
     return expression.dotted if isinstance(expression, Name) else ""

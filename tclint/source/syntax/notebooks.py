@@ -1,7 +1,6 @@
-"""Jupyter notebooks as Python programs: the code cells in one text, and the way back to the file.
+"""Jupyter notebooks as Python programs: the code cells as one text, and positions and edits back in the file.
 
-The file's JSON is never written anew: what changes is put in the place of a cell's source, and every other
-byte stays.
+The file's JSON is never rewritten as a whole: edits replace the sources of cells, and all other bytes stay.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _ESCAPE = re.compile(r"\\u[0-9a-fA-F]{4}|\\.")
 
 
 class Place(NamedTuple):
-    """Where something of the program stands in the file."""
+    """The position in the file of a place in the program."""
 
     line: int
     column: int
@@ -47,14 +46,14 @@ class Cell:
 
     number: int
     start: int
-    """Where the value of `source` begins in the file's text, and where it ends."""
+    """The offset in the file's text at which the value of `source` begins; `end` is where it ends."""
     end: int
     lines: tuple[str, ...]
-    """As written."""
+    """The lines as written."""
     program: tuple[str, ...]
-    """As Python: magics and shell lines held by placeholders."""
+    """The lines as Python: placeholders stand for magics and shell lines."""
     offsets: tuple[int, ...]
-    """Where each line begins in the file's text."""
+    """The offset of each line in the file's text."""
     first_line: int
     """The cell's first line in the program, from 1."""
 
@@ -68,7 +67,7 @@ class Notebook:
 
     @cached_property
     def text(self) -> str:
-        """The program; a comment stands before every cell."""
+        """The program, with a comment before every cell."""
         return "".join(
             line + "\n" for cell in self.cells for line in (_MARKER.format(cell.number), *cell.program)
         )
@@ -78,7 +77,7 @@ class Notebook:
         return [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", self.raw))]
 
     def place(self, line: int, column: int) -> Place:
-        """Where a line and column of the program stand, both from 1."""
+        """The position in the file of a line and column of the program, both from 1."""
         firsts = [cell.first_line for cell in self.cells]
         index = max(bisect_right(firsts, line) - 1, 0)
         if not self.cells:
@@ -97,7 +96,7 @@ class Notebook:
         return at
 
     def rewritten(self, text: str) -> str | None:
-        """The file with another program; None where its cells cannot be told apart any more."""
+        """The file's text with another program; None if the cells can no longer be told apart."""
         parts = _split(text)
         if parts is None or [number for number, _ in parts] != [cell.number for cell in self.cells]:
             return None
@@ -198,7 +197,7 @@ def _sources(text: str) -> Iterator[tuple[int, int, int]]:
 
 
 def _lines_of(text: str, start: int, end: int) -> tuple[list[str], list[int]]:
-    """The lines of a source, and where each begins in the file's text."""
+    """The lines of a source, and the offset of each in the file's text."""
     if text[start] == "[":
         spans = [(at, stop) for at, stop, item in _items(text, start) if isinstance(item, str)]
     else:
@@ -246,7 +245,7 @@ def _source_like(old: str, lines: list[str]) -> str:
 
 
 def _as_python(lines: list[str]) -> Iterator[str]:
-    """The lines with magics, shell commands and questions held by placeholders."""
+    """The lines with placeholders for magics, shell commands and help queries."""
     first = next((index for index, line in enumerate(lines) if line.strip()), None)
     if first is not None and lines[first].startswith("%%"):
         magic = lines[first][2:].split(maxsplit=1)
@@ -295,13 +294,14 @@ def _split(text: str) -> list[tuple[int, list[str]]] | None:
             above.append(line)
     if above and not parts:
         return None
-    if above:  # an import put above everything belongs to the first cell
+    if above:  # an import inserted above all cells belongs to the first one
         parts[0][1][:0] = above
     return parts
 
 
 def _restored(cell: Cell, lines: list[str]) -> list[str] | None:
-    """Lines with what the placeholders hold; None where one is gone or doubled."""
+    """The lines with the originals in place of the placeholders; None if a placeholder is missing or
+    doubled."""
     found: list[str] = []
     seen: list[int] = []
     for line in lines:

@@ -1,4 +1,4 @@
-"""From bytes to tables, and from node ids to positions; only the walk and positions know libcst besides."""
+"""Turns bytes into tables and node ids into positions; besides it only the walk and positions use libcst."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TEMPLATE = re.compile(r"\{%-?\s*\w|\{\{\s*[\w.]+[^{}\n]*\}\}|<%|\$\{\{|@@\w+@@"
 
 _BRACKET = re.compile(r"[()\[\]{}]")
 _DEEP = 100
-"""Python itself allows 200 brackets around each other."""
+"""Nesting of brackets from which on the depth is checked; Python itself allows 200."""
 _DEEPEST_WALK = 1_200
 """Levels of syntax, of which a sum has one per term; walking them takes up to five frames each."""
 _LARGE_CHARACTERS = 100_000
@@ -49,13 +49,13 @@ class NotPython(Exception):
     def __init__(self, message: str, line: int = 0, column: int = 1) -> None:
         super().__init__(message)
         self.line = line
-        """Where Python gives up as well, from 1; 0 where only tclint does, at a limit of its own."""
+        """The line, from 1, where Python gives up as well; 0 if only tclint does, at a limit of its own."""
         self.column = column
 
 
 @dataclass
 class Parsed:
-    """One file's tables, and how to find positions: a tree is kept only while the file is looked at."""
+    """One file's tables and a way to find positions; the tree is kept only while the file is examined."""
 
     text: str
     tables: Tables
@@ -63,7 +63,7 @@ class Parsed:
 
     @cached_property
     def spans(self) -> tuple[Span, ...]:
-        """Position of every node id. Only files with a finding ask."""
+        """The position of every node id, needed only for files with a finding."""
         return self._find_spans()
 
     @cached_property
@@ -94,8 +94,7 @@ def decode(data: bytes) -> str:
 
 
 def as_utf8(data: bytes) -> bytes:
-    """A Python file as it would be in UTF-8, to look for words in; a line that names an encoding is no longer
-    true.
+    """A Python file's bytes in UTF-8, for searching; a line that names an encoding is then no longer true.
 
     Raises:
         NotPython: as `decode`.
@@ -104,13 +103,13 @@ def as_utf8(data: bytes) -> bytes:
 
 
 def _position(data: bytes, offset: int) -> tuple[int, int]:
-    """Line and column of a byte, where what stands before it can be read."""
+    """The line and column of a byte, as far as the bytes before it can be decoded."""
     before = re.split(r"\r\n|\r|\n", data[:offset].decode("utf-8-sig", "replace"))
     return len(before), len(before[-1]) + 1
 
 
 def what_is_broken(data: bytes) -> NotPython | None:
-    """Why Python cannot read a file, without parsing what it can; None where it can."""
+    """The reason why Python cannot read a file; None if it can. Readable files are not parsed into a tree."""
     try:
         text = decode(data)
         if _complaint(text) is not None:
@@ -121,15 +120,15 @@ def what_is_broken(data: bytes) -> NotPython | None:
 
 
 def _complaint(text: str) -> SyntaxError | None:
-    """What this Python says of the text, which may be written for another version."""
+    """The error that this Python reports for a text, which may be written for another version."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            symtable.symtable(text, "<text>", "exec")  # half the time of a tree that nobody reads
+            symtable.symtable(text, "<text>", "exec")  # takes half the time of building a tree
     except SyntaxError as error:
         return error
     except (ValueError, RecursionError, MemoryError):
-        return None  # limits of its own
+        return None  # Python's own limits on depth and size
     return None
 
 
@@ -137,15 +136,15 @@ def parse(text: str) -> Parsed:
     """Parse once and walk once.
 
     Raises:
-        NotPython: the text is no Python 3 that libcst can read.
+        NotPython: the text is not Python 3 that libcst can read.
     """
     return Parsed(text, _walked(text)[0], lambda: spans_of(*_walked(text)[1:]))
 
 
 @lru_cache(maxsize=_KEPT_TREES)
 def _walked(text: str) -> tuple[Tables, cst.Module, list[cst.CSTNode]]:
-    """Tables, tree and numbered nodes. A tree is many times the size of its tables, and hardly any is asked
-    for positions later on."""
+    """The tables, the tree and the numbered nodes. Trees are many times larger than tables, and positions are
+    seldom needed later, so trees are not kept for long."""
     from tclint.source.syntax.walk import walk
 
     module = parse_tree(text)
@@ -181,8 +180,8 @@ def parse_tree(text: str) -> cst.Module:
 
 
 def _may_be_deep(text: str) -> bool:
-    """Whether the text could nest so deeply that libcst's native parser overflows its stack, which would
-    end the process: that takes thousands of levels, so ordinary files are told by their size."""
+    """Whether a text could nest so deeply that libcst's native parser overflows its stack and ends the
+    process. That takes thousands of levels, so the size rules it out for ordinary files."""
     if len(text) > _LARGE_CHARACTERS or text.count("elif") > 5 * _DEEP:
         return True
     if any(len(line) > _LONG_LINE_CHARACTERS for line in text.splitlines()):
@@ -196,10 +195,13 @@ def _may_be_deep(text: str) -> bool:
 
 
 def _refuse_depth(text: str) -> None:
-    """Python's own parser knows its limits. It is not asked about anything else: the file may be written
-    for another version of Python.
+    """Refuse a text that nests too deeply for Python's own parser, or for the walk.
 
-    libcst takes time with the square of the depth, so what the walk could not follow is not given to it.
+    Other errors of Python's parser are ignored, since the file may be written for another version. libcst's
+    time grows with the square of the depth, so it does not get texts that the walk could not follow.
+
+    Raises:
+        NotPython: the text nests too deeply.
     """
     try:
         if _depth(ast.parse(text)) > _DEEPEST_WALK:
@@ -229,7 +231,7 @@ def _with_stack(work: Callable[[], Result]) -> Result:
     def run() -> None:
         try:
             result.append(work())
-        except BaseException as error:  # handed to the caller
+        except BaseException as error:  # raised again in the caller's thread
             failure.append(error)
 
     before = threading.stack_size(_STACK_BYTES)
@@ -245,7 +247,7 @@ def _with_stack(work: Callable[[], Result]) -> Result:
 
 
 def _refused(text: str, error: cst.ParserSyntaxError) -> NotPython:
-    """Python's own words for it, if it refuses the text as well."""
+    """The error to raise for a text that libcst refuses, in Python's own words if Python refuses it too."""
     complaint = _complaint(text)
     if complaint is None:
         return NotPython(f"its syntax is newer than tclint knows (line {error.raw_line})")

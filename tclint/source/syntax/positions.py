@@ -1,4 +1,4 @@
-"""Where the nodes of a libcst tree are; computed only for files with a finding."""
+"""The positions of the nodes of a libcst tree, computed only for files with a finding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def spans_of(module: cst.Module, nodes: Sequence[cst.CSTNode]) -> tuple[Span, ..
     """The position of every node, without the whitespace around it."""
     from libcst.metadata import MetadataWrapper, PositionProvider
 
-    # The parser makes no node twice, so the wrapper need not copy the tree.
+    # No node occurs twice in a parsed tree, so the wrapper need not copy the tree.
     positions = MetadataWrapper(module, unsafe_skip_copy=True).resolve(PositionProvider)
     ranges = (positions[node] for node in nodes)
     return tuple(Span(at.start.line, at.start.column + 1, at.end.line, at.end.column + 1) for at in ranges)

@@ -1,4 +1,4 @@
-"""Which rules a file concerns, decided on its bytes."""
+"""Decides from a file's bytes which rules concern it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_SOURCE_BYTES = 1_000_000
 
 
 class Triggered(Protocol):
-    """What is needed of a rule here: what a file must hold for it."""
+    """The fields of a rule that say what a file must contain for it."""
 
     @property
     def triggers(self) -> tuple[str, ...]: ...

@@ -1,4 +1,4 @@
-"""What the source pass knows of one file, as plain data: no syntax-tree object reaches a rule.
+"""The tables of one file as plain data: no syntax-tree object reaches a rule.
 
 An expression is one of the small tuples below. A `node_id` is a number that stands for a place in the file;
 `SourceContext.location` turns it into lines and columns, and only then are positions computed.
@@ -80,14 +80,15 @@ class Closure(NamedTuple):
 
 
 class Other(NamedTuple):
-    """Anything else; the parts say what it reads. `kind`: 'comprehension', 'iterate' (an item of the
-    first part), 'enter' (what a with item binds), 'declared' (a field with a type and no value), 'star',
-    'await', 'yield', 'string', 'slice', 'pair' (the key and the value of a dict), ..."""
+    """Any other expression; the parts are the expressions that it reads. `kind`: 'comprehension', 'iterate'
+    (an item of the first part), 'enter' (the value that a with item binds), 'declared' (a field with a type
+    and no value), 'star', 'await', 'yield', 'string', 'slice', 'pair' (the key and the value of a dict),
+    ..."""
 
     kind: str
     parts: tuple[Expression, ...] = ()
     block: int = -1
-    """For a comprehension: the 'each' block of its innermost loop."""
+    """The 'each' block of a comprehension's innermost loop."""
 
 
 Expression: TypeAlias = (
@@ -117,8 +118,8 @@ class Block(NamedTuple):
     statement: int
     """Blocks of one if/try/match statement share this number."""
     condition: Expression | None = None
-    """For an 'if', its 'else', a 'while' loop or a case's guard: the condition. For an 'each': what it makes,
-    an element or the 'pair' of a dict."""
+    """The condition of an 'if', its 'else', a 'while' loop or a case's guard; for an 'each' the element that
+    it makes, or the 'pair' of a dict."""
     items: tuple[WithItem, ...] = ()
     """The context managers of a 'with'."""
 
@@ -138,7 +139,7 @@ class Assignment(NamedTuple):
     operator: str = ""
     """'*' for `*=`; '' for a plain assignment."""
     unpacked: bool = False
-    """The targets share the value's items: `a, b = value`."""
+    """Whether the targets share the value's items, as in `a, b = value`."""
     into: Expression | None = None
     """The target as written where it is no plain name: `losses["a"]`, `(a, (b, c))`, `items[0].grad`."""
 
@@ -151,7 +152,7 @@ class Return(NamedTuple):
 
 
 class Discard(NamedTuple):
-    """A call that is a statement by itself: what it returns is thrown away."""
+    """A call that is a statement of its own, so that its result is thrown away."""
 
     node_id: int
     """The number of the call's node."""
@@ -212,10 +213,10 @@ class Function:
     events: tuple[Event, ...] = ()
     imports: tuple[Import, ...] = ()
     outer_names: frozenset[str] = frozenset()
-    """Declared `global` or `nonlocal`."""
+    """Names declared `global` or `nonlocal`."""
 
     def __hash__(self) -> int:
-        # The default reads every event, and places, which hold functions, are keys of many tables.
+        # The default hash reads every event, and places, which contain functions, are keys of many tables.
         return hash((self.index, self.node_id, self.qualified_name))
 
     @property
@@ -228,7 +229,7 @@ class Function:
 
     @cached_property
     def known(self) -> dict[object, Any]:
-        """Answers about this function that were worked out already, by the question."""
+        """Remembered answers about this function, by question."""
         return {}
 
     def enclosing(self, block: int) -> tuple[int, ...]:
@@ -265,13 +266,13 @@ class Function:
 
 @dataclass(frozen=True)
 class Tables:
-    """Everything that rules may ask about one file; picklable, made from the text alone."""
+    """All that is known of one file; picklable, and made from the text alone."""
 
     functions: tuple[Function, ...]
     identifiers: frozenset[str]
     """Every name, attribute, parameter and keyword, and strings that look like one."""
     node_ids: int = field(default=0)
-    """How many node ids there are."""
+    """The number of node ids."""
 
     @property
     def module(self) -> Function:
