@@ -1,1 +1,1 @@
-"""Which rules there are: found, checked, selected and retired."""
+"""Finds, checks and selects the rules, and knows the retired ones."""

@@ -1,1 +1,1 @@
-"""The source pass: files are found, parsed and run as programs, and rules ask what these do."""
+"""The source pass: finds and parses files, runs them as programs, and asks the rules about these."""
