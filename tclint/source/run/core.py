@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
+from tclint.source.project.launchers import Launch
 from tclint.source.run.conditions import exclude, refined
 from tclint.source.run.files import File
 from tclint.source.run.library import Library, Spec
@@ -27,6 +28,7 @@ from tclint.source.run.values import (
     join,
     options_of,
 )
+from tclint.source.syntax.positions import Span
 from tclint.source.syntax.tables import Call, Expression
 
 MOST_EVENTS = 60_000
@@ -47,9 +49,12 @@ class Project(Protocol):
         """What a configuration file holds that `importer` names; None where none is found."""
         ...
 
-    def launched(self, script: File, tool: str, option: str, file_option: str) -> Value | None:
-        """What commands that start a script pass for an option, themselves or by a file; None where none
-        does, or not all the same."""
+    def launches_of(self, script: File) -> list[Launch]:
+        """The commands of shell scripts that start a script."""
+        ...
+
+    def place_in(self, path: str, span: Span) -> Place:
+        """A place in a text that is no Python."""
         ...
 
     def may_define(self, importer: File, module: str, name: str) -> bool:
@@ -286,6 +291,9 @@ class Core:
         raise NotImplementedError
 
     def run_module(self, file: File) -> None:
+        raise NotImplementedError
+
+    def arguments(self) -> Value | None:
         raise NotImplementedError
 
     # -- small questions

@@ -165,6 +165,8 @@ class Expressions(Containers):
     def symbol(self, name: str) -> Value:
         """A library's name: what a summary of the library defines, a constant, or the name itself."""
         name = self.library.canonical(name)
+        if name == "sys.argv" and (passed := self.arguments()) is not None:
+            return passed
         if name in self.library.values:
             return Constant(self.library.values[name])
         program = self.library.program(name)
