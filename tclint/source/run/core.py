@@ -77,6 +77,8 @@ class Core:
         self.library = library
         self.record = Record()
         self.store = Store()
+        self.launches: list[Launch] | None = []
+        """The commands that start the program, where it was asked what they pass; None: they do not count."""
         self.frames: dict[File, Frame] = {}
         """The variables of modules that run, or have run."""
         self.frame: Frame = None  # type: ignore[assignment]  # set when a file is entered

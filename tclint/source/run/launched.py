@@ -132,7 +132,10 @@ class Launched(Loading):
         return next(place.file for place in (*self.stack, self.here) if not place.file.is_library)
 
     def _launches(self) -> list[Launch]:
-        return self.project.launches_of(self._script())
+        if self.launches is None:
+            return []
+        self.launches = self.project.launches_of(self._script())
+        return self.launches
 
     def _items_of(self, settings: Thing) -> dict[str, Value | None]:
         return {key[1]: item for key, item in settings.fields.items() if isinstance(key, tuple)}

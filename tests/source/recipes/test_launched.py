@@ -12,6 +12,7 @@ from tclint.config.settings import Settings
 from tclint.core.finding import Finding
 from tclint.engine.check import check
 
+TRAINS = "import torch\ntorch.nn.Linear(8, 8)(torch.ones(8, 8)).sum().backward()\n"
 OPTIONS = """\
 import argparse
 
@@ -82,7 +83,7 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
 )
 def test_options_are_what_shell_scripts_pass(tmp_path: Path, name: str, shell: str, expected: str) -> None:
     write(tmp_path, {"scripts/go.sh": f"{shell}\n"})
-    (found,) = probed_in(tmp_path, "fit.py", OPTIONS.format(name=name))
+    (found,) = probed_in(tmp_path, "fit.py", TRAINS + OPTIONS.format(name=name))
     assert set(found.split(" | ")) == set(expected.split(" | "))
 
 
@@ -109,7 +110,7 @@ def test_arguments_of_transformers(
     tmp_path: Path, name: str, parse: str, shell: str, expected: list[str]
 ) -> None:
     write(tmp_path, {"go.sh": f"{shell}\n", **FILES})
-    assert probed_in(tmp_path, "fit.py", ARGUMENTS.format(name=name, parse=parse)) == expected
+    assert probed_in(tmp_path, "fit.py", TRAINS + ARGUMENTS.format(name=name, parse=parse)) == expected
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ probe(engine.scaler.init_scale)
 """
     ds = '{"zero_optimization": {"stage": 2},\n "fp16": {"enabled": true, "loss_scale": 128.0}}\n'
     write(tmp_path, {"conf/ds.json": ds, "go.sh": f"{shell}\n"})
-    assert probed_in(tmp_path, "fit.py", text) == expected
+    assert probed_in(tmp_path, "fit.py", TRAINS + text) == expected
 
 
 def test_related_lines_are_those_of_the_command(tmp_path: Path) -> None:
@@ -155,3 +156,27 @@ def found(folder: Path, code: str) -> list[Finding]:
     report = check(str(folder / "fit.py"), Settings(cache=False, select=(code,)))
     assert not report.errors
     return list(report.findings)
+
+
+@pytest.mark.parametrize("shell", ["python fit.py --evaluate", "python fit.py --net large"])
+def test_commands_under_which_nothing_trains_do_not_count(tmp_path: Path, shell: str) -> None:
+    text = """\
+import argparse
+import torch
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--evaluate", action="store_true")
+    parser.add_argument("--net", default="small")
+    args = parser.parse_args()
+    if args.net != "small":
+        raise ValueError("no such network")
+    if args.evaluate:
+        return
+    probe(args.net)
+    torch.nn.Linear(8, 8)(torch.ones(8, 8)).sum().backward()
+
+main()
+"""
+    write(tmp_path, {"go.sh": f"{shell}\n"})
+    assert probed_in(tmp_path, "fit.py", text) == ["'small' | ?"]
