@@ -49,6 +49,10 @@ class Project(Protocol):
         """What a configuration file holds that `importer` names; None where none is found."""
         ...
 
+    def data(self, path: str) -> bytes | None:
+        """What a file holds; None where it cannot be read."""
+        ...
+
     def launches_of(self, script: File) -> list[Launch]:
         """The commands of shell scripts that start a script."""
         ...

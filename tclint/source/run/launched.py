@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 from tclint.source.project.launchers import Launch, Passed
+from tclint.source.run.composed import Composer, override, resolve
 from tclint.source.run.files import File
 from tclint.source.run.loading import Loading
 from tclint.source.run.values import (
@@ -125,6 +128,73 @@ class Launched(Loading):
             for word in launches[0].words
         ]
         return self.container("list", [Constant(self._script().path), *items])
+
+    # -- Hydra
+
+    def composed(self, folder: Value, name: Value) -> Value:
+        """What Hydra puts together from the files of a folder beside the file that asks for it, with what
+        commands override; what is not known is chosen outside."""
+        otherwise = self.chosen_outside(Constant("a file"))
+        file = next((place.file for place in reversed(self.stack) if not place.file.is_library), None)
+        where, what = self.text_of(folder), self.text_of(name)
+        if file is None or where is None or what is None:
+            return otherwise
+        composer = Composer(
+            os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(file.path)), where)),
+            lambda path: self.project.settings(file, path),
+            lambda path: self.project.data(path) or b"",
+            lambda: self.chosen_outside(Constant("a file")),
+        )
+        given = self._overrides()
+        for key, value in given.items():
+            if composer.is_group(key):
+                composer.chosen[key] = value
+        found = composer.compose(what)
+        if found is None:
+            return otherwise
+        for key, value in given.items():
+            if not composer.is_group(key):
+                override(found, key, value)
+        return resolve(found)
+
+    def _overrides(self) -> dict[str, Value]:
+        """What commands set by `key=value`; not known where they differ."""
+        found: list[dict[str, Value]] = []
+        for launch in self._launches():
+            values: dict[str, Value] = {}
+            for word in launch.words:
+                name, is_there, text = word.text.lstrip("+").partition("=")
+                if is_there and not name.startswith("-") and word.is_known and not set(",()[]{}") & set(text):
+                    values[name] = self._at(launch, word.span, _literal(text))
+                elif is_there:
+                    values[name] = self.chosen_outside(Constant("command line"))
+            found.append(values)
+        outside = self.chosen_outside(Constant("command line"))
+        names = dict.fromkeys(name for values in found for name in values)
+        return {
+            name: found[0][name] if len({values.get(name) for values in found}) == 1 else outside
+            for name in names
+        }
+
+    def instantiated(self, config: Value, options: Value) -> Value:
+        """What `hydra.utils.instantiate` makes: what `_target_` names, of the other keys."""
+        if not isinstance(config, Thing) or config.kind != "dict":
+            return self.unknown("instantiate")
+        given = {key[1]: item for key, item in config.fields.items() if isinstance(key, tuple)}
+        if isinstance(options, Thing):
+            given |= {key[1]: item for key, item in options.fields.items() if isinstance(key, tuple)}
+        target = self.text_of(given.get("_target_"))
+        if target is None:
+            return config
+        keywords = {key: self._inside(item) for key, item in given.items() if not str(key).startswith("_")}
+        made = self.import_(self._script(), target)
+        if given.get("_partial_") == TRUE:
+            return self.call_value(Symbol("functools.partial"), [made], keywords)
+        return self.call_value(made, [], keywords)
+
+    def _inside(self, value: Value) -> Value:
+        is_made = isinstance(value, Thing) and value.kind == "dict" and ("item", "_target_") in value.fields
+        return self.instantiated(value, NONE) if is_made else value
 
     # -- commands
 

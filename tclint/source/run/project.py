@@ -89,7 +89,7 @@ class ProjectFiles:
         folder = os.path.dirname(os.path.abspath(importer.path))
         while self._settings is not None and name:
             path = os.path.normpath(os.path.join(folder, name))
-            data = self._bytes(path) if os.path.isfile(path) or path in self._given else None
+            data = self.data(path) if os.path.isfile(path) or path in self._given else None
             if data is not None:
                 return self._settings(path, data)
             parent = os.path.dirname(folder)
@@ -110,7 +110,7 @@ class ProjectFiles:
             parsed = self._parse(path, b"")
             assert parsed is not None
             spans: list[Span] = []
-            lines = (self._bytes(path) or b"").decode("utf-8", "replace").splitlines()
+            lines = (self.data(path) or b"").decode("utf-8", "replace").splitlines()
             self._texts[path] = File(path, parsed.tables, lambda: tuple(spans), lambda: lines), spans
         file, spans = self._texts[path]
         spans.append(span)
@@ -152,10 +152,10 @@ class ProjectFiles:
         return self._found[key]
 
     def _read(self, path: str) -> Parsed | None:
-        data = self._bytes(path)
+        data = self.data(path)
         return None if data is None else self._parse(path, data)
 
-    def _bytes(self, path: str) -> bytes | None:
+    def data(self, path: str) -> bytes | None:
         data = self._given.get(path)
         self.digests[path] = ""
         if data is None:

@@ -439,7 +439,8 @@ class Python(Launched):
         `passed(("--amp",), options, value)` what commands pass for an option of argparse, else the value,
         `loaded("ds.json", "a file")` what a configuration file holds, `filled(Arguments, values)` an object
         of a class that gets it, `launched("accelerate launch", "mixed_precision", "config_file")` what
-        commands pass for an option of a tool.
+        commands pass for an option of a tool, `composed("conf", "train")` a configuration of Hydra,
+        `instantiated(config, options)` what its `_target_` makes.
         """
         if name == "outside":
             found = self.chosen_outside(arguments[0])
@@ -460,6 +461,10 @@ class Python(Launched):
             return self.opened(*arguments)
         if name == "passed":
             return self.passed(*arguments)
+        if name == "composed":
+            return self.composed(*arguments)
+        if name == "instantiated":
+            return self.instantiated(*arguments)
         if len(arguments) == 1:
             return Thing("context", str(self.text_of(arguments[0])))
         for thing in self._marked(arguments[0]):
