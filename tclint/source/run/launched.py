@@ -61,8 +61,12 @@ class Launched(Loading):
                 found.append(Constant(given) if given is not None else said)
         return found[0] if len(set(found)) == 1 and found[0] is not None else otherwise
 
-    def passed(self, flags: Value, options: Value, otherwise: Value) -> Value:
-        """What those commands pass for an option that argparse adds with some flags and options."""
+    def passed(self, flags: Value, options: Value, otherwise: Value, kind: Value) -> Value:
+        """What those commands pass for an option that argparse or click adds with some flags and options.
+
+        Args:
+            kind: the type of one that states none; None: what its text looks like.
+        """
         names = {self.text_of(item) for item in self.exact_items(flags) or ()} - {None}
         known = self.exact_items(options)
         if known is None:
@@ -70,10 +74,11 @@ class Launched(Loading):
         given = {str(self.text_of(key)): self.item(options, key) for key in known}
         action = given.get("action", NONE)
         flag = _FLAGS.get(str(self.text_of(action)), given.get("const", NONE))
-        takes_text = action in _TAKE_TEXT
+        flag = TRUE if given.get("is_flag") == TRUE else flag
+        takes_text = action in _TAKE_TEXT and given.get("is_flag") != TRUE
         if given.get("nargs", NONE) not in (NONE, Constant("?")) or not (takes_text or flag != NONE):
             return otherwise
-        kind = given.get("type", Symbol("builtins.str"))
+        kind = given.get("type", kind)
         found: list[Value | None] = []
         for launch in self._launches():
             passed = next((item for item in reversed(launch.options) if item.name in names), None)
@@ -82,7 +87,9 @@ class Launched(Loading):
             elif passed.text is None or not takes_text:
                 found.append(self._said(launch, passed, flag))
             elif passed.is_known:
-                found.append(self._said(launch, passed, self.call_value(kind, [Constant(passed.text)], {})))
+                text = Constant(_literal(passed.text) if kind == NONE else passed.text)
+                value = text if kind == NONE else self.call_value(kind, [text], {})
+                found.append(self._said(launch, passed, value))
             else:
                 found.append(None)
         return _agreed(found, otherwise)

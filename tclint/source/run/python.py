@@ -436,7 +436,7 @@ class Python(Launched):
         name, `outside("command line", False, "--amp")` a value that is chosen there (with a default and the
         option's name, where there are), `opened(Arguments, "command line", "config")` an object of a class
         whose fields are chosen there, or by the file that an option names,
-        `passed(("--amp",), options, value)` what commands pass for an option of argparse, else the value,
+        `passed(("--amp",), options, value, str)` what commands pass for an option, else the value,
         `loaded("ds.json", "a file")` what a configuration file holds, `filled(Arguments, values)` an object
         of a class that gets it, `launched("accelerate launch", "mixed_precision", "config_file")` what
         commands pass for an option of a tool, `composed("conf", "train")` a configuration of Hydra,

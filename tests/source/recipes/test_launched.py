@@ -42,6 +42,20 @@ class Model:
 arguments, model = {parse}
 probe(arguments.{name})
 """
+CLICK = """\
+import click
+
+@click.command()
+@click.argument("folder")
+@click.option("-h", "--half", is_flag=True)
+@click.option("--batch-size", default=8)
+@click.option("--kind", type=str, default="single")
+def main(folder, half, batch_size, kind):
+    probe({name})
+
+if __name__ == "__main__":
+    main()
+"""
 PLAIN = "HfArgumentParser((TrainingArguments, Model)).parse_args_into_dataclasses()"
 YAML = "HfArgumentParser((TrainingArguments, Model)).parse_yaml_file(os.path.abspath(sys.argv[1]))"
 TRL = "TrlParser((SFTConfig, Model)).parse_args_and_config()"
@@ -85,6 +99,23 @@ def test_options_are_what_shell_scripts_pass(tmp_path: Path, name: str, shell: s
     write(tmp_path, {"scripts/go.sh": f"{shell}\n"})
     (found,) = probed_in(tmp_path, "fit.py", TRAINS + OPTIONS.format(name=name))
     assert set(found.split(" | ")) == set(expected.split(" | "))
+
+
+@pytest.mark.parametrize(
+    ("name", "shell", "expected"),
+    [
+        ("half", "python fit.py data --half", "True"),
+        ("half", "python fit.py -h data", "True"),
+        ("batch_size", "python fit.py data --batch-size 32", "32"),
+        ("kind", "python fit.py data --kind 7", "'7'"),
+        ("batch_size", "python fit.py data", "8 | ?"),
+        ("half", "", "False | ?"),
+        ("folder", "python fit.py data", "?"),
+    ],
+)
+def test_options_of_click(tmp_path: Path, name: str, shell: str, expected: str) -> None:
+    write(tmp_path, {"go.sh": f"{shell}\n"})
+    assert probed_in(tmp_path, "fit.py", TRAINS + CLICK.format(name=name)) == [expected]
 
 
 @pytest.mark.parametrize(
