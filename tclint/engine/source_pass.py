@@ -15,6 +15,7 @@ from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME
 from tclint.core.target import RECIPE_SUFFIXES, SCRIPT_SUFFIXES, is_recipe
 from tclint.engine.recipe_pass import lint_recipes
 from tclint.engine.source_text import SourceText
+from tclint.source.project.launchers import passed_to
 from tclint.source.project.scripts import Scripts
 from tclint.source.project.versions import without_newer_edits
 from tclint.source.source_rule import SourceRule
@@ -117,7 +118,7 @@ def lint(
         is_named = path in named or notebook is not None
         concerned = tuple(
             rule
-            for rule in applicable(rules, data)
+            for rule in applicable(rules, data + passed_to(path, data))
             if applies(rule)
             and (is_named or not rule.program or Scripts.around(path).hold(path, rule.program))
         )

@@ -111,6 +111,17 @@ def launches_of(path: str) -> list[Launch]:
     ]
 
 
+def passed_to(path: str, data: bytes) -> bytes:
+    """What commands pass to a file that reads its command line, as text.
+
+    Args:
+        data: of the file.
+    """
+    if b"ArgumentParser(" not in data and b"TrlParser(" not in data:
+        return b""
+    return " ".join(word.text for launch in launches_of(path) for word in launch.words).encode()
+
+
 def _launches(script: str, data: bytes, path: str) -> Iterator[Launch]:
     try:
         lines = list(commands_in(data.decode("utf-8", "replace")))

@@ -183,6 +183,20 @@ SFTTrainer(model=model, args=args, train_dataset=None).train()
     assert ("go.sh", 4) in related
 
 
+def test_what_a_command_switches_off_is_reported(tmp_path: Path) -> None:
+    text = """\
+from transformers import AutoModelForCausalLM, HfArgumentParser, Trainer, TrainingArguments
+
+(args,) = HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()
+model = AutoModelForCausalLM.from_pretrained("gpt2")
+Trainer(model=model, args=args, train_dataset=None).train()
+"""
+    write(tmp_path, {"fit.py": text, "scripts/go.sh": "torchrun fit.py --bf16 True --tf32 False\n"})
+    (finding,) = found(tmp_path, "PRC002")
+    assert finding.location.line == 3
+    assert [item.location.path.rpartition("/")[2] for item in finding.related] == ["go.sh"]
+
+
 def found(folder: Path, code: str) -> list[Finding]:
     report = check(str(folder / "fit.py"), Settings(cache=False, select=(code,)))
     assert not report.errors
