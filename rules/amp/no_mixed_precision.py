@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -71,6 +72,9 @@ class NoMixedPrecision(SourceRule):
                 identity="configuration",
             )
             return
+        for training, path in context.float32.launched:
+            said = f"{os.path.relpath(path)} speaks of a launcher or of mixed precision"
+            context.skip(training.event, f"{said}, which may choose it from outside")
         for found in [item for item in context.float32.trainings if item.layers][:1]:
             if not context.concerns(found.event):
                 return

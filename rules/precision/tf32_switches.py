@@ -54,6 +54,7 @@ class Tf32Disabled(SourceRule):
             yield self.finding(
                 context.at(switch.event),
                 f"`{context.code(switch.event)}` keeps {off} off TF32 Tensor Cores.",
+                related=context.said_in(switch.value),
                 evidence={"switch": switch.name, "value": constant_of(switch.value)},
                 fix=Fix(
                     "Remove the line, or enable TF32 where accuracy allows it "

@@ -16,7 +16,9 @@ class NumWorkersZero(SourceRule):
     Finds `DataLoader(...)` without `num_workers`, or with 0, whose batches a program trains on with a GPU,
     where there is work to do for a batch: a torchvision dataset, a Dataset of the project that opens files,
     a `collate_fn` or transform that tokenizes or pads. Of transformers' Trainer it is
-    `dataloader_num_workers` of the arguments, and in a configuration file whatever the script loads.
+    `dataloader_num_workers` of the arguments. A configuration file, which shows no dataset, gets one
+    finding where it sets the option to 0, or leaves it out and the framework's default is 0, as that of
+    transformers, TRL and LLaMA-Factory is.
 
     Why it costs
     With `num_workers=0`, the default, the training loop itself reads and decodes every batch while the
@@ -30,7 +32,8 @@ class NumWorkersZero(SourceRule):
 
     When it does not apply
     Data that lies in memory or on the GPU (TensorDataset), IterableDataset, options that come through
-    `**kwargs`, loaders that only evaluate, tests.
+    `**kwargs`, loaders that only evaluate, tests. Configurations of frameworks with another default, or
+    one that is not known (axolotl, torchtune, torchtitan, Composer, Lightning).
     """
 
     code = "RUN006"
@@ -57,12 +60,12 @@ class NumWorkersZero(SourceRule):
             what, option = spelled(context, loader, "num_workers")
             by = "num_workers" if given is not None else "batch_size"
             shown = f"has no {option}" if given is None or what != "DataLoader" else f"has {option}=0"
+            said = f"`{work}` prepares every batch"
             if context.run.is_configuration:
-                shown = f"leaves {option} at 0"
+                shown, said = f"leaves {option} at 0", "every batch is collated"
             yield self.finding(
                 context.at(loader.made, loader, by),
-                f"This {what} {shown}: `{work}` prepares every batch in the training process while the GPU "
-                "waits.",
+                f"This {what} {shown}: {said} in the training process while the GPU waits.",
                 evidence={
                     "num_workers": 0,
                     "dataset": work,

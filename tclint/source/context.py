@@ -211,11 +211,15 @@ class SourceContext:
         return Location(place.file.path, *place.file.spans()[place.node_id])
 
     def set_by(self, value: Value | None, option: str) -> tuple[Related, ...]:
-        """The places in configuration files that set an option of a thing."""
+        """Where files that a script reads, or commands that start it, set an option of a thing."""
+        options = (thing.fields.get(option, NONE) for thing in self.facts.things(value))
+        return tuple(dict.fromkeys(item for given in options for item in self.said_in(given)))
+
+    def said_in(self, value: Value) -> tuple[Related, ...]:
+        """Where such files and commands give a value."""
         places = (
             choice.place
-            for thing in self.facts.things(value)
-            for choice, _ in options_of(thing.fields.get(option, NONE))
+            for choice, _ in options_of(value)
             if isinstance(choice, Setting) and choice.place.file is not self.run.file
         )
         return tuple(self.also(place, "set here") for place in dict.fromkeys(places))

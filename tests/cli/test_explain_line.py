@@ -18,6 +18,13 @@ for batch in loader:
     scaler.step(optimizer)
     scaler.update()
 """
+TRAINER = """from transformers import BertForSequenceClassification, Trainer, TrainingArguments
+
+model = BertForSequenceClassification.from_pretrained("bert-base-uncased")
+
+args = TrainingArguments(output_dir="x")
+Trainer(model=model, args=args, train_dataset=None).train()
+"""
 
 
 def explained(folder: Path, at: str, unscale: str = "scaler.unscale_(optimizer)") -> str:
@@ -42,6 +49,21 @@ def test_a_rule_that_fires_says_what(tmp_path: Path) -> None:
 
 def test_a_line_that_no_rule_asks_about_is_said_to_be_one(tmp_path: Path) -> None:
     assert "Nothing that rules ask about happens on this line" in explained(tmp_path, "train.py:1")
+
+
+def test_a_page_that_speaks_of_a_launcher_is_named(tmp_path: Path) -> None:
+    def asked(name: str, page: str) -> str:
+        folder = tmp_path / name
+        folder.mkdir()
+        for file, text in {"pyproject.toml": "", "README.md": page, "train.py": TRAINER}.items():
+            (folder / file).write_text(text)
+        at = f"{folder}/train.py:5"
+        result = CliRunner().invoke(cli, ["explain", "AMP016", "--at", at, "--isolated"])
+        return " ".join(result.output.split())
+
+    assert "reports" in asked("plain", "Start it with `python train.py`.\n")
+    said = asked("launched", "Start it with `accelerate launch train.py`.\n")
+    assert "README.md speaks of a launcher or of mixed precision, which may choose it from outside" in said
 
 
 @pytest.mark.parametrize(

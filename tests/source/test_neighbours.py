@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tclint.config.settings import Settings
-from tclint.engine.sources.lint import lint
-from tclint.source.project.launchers import launchers_match
+from tclint.engine.source_pass import lint
+from tclint.source.project.launchers import launcher_with
 from tclint.source.project.scripts import Scripts
 from tclint.source.source_rule import SourceRule
 from tclint_rules.formats.layout_of_model import InputChannelsLastModelNot
@@ -94,4 +94,4 @@ def test_the_script_that_starts_a_package_is_found_through_relative_imports(tmp_
 
 def test_text_without_a_file_has_no_neighbours() -> None:
     assert Scripts.around("nowhere.py").of("nowhere.py") == "nowhere.py"
-    assert not launchers_match("nowhere.py", re.compile(b"torch"))
+    assert not launcher_with("nowhere.py", re.compile(b"torch"))

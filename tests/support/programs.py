@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from textwrap import dedent
 
+from tclint.source.recipes.reading import settings_of
 from tclint.source.run.files import File
 from tclint.source.run.program import Program
 from tclint.source.run.project import ProjectFiles
@@ -16,7 +17,7 @@ def program_of(text: str, folder: Path | None = None, name: str = "program.py") 
     """A program that is run; with a folder, one that imports the files in it."""
     text = dedent(text)
     parsed = parse(text)
-    files = ProjectFiles(_parsed)
+    files = ProjectFiles(_parsed, settings=settings_of)
     path = str((folder or Path("/nowhere")) / name)
     file = File(path, parsed.tables, lambda: parsed.spans, lambda: parsed.lines)
     files.keep(path, file)
@@ -37,9 +38,19 @@ def events(text: str, *kinds: str, folder: Path | None = None) -> list[Event]:
 
 def probed(text: str, folder: Path | None = None) -> list[str]:
     """What the program's calls of `probe(value)` get, as text, each once."""
+    return _probed(program_of(text, folder))
+
+
+def probed_in(folder: Path, name: str, text: str) -> list[str]:
+    """The same of a script that stands in a folder."""
+    (folder / name).write_text(text, "utf-8")
+    return _probed(program_of(text, folder, name))
+
+
+def _probed(program: Program) -> list[str]:
     found = [
         shown(next(iter(event.arguments.values())))
-        for event in program_of(text, folder).record.events
+        for event in program.record.events
         if event.name == "probe" and event.arguments
     ]
     return list(dict.fromkeys(found))

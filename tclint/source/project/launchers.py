@@ -5,46 +5,150 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from tclint.source.project.noted import note
 from tclint.source.project.scripts import root_of
+from tclint.source.syntax.positions import Span
+from tclint.source.syntax.shell import UnclosedQuote, Word, command_at, commands_in
 
-_NAMES = ("*.sh", "*.bash", "*.slurm", "*.y*ml", "*.md", "*.rst", "Makefile")
+_SHELL = ("*.sh", "*.bash", "*.slurm", "Makefile")
+_NAMES = (*_SHELL, "*.y*ml", "*.md", "*.rst")
+
+CHOOSE_PRECISION = re.compile(
+    rb"accelerate(\.commands\.|\s+)launch|mixed_precision|deepspeed|(fabric|lightning) run"
+    rb"|--(bf16|fp16|tf32)\b"
+)
+"""Ways to choose the precision from outside: accelerate sets ACCELERATE_MIXED_PRECISION, Fabric's command
+LT_PRECISION."""
 
 
-def launchers_match(path: str, pattern: re.Pattern[bytes]) -> bool:
-    """Whether a pattern matches a launcher beside a file or in a folder above it in its project."""
-    return any(pattern.search(data) for folder in _folders(path) for data in _noted(folder))
+class Passed(NamedTuple):
+    """An option that a command passes."""
+
+    name: str
+    """As written: '--batch-size'."""
+    text: str | None
+    """None: nothing follows it."""
+    span: Span
+
+    @property
+    def is_known(self) -> bool:
+        return self.text is None or Word(self.text, self.span).is_known
 
 
-def passed_by(path: str, tool: str) -> list[dict[str, str]]:
-    """The options of a tool such as 'accelerate launch' in each command that starts a file with it.
+@dataclass(frozen=True)
+class Launch:
+    """A command of a shell script that starts a program."""
 
-    Options after the file's name are the program's own and left out.
+    path: str
+    """The shell script's."""
+    before: tuple[str, ...]
+    """The words before the program's name, with those of commands on the same line."""
+    words: tuple[Word, ...]
+    """The program's own arguments."""
+
+    @cached_property
+    def options(self) -> list[Passed]:
+        """The program's own, in order."""
+        found = []
+        for index, word in enumerate(self.words):
+            if _is_option(word.text):
+                name, has_value, value = word.text.partition("=")
+                following = self.words[index + 1].text if index + 1 < len(self.words) else "-"
+                text = value if has_value else None if _is_option(following) else following
+                found.append(Passed(name, text, word.span))
+        return found
+
+    @cached_property
+    def is_open(self) -> bool:
+        """Whether it may pass options that are not seen: those of a variable."""
+        return any(
+            word.text.startswith(("$", "`")) and not (index and _is_option(self.words[index - 1].text))
+            for index, word in enumerate(self.words)
+        )
+
+    def option_of(self, tool: str, name: str) -> str | None:
+        """What it passes for an option of a tool, as 'accelerate launch', that starts the program; None:
+        nothing."""
+        _, is_there, rest = " ".join(self.before).rpartition(f"{tool} ")
+        words = rest.split() if is_there else []
+        for word, following in pairwise((*words, "")):
+            option, has_value, value = word.partition("=")
+            if option == f"--{name}":
+                return value if has_value else following
+        return None
+
+    def uses(self, tool: str) -> bool:
+        return f"{tool} " in f"{' '.join(self.before)} "
+
+
+def _is_option(text: str) -> bool:
+    return text.startswith("-") and not text[1:2].isdigit()
+
+
+def launcher_with(path: str, pattern: re.Pattern[bytes]) -> str:
+    """The path of a launcher beside a file, or in a folder above it in its project, that holds what a pattern
+    matches; '' where there is none."""
+    held = (item for folder in _folders(path) for item in _noted(folder).items())
+    return next((launcher for launcher, data in held if pattern.search(data)), "")
+
+
+def launches_of(path: str) -> list[Launch]:
+    """The commands that start a file, in the shell scripts beside it and above it in its project."""
+    name = os.path.basename(path)
+    module = name.removesuffix(".py").encode()
+    return [
+        launch
+        for folder in _folders(path)
+        for script, data in _noted(folder).items()
+        if module in data and any(Path(script).match(pattern) for pattern in _SHELL)
+        for launch in _launches(script, data, path)
+    ]
+
+
+def passed_to(path: str, data: bytes) -> bytes:
+    """What commands pass to a file that reads its command line, as text.
+
+    Args:
+        data: of the file.
     """
-    name, found = os.path.basename(path), []
-    for folder in _folders(path):
-        for data in _noted(folder):
-            text = data.decode("utf-8", "replace").replace("\\\n", " ") if tool.encode() in data else ""
-            for line in text.splitlines():
-                _, is_there, rest = line.partition(f"{tool} ")
-                words = rest.split() if is_there else []
-                at = next((index for index, word in enumerate(words) if os.path.basename(word) == name), None)
-                if at is not None:
-                    found.append(_options(words[:at]))
-    return found
+    if b"ArgumentParser(" not in data and b"TrlParser(" not in data:
+        return b""
+    return " ".join(word.text for launch in launches_of(path) for word in launch.words).encode()
 
 
-def _options(words: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for word, following in pairwise((*words, "")):
-        if word.startswith("--"):
-            option, has_value, value = word[2:].partition("=")
-            found[option] = value if has_value else following.strip("'\"")
-    return found
+def _launches(script: str, data: bytes, path: str) -> Iterator[Launch]:
+    try:
+        lines = list(commands_in(data.decode("utf-8", "replace")))
+    except UnclosedQuote:
+        return
+    for words in lines:
+        at = next((index for index, word in enumerate(words) if _names(words, index, path)), None)
+        if at is None:
+            continue
+        before = tuple(word.text for word in words[:at])
+        found = Launch(script, before, tuple(command_at(words, at + 1)))
+        runs = any(os.path.basename(word).startswith("python") for word in before)
+        if runs or any(word.text.startswith("-") for word in found.words):
+            yield found
+
+
+def _names(words: list[Word], index: int, path: str) -> bool:
+    """Whether a word is a file's path, as far as it is known, or the module that it is."""
+    word = words[index].text
+    if index and words[index - 1].text == "-m":
+        word = f"{word.replace('.', '/')}.py"
+    parts: list[str] = []
+    for part in reversed(word.split("/")):
+        if part in ("", ".", "..") or "$" in part:
+            break
+        parts.insert(0, part)
+    return bool(parts) and list(Path(path).parts[-len(parts) :]) == parts
 
 
 def forget() -> None:
@@ -52,7 +156,7 @@ def forget() -> None:
     launchers_in.cache_clear()
 
 
-def _noted(folder: Path) -> tuple[bytes, ...]:
+def _noted(folder: Path) -> dict[str, bytes]:
     found = launchers_in(folder)
     note(found, "launchers", str(folder))
     return found
@@ -67,15 +171,15 @@ def _folders(path: str) -> Iterator[Path]:
 
 
 @lru_cache(maxsize=256)
-def launchers_in(folder: Path) -> tuple[bytes, ...]:
-    """The contents of the launchers in a folder and in its folders of scripts and configurations."""
+def launchers_in(folder: Path) -> dict[str, bytes]:
+    """What the launchers in a folder, and in the folders of scripts and configurations in it, hold."""
     inner = (folder, *folder.glob("*script*"), *folder.glob("*config*"))
-    found = []
-    for path in (path for where in inner for name in _NAMES for path in where.glob(name)):
-        # Reading a pipe would block.
+    found = {}
+    for path in (path for where in inner for name in _NAMES for path in sorted(where.glob(name))):
+        # A pipe would be waited for.
         if path.is_file():
             try:
-                found.append(path.read_bytes())
+                found[str(path)] = path.read_bytes()
             except OSError:
                 continue
-    return tuple(found)
+    return found

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import NamedTuple
 
-from tclint.source.project.launchers import launchers_match
+from tclint.source.project.launchers import CHOOSE_PRECISION, launcher_with
 from tclint.source.project.requirements import may_run
 from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.defaults import constants_in
@@ -53,14 +53,6 @@ _ONLY_BEFORE_5 = frozenset({"evaluation_strategy", "overwrite_output_dir", "no_c
 loads float32 whatever dtype is stored; since then it keeps the stored dtype (transformers/modeling_utils.py,
 `_get_dtype`)."""
 _OF_4 = frozenset({"transformers.AdamW", "transformers.optimization.AdamW"})
-
-_LAUNCHED = re.compile(
-    rb"accelerate(\.commands\.|\s+)launch|mixed_precision|deepspeed|(fabric|lightning) run"
-    rb"|--(bf16|fp16|tf32)\b"
-)
-"""Ways to choose the precision from outside: accelerate sets ACCELERATE_MIXED_PRECISION, Fabric's command
-LT_PRECISION."""
-
 
 _NAMES = (False, 32, "no", "32", "32-true", "32-full", "fp32", "float32")
 """The values with which frameworks denote float32."""
@@ -124,7 +116,17 @@ class Float32:
 
     @cached_property
     def trainings(self) -> list[Training]:
-        """The trainings whose layers are large enough to gain from another precision, in order."""
+        """The trainings whose layers are large enough to gain by another precision, in order."""
+        return [training for training in self._all if not _launcher_of(training)]
+
+    @cached_property
+    def launched(self) -> list[tuple[Training, str]]:
+        """Those of frameworks whose precision something beside the program may choose when it starts it, and
+        the path of that."""
+        return [(training, path) for training in self._all if (path := _launcher_of(training))]
+
+    @cached_property
+    def _all(self) -> list[Training]:
         if self._is_chosen or self.is_configuration:
             return []
         found = (
@@ -203,7 +205,7 @@ class Float32:
                 return None
         if not self.devices.is_in_program_for_gpus(loss):
             return None
-        if settings is not None and (settings.made is None or _is_launched(settings.made)):
+        if settings is not None and settings.made is None:
             return None
         if self._is_numerical(backward):
             return None
@@ -342,9 +344,10 @@ def _is_on_cpu(scaler: Thing, facts: Facts) -> bool:
     )
 
 
-def _is_launched(event: Event) -> bool:
-    """Whether a file beside the program may choose the frameworks' precision when it starts the program."""
-    return launchers_match(event.place.file.path, _LAUNCHED)
+def _launcher_of(training: Training) -> str:
+    """What beside a file chooses the precision of a framework when it starts the program; ''."""
+    made = training.settings.made if training.settings is not None else None
+    return launcher_with(made.place.file.path, CHOOSE_PRECISION) if made is not None else ""
 
 
 def _of_transformers(module: Thing) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
+from tclint.source.project.launchers import Launch
 from tclint.source.run.conditions import exclude, refined
 from tclint.source.run.files import File
 from tclint.source.run.library import Library, Spec
@@ -27,6 +28,7 @@ from tclint.source.run.values import (
     join,
     options_of,
 )
+from tclint.source.syntax.positions import Span
 from tclint.source.syntax.tables import Call, Expression
 
 MOST_EVENTS = 60_000
@@ -47,9 +49,16 @@ class Project(Protocol):
         """The contents of a configuration file that `importer` names; None if it is not found."""
         ...
 
-    def launched(self, script: File, tool: str, option: str, file_option: str) -> Value | None:
-        """The value that the commands which start a script pass for an option, directly or in a file; None if
-        no command does or if they disagree."""
+    def data(self, path: str) -> bytes | None:
+        """What a file holds; None where it cannot be read."""
+        ...
+
+    def launches_of(self, script: File) -> list[Launch]:
+        """The commands of shell scripts that start a script."""
+        ...
+
+    def place_in(self, path: str, span: Span) -> Place:
+        """A place in a text that is no Python."""
         ...
 
     def may_define(self, importer: File, module: str, name: str) -> bool:
@@ -73,6 +82,8 @@ class Core:
         self.library = library
         self.record = Record()
         self.store = Store()
+        self.launches: list[Launch] | None = []
+        """The commands that start the program, where it was asked what they pass; None: they do not count."""
         self.frames: dict[File, Frame] = {}
         """The variables of each file whose module body has been started."""
         self.frame: Frame = None  # type: ignore[assignment]  # set when a file is entered
@@ -286,6 +297,9 @@ class Core:
         raise NotImplementedError
 
     def run_module(self, file: File) -> None:
+        raise NotImplementedError
+
+    def arguments(self) -> Value | None:
         raise NotImplementedError
 
     # -- small questions

@@ -165,6 +165,8 @@ class Expressions(Containers):
     def symbol(self, name: str) -> Value:
         """The value of a library's name: the definition in the library's summary, a constant, or a symbol."""
         name = self.library.canonical(name)
+        if name == "sys.argv" and (passed := self.arguments()) is not None:
+            return passed
         if name in self.library.values:
             return Constant(self.library.values[name])
         program = self.library.program(name)

@@ -262,8 +262,13 @@ class Machine(Calls):
                 return self._remembered(value)
             if decorator.kind == "wraps":
                 return value
-        if isinstance(decorator, FunctionValue) and isinstance(value, FunctionValue | ClassValue):
+        is_partial = isinstance(value, Thing) and value.kind == "partial"
+        if isinstance(decorator, FunctionValue) and (
+            is_partial or isinstance(value, FunctionValue | ClassValue)
+        ):
             made_by = self.call_value(decorator, [value], {})
+            if is_partial or (isinstance(made_by, Thing) and made_by.kind == "partial"):
+                return made_by
             if isinstance(made_by, FunctionValue):
                 return (
                     FunctionValue(

@@ -61,6 +61,11 @@ def run(
     if is_module:
         machine.linted = frozenset(paths)
     machine.run_file(file)
+    if machine.launches and not any(machine.record.of("backward")):
+        # The commands that are seen evaluate, or are of an earlier version: others start the training.
+        machine, linted = Machine(project, machine.library, events), machine.linted
+        machine.linted, machine.launches = linted, None
+        machine.run_file(file)
     _run_imported(machine, paths)
     entries = Entries(tokens, lambda inner, names: _is_run(machine, inner, names))
     read = [item for item in machine.frames if item.path in paths and item is not file]

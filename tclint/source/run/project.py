@@ -9,12 +9,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from tclint.source.project.effects import acting, reached
 from tclint.source.project.folders import names_in
 from tclint.source.project.imports import file_of
-from tclint.source.project.launchers import passed_by
+from tclint.source.project.launchers import Launch, launches_of
 from tclint.source.project.noted import note
 from tclint.source.project.stars import may_define, reached_from
 from tclint.source.run.files import File
-from tclint.source.run.values import Constant, Thing, Value
+from tclint.source.run.values import Place, Value
 from tclint.source.syntax.parse import Parsed
+from tclint.source.syntax.positions import Span
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 
 
@@ -42,6 +43,8 @@ class ProjectFiles:
         self._files: dict[str, File | None] = {}
         self._found: dict[tuple[str, str], str | None] = {}
         self._reached: set[str] = set()
+        self._launches: dict[str, list[Launch]] = {}
+        self._texts: dict[str, tuple[File, list[Span]]] = {}
         self.imports: dict[tuple[str, str], str | None] = {}
         """(file, module that it imports) -> the path that the name means from the file's folder."""
         self.digests: dict[str, str] = {}
@@ -86,7 +89,7 @@ class ProjectFiles:
         folder = os.path.dirname(os.path.abspath(importer.path))
         while self._settings is not None and name:
             path = os.path.normpath(os.path.join(folder, name))
-            data = self._bytes(path) if os.path.isfile(path) or path in self._given else None
+            data = self.data(path) if os.path.isfile(path) or path in self._given else None
             if data is not None:
                 return self._settings(path, data)
             parent = os.path.dirname(folder)
@@ -95,19 +98,23 @@ class ProjectFiles:
             folder = parent
         return None
 
-    def launched(self, script: File, tool: str, option: str, file_option: str) -> Value | None:
-        """The value that commands which start a script pass for an option, or that the file which they pass
-        for another option contains."""
-        found: set[Value] = set()
-        for passed in passed_by(script.path, tool):
-            file = self.settings(script, passed[file_option]) if file_option in passed else None
-            if option in passed:
-                found.add(Constant(passed[option]))
-            elif isinstance(file, Thing) and ("item", option) in file.fields:
-                found.add(file.fields["item", option])
-            else:
-                return None
-        return found.pop() if len(found) == 1 else None
+    def launches_of(self, script: File) -> list[Launch]:
+        """The commands of shell scripts that start a script."""
+        if script.path not in self._launches:
+            self._launches[script.path] = launches_of(script.path)
+        return self._launches[script.path]
+
+    def place_in(self, path: str, span: Span) -> Place:
+        """A place in a text that is no Python."""
+        if path not in self._texts:
+            parsed = self._parse(path, b"")
+            assert parsed is not None
+            spans: list[Span] = []
+            lines = (self.data(path) or b"").decode("utf-8", "replace").splitlines()
+            self._texts[path] = File(path, parsed.tables, lambda: tuple(spans), lambda: lines), spans
+        file, spans = self._texts[path]
+        spans.append(span)
+        return Place(file, file.tables.module, len(spans) - 1)
 
     def may_define(self, importer: File, module: str, name: str) -> bool:
         """Whether `from module import *` may define a name, as far as its text tells; nothing is parsed."""
@@ -145,10 +152,10 @@ class ProjectFiles:
         return self._found[key]
 
     def _read(self, path: str) -> Parsed | None:
-        data = self._bytes(path)
+        data = self.data(path)
         return None if data is None else self._parse(path, data)
 
-    def _bytes(self, path: str) -> bytes | None:
+    def data(self, path: str) -> bytes | None:
         data = self._given.get(path)
         self.digests[path] = ""
         if data is None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from tclint.source.run.conditions import truth
 from tclint.source.run.files import File
+from tclint.source.run.launched import Launched
 from tclint.source.run.library import Spec
-from tclint.source.run.loading import Loading
 from tclint.source.run.values import (
     FALSE,
     NONE,
@@ -32,8 +32,8 @@ Builtin = Callable[[list[Value], dict[str, Value], Call], Value]
 Method = Callable[[Thing, list[Value], dict[str, Value], Call], Value]
 
 
-class Python(Loading):
-    """Python's builtins and the methods of its containers and strings."""
+class Python(Launched):
+    """What a program does with Python alone."""
 
     def builtin(self, name: str) -> Builtin | None:
         found: Builtin | None = getattr(self, f"_builtin_{name}", None)
@@ -432,15 +432,15 @@ class Python(Loading):
     def summarised(self, name: str, arguments: list[Value]) -> Value:
         """Call a function of `tclint.summary`, which the summaries of libraries import.
 
-        - `mark(thing, "@device", value)` sets state that is not an attribute.
-        - `mark("accumulate")` returns a context of that name.
-        - `outside("command line", False, "--amp")` returns a value that is chosen there, with an optional
-          default and the option's name.
-        - `opened(Arguments, "command line")` returns an object of a class whose fields are chosen there.
-        - `loaded("ds.json", "a file")` returns the contents of a configuration file.
-        - `filled(Arguments, values)` returns an object of a class with these values as its arguments.
-        - `launched("accelerate launch", "mixed_precision", "config_file")` returns the value that the
-          commands which start the program pass for an option.
+        `mark(thing, "@device", value)` sets what has no attribute, `mark("accumulate")` is a context of that
+        name, `outside("command line", False, "--amp")` a value that is chosen there (with a default and the
+        option's name, where there are), `opened(Arguments, "command line", "config")` an object of a class
+        whose fields are chosen there, or by the file that an option names,
+        `passed(("--amp",), options, value, str)` what commands pass for an option, else the value,
+        `loaded("ds.json", "a file")` what a configuration file holds, `filled(Arguments, values)` an object
+        of a class that gets it, `launched("accelerate launch", "mixed_precision", "config_file")` what
+        commands pass for an option of a tool, `composed("conf", "train")` a configuration of Hydra,
+        `instantiated(config, options)` what its `_target_` makes.
         """
         if name == "outside":
             found = self.chosen_outside(arguments[0])
@@ -448,7 +448,7 @@ class Python(Loading):
                 found.fields["@option"] = arguments[2]
             return either(arguments[1], found) if len(arguments) > 1 else found
         if name == "loaded":
-            return self._loaded(arguments[0], arguments[1])
+            return self.loaded(arguments[0], arguments[1])
         if name == "filled":
             values = arguments[1]
             given: dict[str, Value] = {"**": values}
@@ -456,37 +456,20 @@ class Python(Loading):
                 given = {key[1]: item for key, item in values.fields.items() if isinstance(key, tuple)}
             return self.call_value(arguments[0], [], given)
         if name == "launched":
-            return self._launched(*arguments)
+            return self.launched(*arguments)
         if name == "opened":
-            return self.call_value(arguments[0], [], {"**": self.chosen_outside(arguments[1])})
+            return self.opened(*arguments)
+        if name == "passed":
+            return self.passed(*arguments)
+        if name == "composed":
+            return self.composed(*arguments)
+        if name == "instantiated":
+            return self.instantiated(*arguments)
         if len(arguments) == 1:
             return Thing("context", str(self.text_of(arguments[0])))
         for thing in self._marked(arguments[0]):
             self.store.write(thing.fields, str(self.text_of(arguments[1])), arguments[2])
         return arguments[0]
-
-    def _loaded(self, name: Value, otherwise: Value) -> Value:
-        """The contents of a configuration file. If the name may be another one, each item may also be chosen
-        elsewhere."""
-        file = next((place.file for place in reversed(self.stack) if not place.file.is_library), None)
-        names = [self.text_of(option) for option, _ in options_of(name)]
-        texts = [text for text in names if text is not None]
-        found = self.project.settings(file, texts[0]) if file is not None and len(texts) == 1 else None
-        if found is None:
-            return self.chosen_outside(otherwise)
-        if len(names) == 1 or not isinstance(found, Thing):
-            return found
-        made = Thing(found.kind, found.name)
-        for key, item in found.fields.items():
-            made.fields[key] = either(item, self.chosen_outside(otherwise))
-        return made
-
-    def _launched(self, tool: Value, option: Value, file_option: Value) -> Value:
-        """The value that the project's commands which start the program pass for an option."""
-        file = next((place.file for place in self.stack if not place.file.is_library), None)
-        names = [self.text_of(item) or "" for item in (tool, option, file_option)]
-        found = self.project.launched(file, *names) if file is not None else None
-        return self.chosen_outside(tool) if found is None else found
 
     def _marked(self, value: Value) -> Iterator[Thing]:
         for option, _ in options_of(value):

@@ -10,6 +10,10 @@ MAX_SOURCE_BYTES = 1_000_000
 """Larger Python files are generated or hold data; parsing one would take seconds."""
 
 
+_MAKES_ANYTHING = "instantiate("
+"""Hydra's, of what a configuration names."""
+
+
 class Triggered(Protocol):
     """The fields of a rule that say what a file must contain for it."""
 
@@ -37,6 +41,6 @@ def applicable(rules: Sequence[_Rule], data: bytes) -> list[_Rule]:
         rule
         for rule in rules
         if all(map(holds, rule.requires))
-        and any(map(holds, rule.triggers))
+        and any(map(holds, (*rule.triggers, _MAKES_ANYTHING)))
         and (rule.pattern is None or rule.pattern.search(data) is not None)
     ]

@@ -122,9 +122,15 @@ def places(report: Report) -> list[tuple[str, int, int]]:
         pytest.param(
             "pretrain.yaml",
             "variables:\n  bits: fp32\nmax_duration: 10ba\nglobal_train_batch_size: 8\n"
-            "train_loader:\n  name: text\nprecision: ${variables.bits}\n",
+            "device: gpu\ntrain_loader:\n  name: text\nprecision: ${variables.bits}\n",
             [("AMP016", 2, 3)],
             id="Composer in float32, said elsewhere in the file",
+        ),
+        pytest.param(
+            "small-cpu.yaml",
+            "max_duration: 10ba\nglobal_train_batch_size: 8\nprecision: fp32\n",
+            [],
+            id="Composer in float32, perhaps on a CPU",
         ),
     ],
 )

@@ -1,0 +1,246 @@
+"""What starts a program says of it: options of its command line, and configuration files that it names."""
+
+from __future__ import annotations
+
+import os
+
+from tclint.source.project.launchers import Launch, Passed
+from tclint.source.run.composed import Composer, override, resolve
+from tclint.source.run.files import File
+from tclint.source.run.loading import Loading
+from tclint.source.run.values import (
+    FALSE,
+    NONE,
+    TRUE,
+    Constant,
+    Setting,
+    Symbol,
+    Thing,
+    Value,
+    either,
+    options_of,
+)
+from tclint.source.syntax.positions import Span
+
+_TAKE_TEXT = (NONE, Constant("store"))
+_FLAGS = {"store_true": TRUE, "store_false": FALSE}
+_WORDS = {"true": True, "false": False, "yes": True, "no": False, "none": None, "null": None}
+
+
+class Launched(Loading):
+    """Gives programs what the commands that start them pass."""
+
+    def loaded(self, name: Value, otherwise: Value) -> Value:
+        """What the configuration file of a name holds; what may be another file may hold something else."""
+        file = next((place.file for place in reversed(self.stack) if not place.file.is_library), None)
+        names = [self.text_of(option) for option, _ in options_of(name)]
+        texts = [text for text in names if text is not None]
+        found = self.project.settings(file, texts[0]) if file is not None and len(texts) == 1 else None
+        if otherwise == NONE:
+            return found if found is not None and len(names) == 1 else NONE
+        if found is None:
+            return self.chosen_outside(otherwise)
+        if len(names) == 1 or not isinstance(found, Thing):
+            return found
+        made = Thing(found.kind, found.name)
+        for key, item in found.fields.items():
+            made.fields[key] = either(item, self.chosen_outside(otherwise))
+        return made
+
+    def launched(self, tool: Value, option: Value, file_option: Value) -> Value:
+        """What the commands by which scripts of the project start the program pass for an option of a tool,
+        or by the file that another of its options names."""
+        words, name, file_name = (self.text_of(item) or "" for item in (tool, option, file_option))
+        otherwise = self.chosen_outside(tool)
+        found: list[Value | None] = []
+        for launch in self._launches():
+            if launch.uses(words):
+                given, file = launch.option_of(words, name), launch.option_of(words, file_name)
+                settings = self.project.settings(self._script(), file) if file is not None else None
+                said = settings.fields.get(("item", name)) if isinstance(settings, Thing) else None
+                found.append(Constant(given) if given is not None else said)
+        return found[0] if len(set(found)) == 1 and found[0] is not None else otherwise
+
+    def passed(self, flags: Value, options: Value, otherwise: Value, kind: Value) -> Value:
+        """What those commands pass for an option that argparse or click adds with some flags and options.
+
+        Args:
+            kind: the type of one that states none; None: what its text looks like.
+        """
+        names = {self.text_of(item) for item in self.exact_items(flags) or ()} - {None}
+        known = self.exact_items(options)
+        if known is None:
+            return otherwise
+        given = {str(self.text_of(key)): self.item(options, key) for key in known}
+        action = given.get("action", NONE)
+        flag = _FLAGS.get(str(self.text_of(action)), given.get("const", NONE))
+        flag = TRUE if given.get("is_flag") == TRUE else flag
+        takes_text = action in _TAKE_TEXT and given.get("is_flag") != TRUE
+        if given.get("nargs", NONE) not in (NONE, Constant("?")) or not (takes_text or flag != NONE):
+            return otherwise
+        kind = given.get("type", kind)
+        found: list[Value | None] = []
+        for launch in self._launches():
+            passed = next((item for item in reversed(launch.options) if item.name in names), None)
+            if passed is None:
+                found.append(None if launch.is_open else otherwise)
+            elif passed.text is None or not takes_text:
+                found.append(self._said(launch, passed, flag))
+            elif passed.is_known:
+                text = Constant(_literal(passed.text) if kind == NONE else passed.text)
+                value = text if kind == NONE else self.call_value(kind, [text], {})
+                found.append(self._said(launch, passed, value))
+            else:
+                found.append(None)
+        return _agreed(found, otherwise)
+
+    def opened(self, cls: Value, by: Value, file_option: Value = NONE) -> Value:
+        """An object of a class whose fields are options of the command line, or of the file that one of these
+        names; what no command passes may be anything, but where such a file leaves it out."""
+        otherwise, file_name = self.chosen_outside(by), self.text_of(file_option)
+        found: list[tuple[Launch, dict[str, Value | None], bool]] = []
+        for launch in self._launches():
+            values: dict[str, Value | None] = {}
+            is_all = False
+            for passed in launch.options:
+                name = passed.name.lstrip("-").replace("-", "_")
+                if name == file_name and passed.text is not None:
+                    settings = self.project.settings(self._script(), passed.text)
+                    if isinstance(settings, Thing) and settings.kind == "dict":
+                        file = {
+                            key[1]: item for key, item in settings.fields.items() if isinstance(key, tuple)
+                        }
+                        values, is_all = {**file, **values}, not launch.is_open
+                    continue
+                text = _literal(passed.text) if passed.text is not None else True
+                values[name] = self._said(launch, passed, Constant(text)) if passed.is_known else None
+            found.append((launch, values, is_all))
+        names = dict.fromkeys(name for _, values, _ in found for name in values)
+        keywords = {}
+        for name in names:
+            said = [values.get(name, None if launch.is_open else otherwise) for launch, values, _ in found]
+            keywords[name] = _agreed(said, otherwise)
+        if not found or not all(is_all and len(values) == len(names) for _, values, is_all in found):
+            keywords["**"] = otherwise
+        return self.call_value(cls, [], keywords)
+
+    def arguments(self) -> Value | None:
+        """`sys.argv`, where all commands that start the program are alike."""
+        launches = self._launches()
+        texts = {tuple(word.text for word in launch.words) for launch in launches}
+        if len(texts) != 1 or any(launch.is_open for launch in launches):
+            return None
+        items = [
+            self._at(launches[0], word.span, word.text) if word.is_known else self.chosen_outside(NONE)
+            for word in launches[0].words
+        ]
+        return self.container("list", [Constant(self._script().path), *items])
+
+    # -- Hydra
+
+    def composed(self, folder: Value, name: Value) -> Value:
+        """What Hydra puts together from the files of a folder beside the file that asks for it, with what
+        commands override; what is not known is chosen outside."""
+        otherwise = self.chosen_outside(Constant("a file"))
+        file = next((place.file for place in reversed(self.stack) if not place.file.is_library), None)
+        where, what = self.text_of(folder), self.text_of(name)
+        if file is None or where is None or what is None:
+            return otherwise
+        composer = Composer(
+            os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(file.path)), where)),
+            lambda path: self.project.settings(file, path),
+            lambda path: self.project.data(path) or b"",
+            lambda: self.chosen_outside(Constant("a file")),
+        )
+        given = self._overrides()
+        for key, value in given.items():
+            if composer.is_group(key):
+                composer.chosen[key] = value
+        found = composer.compose(what)
+        if found is None:
+            return otherwise
+        for key, value in given.items():
+            if not composer.is_group(key):
+                override(found, key, value)
+        return resolve(found)
+
+    def _overrides(self) -> dict[str, Value]:
+        """What commands set by `key=value`; not known where they differ."""
+        found: list[dict[str, Value]] = []
+        for launch in self._launches():
+            values: dict[str, Value] = {}
+            for word in launch.words:
+                name, is_there, text = word.text.lstrip("+").partition("=")
+                if is_there and not name.startswith("-") and word.is_known and not set(",()[]{}") & set(text):
+                    values[name] = self._at(launch, word.span, _literal(text))
+                elif is_there:
+                    values[name] = self.chosen_outside(Constant("command line"))
+            found.append(values)
+        outside = self.chosen_outside(Constant("command line"))
+        names = dict.fromkeys(name for values in found for name in values)
+        return {
+            name: found[0][name] if len({values.get(name) for values in found}) == 1 else outside
+            for name in names
+        }
+
+    def instantiated(self, config: Value, options: Value) -> Value:
+        """What `hydra.utils.instantiate` makes: what `_target_` names, of the other keys."""
+        if not isinstance(config, Thing) or config.kind != "dict":
+            return self.unknown("instantiate")
+        given = {key[1]: item for key, item in config.fields.items() if isinstance(key, tuple)}
+        if isinstance(options, Thing):
+            given |= {key[1]: item for key, item in options.fields.items() if isinstance(key, tuple)}
+        target = self.text_of(given.get("_target_"))
+        if target is None:
+            return config
+        keywords = {key: self._inside(item) for key, item in given.items() if not str(key).startswith("_")}
+        made = self.import_(self._script(), target)
+        if given.get("_partial_") == TRUE:
+            return self.call_value(Symbol("functools.partial"), [made], keywords)
+        return self.call_value(made, [], keywords)
+
+    def _inside(self, value: Value) -> Value:
+        is_made = isinstance(value, Thing) and value.kind == "dict" and ("item", "_target_") in value.fields
+        return self.instantiated(value, NONE) if is_made else value
+
+    # -- commands
+
+    def _script(self) -> File:
+        return next(place.file for place in (*self.stack, self.here) if not place.file.is_library)
+
+    def _launches(self) -> list[Launch]:
+        if self.launches is None:
+            return []
+        self.launches = self.project.launches_of(self._script())
+        return self.launches
+
+    def _items_of(self, settings: Thing) -> dict[str, Value | None]:
+        return {key[1]: item for key, item in settings.fields.items() if isinstance(key, tuple)}
+
+    def _said(self, launch: Launch, passed: Passed, value: Value) -> Value:
+        """A value that knows the command that passes it."""
+        return self._at(launch, passed.span, value.value) if isinstance(value, Constant) else value
+
+    def _at(self, launch: Launch, span: Span, value: object) -> Setting:
+        return Setting(value, self.project.place_in(launch.path, span))
+
+
+def _agreed(found: list[Value | None], otherwise: Value) -> Value:
+    """The one value that all commands pass, or those that they choose from; None among them: one of them
+    passes what is not known."""
+    if not found or None in found or all(item is otherwise for item in found):
+        return otherwise
+    distinct = dict.fromkeys(item for item in found if item is not None)
+    return next(iter(distinct)) if len(distinct) == 1 else either(*distinct, otherwise)
+
+
+def _literal(text: str) -> object:
+    """What a text stands for where the type of an option is not seen."""
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
