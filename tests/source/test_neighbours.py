@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tclint.config.settings import Settings
-from tclint.engine.source_pass import lint
+from tclint.engine.sources.lint import lint
 from tclint.source.project.launchers import launcher_with
 from tclint.source.project.scripts import Scripts
 from tclint.source.source_rule import SourceRule

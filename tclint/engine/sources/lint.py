@@ -13,8 +13,8 @@ from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding, Location
 from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME
 from tclint.core.target import RECIPE_SUFFIXES, SCRIPT_SUFFIXES, is_recipe
-from tclint.engine.recipe_pass import lint_recipes
-from tclint.engine.source_text import SourceText
+from tclint.engine.sources.recipes import lint_recipes
+from tclint.engine.sources.text import SourceText
 from tclint.source.project.launchers import passed_to
 from tclint.source.project.scripts import Scripts
 from tclint.source.project.versions import without_newer_edits
@@ -125,7 +125,7 @@ def lint(
         is_named = path in named or notebook is not None or uses_own
         concerned = tuple(
             rule
-            for rule in applicable(rules, data + passed_to(path, data))
+            for rule in (rules if uses_own else applicable(rules, data + passed_to(path, data)))
             if applies(rule)
             and (is_named or not rule.program or Scripts.around(path).hold(path, rule.program))
         )
