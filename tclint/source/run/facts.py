@@ -209,15 +209,16 @@ class Facts:
             for thing in self.things(event.subject)
         )
 
-    def networks_of(self, value: Value | None) -> frozenset[Thing]:
-        """The modules that a value was computed with, or during whose forward it was computed."""
+    def networks_of(self, value: Value | None) -> tuple[Thing, ...]:
+        """The modules that computed a value, or whose forward was running meanwhile; the latest come first."""
         events = [event for made in self.made_by(value) for event in (made, *made.around)]
-        return frozenset(
+        found = (
             thing
             for event in dict.fromkeys(events)
             if event.kind in ("forward", "call") and event.subject is not None and event.name[:1] != "."
             for thing in self.things(event.subject)
         )
+        return tuple(dict.fromkeys(found))
 
     def root(self, thing: Thing) -> Thing:
         """The object that a part of something unknown belongs to: `model` for `model.encoder`."""

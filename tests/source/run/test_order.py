@@ -161,3 +161,19 @@ def test_a_loop_over_a_generator_goes_on_with_that() -> None:
     epochs, drawing, over_batches = (round_.loop for round_ in step.loops)
     assert over_batches.source is drawing
     assert epochs.source is None
+
+
+def test_the_networks_behind_a_loss_come_in_one_order() -> None:
+    program = program_of(
+        """\
+        import torch
+        from torch import nn
+
+        first, second = nn.Conv2d(3, 8, 3), nn.ConvTranspose2d(8, 3, 3)
+        loss = second(first(torch.rand(4, 3, 32, 32))).mean()
+        loss.backward()
+        """
+    )
+    backward = program.record.of("backward")[0]
+    found = program.facts.networks_of(backward.subject)
+    assert [thing.name for thing in found] == ["torch.nn.ConvTranspose2d", "torch.nn.Conv2d"]
