@@ -41,6 +41,8 @@ class Waits:
         return sorted(distinct(found), key=lambda event: event.place.file is not step.place.file)
 
     def _waits(self, step: Step, event: Event) -> bool:
+        if event.precedes_error:
+            return False
         if event.kind == "synchronize":
             return not any(other.kind == "clock" for other in step.events)
         if event.kind != "wait" or any(

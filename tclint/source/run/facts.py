@@ -210,7 +210,7 @@ class Facts:
         )
 
     def networks_of(self, value: Value | None) -> tuple[Thing, ...]:
-        """The modules that computed a value, or whose forward was running meanwhile; the latest come first."""
+        """The modules that computed a value, or whose forward ran meanwhile; the latest come first."""
         events = [event for made in self.made_by(value) for event in (made, *made.around)]
         found = (
             thing

@@ -434,10 +434,13 @@ class Machine(Calls):
         path = self.path
         outcomes: list[tuple[int, Changes, Path]] = []
         for guard, body in ways:
-            mark = self.store.start()
+            mark, start = self.store.start(), len(self.record.events)
             self.path = (*path, *guard)
             try:
                 status = self._run_steps(body)
+                if status == _RAISES:
+                    for event in self.record.events[start:]:
+                        event.precedes_error = True
             finally:
                 self.path = path
                 changes = self.store.undo(mark)

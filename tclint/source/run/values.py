@@ -353,6 +353,8 @@ class Event:
     result: Value | None = None
     changed: dict[str, Value] = field(default_factory=dict)
     """The subject's '@' fields at the time of the event: '@dtype', '@device', ..."""
+    precedes_error: bool = False
+    """Whether its branch ends with an exception, as where an error message is put together."""
 
     @property
     def places(self) -> tuple[Place, ...]:
