@@ -201,6 +201,18 @@ def test_calls_out_of_a_module_are_followed_three_files_deep(
     assert (".relu" in {event.name for event in program.context.record.events}) is is_followed
 
 
+def test_calls_that_come_back_to_the_module_are_followed(write: object) -> None:
+    folder = write(  # type: ignore[operator]
+        __init__="",
+        chain=CHAIN.replace("return fourth(x)", "return x()"),
+        start="import torch\nfrom chain import first\n\ndef step():\n    return first(lambda: torch.ones(8).relu())\n",
+    )
+    start = str(folder / "start.py")
+    program = SourceProgram.of(start, [start], Settings(), parse, {}, ("first",))
+    assert program.context is not None
+    assert ".relu" in {event.name for event in program.context.record.events}
+
+
 def test_the_tree_of_a_file_does_not_outlive_its_place_among_the_last() -> None:
     text = "with a as b, c as d:\n    e = [f(g) for g in h if g for i in g]\n    j = {k: k for k in e}\n"
     tree = parse_tree(text)
