@@ -205,7 +205,7 @@ def test_calls_that_come_back_to_the_module_are_followed(write: object) -> None:
     folder = write(  # type: ignore[operator]
         __init__="",
         chain=CHAIN.replace("return fourth(x)", "return x()"),
-        start="import torch\nfrom chain import first\n\ndef step():\n    first(lambda: torch.ones(8).relu())\n",
+        start="import torch\nfrom chain import first\n\ndef run(x):\n    first(lambda: x.relu())\n",
     )
     start = str(folder / "start.py")
     program = SourceProgram.of(start, [start], Settings(), parse, {}, ("first",))
