@@ -420,7 +420,7 @@ class Calls(Modules):
         # Summaries of libraries are short and always followed.
         is_spent = self.exhausted or self._spent[at] >= _MOST_EVENTS
         is_cut = is_spent and not value.file.is_library
-        # What comes back to the linted files is followed, however many wrappers lie between.
+        # Calls back into the linted files are followed, however many wrappers lie between.
         is_elsewhere = value.file.path not in (self.linted or ()) and not value.file.is_library
         is_far = is_elsewhere and self._elsewhere >= _DEEPEST_ELSEWHERE
         if (busy > 1 and not is_new) or len(self.stack) >= _DEEPEST or is_far or is_cut:

@@ -31,12 +31,12 @@ _DEFINED = re.compile(r"^[ \t]*(?:async +)?(?:class|def) +(\w+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class OwnNames:
-    """How files show that they use one of these libraries."""
+    """The names by which a file shows that it uses one of these libraries."""
 
     packages: frozenset[str]
-    """First parts of full names: a file that imports one may hold anything that rules look for."""
+    """First parts of full names. A file that imports one of them concerns every rule."""
     words: frozenset[str]
-    """Packages, and names of functions, methods and classes: what uses one is worth running."""
+    """Packages and names of functions, methods and classes. Code that uses one of them is worth running."""
 
     def are_in(self, data: bytes) -> bool:
         return any(re.search(rb"\b%s\b" % re.escape(name.encode()), data) for name in self.packages)
@@ -63,7 +63,7 @@ def read_table(path: str) -> dict[str, Any]:
 
 
 def library_of(paths: tuple[str, ...]) -> tuple[Library, OwnNames]:
-    """What tclint and some files know of libraries, the files first, and what shows that these are used.
+    """The tables of tclint and of some files, which take precedence, and the names that show their use.
 
     Raises:
         UsageError: as `read_table`.
@@ -80,7 +80,7 @@ def _library_of(files: tuple[tuple[str, int], ...]) -> tuple[Library, OwnNames]:
 
 
 def _changed(path: str) -> int:
-    """When a file was changed last, in nanoseconds; 0 where there is none."""
+    """The time of a file's last change, in nanoseconds; 0 if there is no such file."""
     try:
         return os.stat(path).st_mtime_ns
     except OSError:
@@ -88,7 +88,7 @@ def _changed(path: str) -> int:
 
 
 def names_in(tables: list[dict[str, Any]]) -> OwnNames:
-    """What shows that a file uses one of some libraries."""
+    """The names by which files show that they use the libraries of some tables."""
     packages: set[str] = set()
     words: set[str] = set()
     for table in tables:
@@ -97,7 +97,7 @@ def names_in(tables: list[dict[str, Any]]) -> OwnNames:
         words.update(name.rpartition(".")[2] for name in full)
         words.update(name for row in table.get("method", ()) for name in row["names"])
         words.update(name for row in table.get("program", ()) for name in _DEFINED.findall(row["text"]))
-    # What adds to a library that tclint knows is found by what rules look for.
+    # Entries for a library that tclint knows need no more than the triggers of the rules.
     packages -= {name.partition(".")[0] for table in shipped() for name in _full_names(table)}
     return OwnNames(frozenset(packages), frozenset(word for word in packages | words if "*" not in word))
 
@@ -124,7 +124,7 @@ def _problems(table: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _problems_of(key: str, row: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with one entry."""
+    """The problems of one entry."""
     for name in row:
         if name not in _FIELDS[key]:
             yield f"[[{key}]] has no field {name!r}.{closest(name, _FIELDS[key])}"
