@@ -67,6 +67,16 @@ def test_what_stands_above_the_training_is_traced_and_nothing_is_left(folder: Pa
     assert (folder / "notes.txt").read_text() == "mine\n"
 
 
+def test_folders_that_a_trace_beside_this_one_took_away_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    between = 'os.makedirs("cache/hub")\nos.removedirs("cache/hub")\nos.mkdir("cache/hub")\n'
+    (tmp_path / "model.py").write_text(f"import os\nfrom torch import nn\n{between}net = nn.Linear(8, 8)\n")
+    assert _report("model.py:net").errors == ()
+    assert [path.name for path in tmp_path.iterdir()] == ["model.py"]
+
+
 @pytest.mark.usefixtures("folder")
 def test_what_stands_below_is_not_there() -> None:
     (error,) = _report("train.py:build").errors

@@ -42,9 +42,15 @@ class _Kept:
         return self._open(self._instead.get(path or "", file), mode, *args, **kwargs)
 
     def mkdir(self, path: Any, *args: Any, **kwargs: Any) -> None:
-        """As `os.mkdir`, for a while."""
+        """As `os.mkdir`, for a while.
+
+        A model that is traced beside this one may have made the folders above and taken them away since.
+        """
+        own = self._own(path)
+        if own is not None:
+            os.makedirs(os.path.dirname(own), exist_ok=True)
         self._mkdir(path, *args, **kwargs)
-        if (own := self._own(path)) is not None:
+        if own is not None:
             self._made.append(own)
             self._note(own)
 
