@@ -175,13 +175,14 @@ def interrupted(times: int, model: nn.Module, chance: random.Random, full_s: flo
         for number in range(times):
             given = model if number % 2 else lambda: Net(3)
             try:
-                signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, full_s))
-                tclint.trace(given, torch.ones(2, 16))
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, full_s))
+                    tclint.trace(given, torch.ones(2, 16))
+                finally:  # within the other `try`, since the signal may come as late as here
+                    signal.setitimer(signal.ITIMER_REAL, 0)
                 ends["finished"] += 1
             except BaseException as error:
                 ends[type(error).__name__] += 1
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
     finally:
         signal.signal(signal.SIGALRM, before)
     return ends
@@ -223,8 +224,10 @@ def run(threads: int, traces: int, interrupts: int, chance: random.Random) -> li
     ]
     for thread in beside:
         thread.start()
-    ends += together(*tracers())
-    stop.set()
+    try:
+        ends += together(*tracers())
+    finally:
+        stop.set()
     for thread in beside:
         thread.join()
     left += (one for one in differences(before, everything(model)) if not one.startswith("random state"))

@@ -12,7 +12,6 @@ from tclint.edits.program import Line, find_all
 from tclint.source.syntax.expressions import dotted_name
 
 _IMPORT = m.SimpleStatementLine(body=[m.Import() | m.ImportFrom()])
-_DOCSTRING = m.SimpleStatementLine(body=[m.Expr(m.SimpleString() | m.ConcatenatedString())])
 _GUARDED = m.IndentedBlock(body=[m.ZeroOrMore(_IMPORT | m.SimpleStatementLine([m.Assign() | m.Pass()]))])
 _GUARD = m.Try(body=_GUARDED) | m.If(body=_GUARDED)
 """Matches `try: import x` and `if ...: import x` among the imports."""
@@ -22,22 +21,34 @@ class _BehindImports(Codemod):
     """Inserts a switch after the imports at the top of the module, between blank lines."""
 
     def set(self, code: str) -> None:
+        """Insert the switch, a line that begins with a module's name, behind the import of that module."""
+        name = code.partition(".")[0]
         last: cst.SimpleStatementLine | None = None
         following: Line | None = None
+        is_bound = False
         for line in self.program.module.body:
             assert isinstance(line, cst.SimpleStatementLine | cst.BaseCompoundStatement)
             if m.matches(line, _IMPORT):
                 last, following = cst.ensure_type(line, cst.SimpleStatementLine), None
+                is_bound = is_bound or name in _names_of_modules(line)
                 continue
             following = following or line
-            if not m.matches(line, _GUARD) and (last is not None or not m.matches(line, _DOCSTRING)):
+            if is_bound and not m.matches(line, _GUARD):
                 break
-        if last is None:
+        if last is None or not is_bound:
             return
         blank = [cst.EmptyLine(indent=False)]
         self.insert_after(last.body[0], self.parsed(code).with_changes(leading_lines=blank))
         if following is not None and not following.leading_lines:
             self.change(following, lambda line: line.with_changes(leading_lines=blank))
+
+
+def _names_of_modules(line: Line) -> set[str]:
+    """The names that the imports on a line bind."""
+    return {
+        alias.evaluated_alias or alias.evaluated_name.partition(".")[0]
+        for alias in find_all(line, cst.ImportAlias)
+    }
 
 
 @fixes("PRC001")
