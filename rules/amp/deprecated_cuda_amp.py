@@ -73,7 +73,7 @@ class DeprecatedCudaAmp(SourceRule):
             evidence={"name": old, "replacement": new},
             fix=Fix("Write the names of torch.amp, and import them from there."),
             identity="torch.cuda.amp",
-            group="torch.cuda.amp",
+            group=f"torch.cuda.amp in {context.at(event).path}",
         )
 
 

@@ -73,5 +73,5 @@ class BlockingCopy(SourceRule):
                     evidence={"pin_memory": True},
                     fix=Fix("Pass non_blocking=True to the copies."),
                     identity=f"{loader.made.place.function.qualified_name}:copy",
-                    group=f"{loader.made.place.file.path}:{loader.made.place.node_id}",
+                    group=f"{copy.place.file.path} {loader.made.place.file.path}:{loader.made.place.node_id}",
                 )

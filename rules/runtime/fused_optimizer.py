@@ -9,7 +9,7 @@ from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.requirements import may_run
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import FALSE, Event, Thing
-from tclint.source.wording import THE_SAME, spelled
+from tclint.source.wording import spelled
 
 _FUSED_SINCE = {"torch.optim.Adam": (2, 0), "torch.optim.AdamW": (2, 0), "torch.optim.SGD": (2, 3)}
 
@@ -50,37 +50,31 @@ class OptimizerNotFused(SourceRule):
     triggers = ("Adam(", "AdamW(", "SGD(", "adamw_torch")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        found = list(
-            distinct(
-                (made, optimizer)
-                for made, optimizer in context.optimizers.all
-                if context.concerns(made) and self._applies_to(context, made, optimizer)
+        for made, optimizer in distinct(
+            (made, optimizer)
+            for made, optimizer in context.optimizers.all
+            if context.concerns(made) and self._applies_to(context, made, optimizer)
+        ):
+            name = optimizer.name.rpartition(".")[2]
+            how = (
+                "updates parameter by parameter"
+                if "foreach" in optimizer.fields
+                else "runs several kernels over all parameters per step"
             )
-        )
-        if not found:
-            return
-        made, optimizer = found[0]
-        name = optimizer.name.rpartition(".")[2]
-        how = (
-            "updates parameter by parameter"
-            if "foreach" in optimizer.fields
-            else "runs several kernels over all parameters per step"
-        )
-        option = spelled(context, optimizer, "fused")[1]
-        yield self.finding(
-            context.at(made, optimizer, "fused"),
-            f"This {name} {how}; fused=True makes it one kernel.",
-            related=tuple(context.also(other, THE_SAME) for other, _ in found[1:]),
-            evidence={
-                "optimizer": name,
-                "fused": False,
-                "optimizers": len(found),
-                "argument": None if option == "fused" else option,
-            },
-            effect=Effect(unknown="how many parameters the optimizer has is not known from the source"),
-            fix=Fix("Pass fused=True." if option == "fused" else f"Set {option}."),
-            identity=f"{made.place.function.qualified_name}:{name}",
-        )
+            option = spelled(context, optimizer, "fused")[1]
+            yield self.finding(
+                context.at(made, optimizer, "fused"),
+                f"This {name} {how}; fused=True makes it one kernel.",
+                evidence={
+                    "optimizer": name,
+                    "fused": False,
+                    "argument": None if option == "fused" else option,
+                },
+                effect=Effect(unknown="how many parameters the optimizer has is not known from the source"),
+                fix=Fix("Pass fused=True." if option == "fused" else f"Set {option}."),
+                identity=f"{made.place.function.qualified_name}:{name}",
+                group=self.name,
+            )
 
     def _applies_to(self, context: SourceContext, made: Event, optimizer: Thing) -> bool:
         given = optimizer.fields

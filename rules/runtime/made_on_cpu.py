@@ -8,7 +8,6 @@ from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.scripts import TRAINS
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event, Thing
-from tclint.source.wording import THE_SAME
 
 _CHOSEN = frozenset({"device", "generator", "pin_memory", "out", "**", "*"})
 """Arguments that choose where the numbers come from or where they are stored."""
@@ -48,28 +47,25 @@ class CpuCreateThenCuda(SourceRule):
     program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        found = list(distinct(self._found(context)))
-        if not found:
-            return
-        copy, made = found[0]
-        function = copy.place.function.qualified_name
-        shown = made.name.removeprefix("torch.")
-        drawn = made.kind == "random"
-        yield self.finding(
-            context.at(copy),
-            f"`{context.code(copy)}` draws numbers on the CPU and copies them."
-            if drawn
-            else f"`{context.code(copy)}` fills CPU memory and copies it to the GPU.",
-            related=tuple(context.also(other, THE_SAME) for other, _ in found[1:]),
-            evidence={"creates": shown, "function": function, "tensors": len(found)},
-            fix=Fix(
-                "Draw them on the GPU: torch.randn(..., device=device); the numbers will differ."
+        for copy, made in distinct(self._found(context)):
+            function = copy.place.function.qualified_name
+            shown = made.name.removeprefix("torch.")
+            drawn = made.kind == "random"
+            yield self.finding(
+                context.at(copy),
+                f"`{context.code(copy)}` draws numbers on the CPU and copies them."
                 if drawn
-                else f"Pass device= to torch.{shown}"
-                + ("; the random numbers will differ." if "rand" in shown else ".")
-            ),
-            identity=f"{function}:{context.code(copy)}",
-        )
+                else f"`{context.code(copy)}` fills CPU memory and copies it to the GPU.",
+                evidence={"creates": shown, "function": function},
+                fix=Fix(
+                    "Draw them on the GPU: torch.randn(..., device=device); the numbers will differ."
+                    if drawn
+                    else f"Pass device= to torch.{shown}"
+                    + ("; the random numbers will differ." if "rand" in shown else ".")
+                ),
+                identity=f"{function}:{context.code(copy)}",
+                group=self.name,
+            )
 
     def _found(self, context: SourceContext) -> Iterator[tuple[Event, Event]]:
         """(copy, event that fills the memory) in code that runs repeatedly."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.run.values import Event, Thing
-from tclint.source.wording import THE_SAME
 
 
 class PinMemoryMissing(SourceRule):
@@ -50,29 +49,22 @@ class PinMemoryMissing(SourceRule):
     def check(self, context: SourceContext) -> Iterator[Finding]:
         batches = context.batches
         found = [pair for loader in batches.trained_on for pair in self._unpinned(context, loader)]
-        if not found:
-            return
-        made, copy, by_framework = found[0]
-        others = found[1:] + [
-            pair for loader in batches.evaluated_on() for pair in self._unpinned(context, loader)
-        ]
-        by = f"`{context.code(copy)}` on {context.where(copy, made)}"
-        yield self.finding(
-            context.at(made),
-            f"This DataLoader has no pin_memory: {'the framework' if by_framework else by} "
-            "copies its batches through a staging buffer.",
-            related=(
-                context.also(copy, "its batches are copied to the GPU here"),
-                *(context.also(other, THE_SAME) for other, _, _ in others),
-            ),
-            evidence={
-                "pin_memory": False,
-                "function": made.place.function.qualified_name,
-                "loaders": 1 + len(others),
-            },
-            fix=Fix("Pass pin_memory=True, and non_blocking=True to the copies."),
-            identity=f"{made.place.function.qualified_name}:pin_memory",
-        )
+        others = [pair for loader in batches.evaluated_on() for pair in self._unpinned(context, loader)]
+        for made, copy, by_framework in found:
+            by = f"`{context.code(copy)}` on {context.where(copy, made)}"
+            yield self.finding(
+                context.at(made),
+                f"This DataLoader has no pin_memory: {'the framework' if by_framework else by} "
+                "copies its batches through a staging buffer.",
+                related=(
+                    context.also(copy, "its batches are copied to the GPU here"),
+                    *(context.also(other, "the same here", is_alike=True) for other, _, _ in others),
+                ),
+                evidence={"pin_memory": False, "function": made.place.function.qualified_name},
+                fix=Fix("Pass pin_memory=True, and non_blocking=True to the copies."),
+                identity=f"{made.place.function.qualified_name}:pin_memory",
+                group=self.name,
+            )
 
     def _unpinned(self, context: SourceContext, loader: Thing) -> Iterator[tuple[Event, Event, bool]]:
         """(event that makes the loader, first copy of its batches, whether a framework copies them)."""

@@ -67,5 +67,5 @@ class SyncInLoop(SourceRule):
             effect=Effect(unknown="how far the CPU runs ahead of the GPU is not known from the source"),
             fix=Fix("Keep detached tensors and read them at an interval, outside the step."),
             identity=f"{function}:{shown}",
-            group=f"{step.place.file.path}:{step.place.node_id}",
+            group=f"{step.place.file.path}:{step.place.node_id} in {context.at(wait).path}",
         )

@@ -170,6 +170,22 @@ class Codemod(KeepsComments):
         """The node of a kind at the finding's location."""
         return self.program.find(self.finding.location, kind)
 
+    def change_alike(self, change: Callable[[cst.Call], bool]) -> None:
+        """Change the call at the finding's location and, if it can be changed, the others with the same
+        problem in the file.
+
+        Args:
+            change: records the change of one call; False if it cannot be changed.
+        """
+        call = self.find(cst.Call)
+        if call is None or not change(call):
+            return
+        for related in self.finding.related:
+            if related.is_alike and related.location.path == self.finding.location.path:
+                other = self.program.find(related.location, cst.Call)
+                if other is not None:
+                    change(other)
+
     # -- what a plan records
 
     def change(self, node: Node, make: Callable[[Node], Replacement]) -> None:

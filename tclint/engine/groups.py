@@ -22,7 +22,10 @@ def gathered(findings: Iterable[Finding], is_silenced: Callable[[Finding], bool]
 
 
 def _as_one(group: list[Finding]) -> Finding:
-    first, *others = sorted(group, key=lambda finding: (finding.location.line, finding.location.column))
+    paths = list(dict.fromkeys(finding.location.path for finding in group))
+    first, *others = sorted(
+        group, key=lambda it: (paths.index(it.location.path), it.location.line, it.location.column)
+    )
     if not others:
         return first
     return replace(

@@ -278,14 +278,18 @@ class SourceContext:
         """The code, on one line, in the linted files that is or leads to an event."""
         return _code_of(self._place(event), limit)
 
-    def also(self, event: Event | Place, message: str) -> Related:
-        """A related place: an event that a finding rests on, or a call that led to it, in any file."""
+    def also(self, event: Event | Place, message: str, *, is_alike: bool = False) -> Related:
+        """A related place: an event that a finding rests on, or a call that led to it, in any file.
+
+        Args:
+            is_alike: whether the same problem is there.
+        """
         place = event.place if isinstance(event, Event) else event
         if place.file.is_library:
             assert isinstance(event, Event)
-            return Related(self.at(event), message)
+            return Related(self.at(event), message, is_alike)
         span = place.file.spans()[place.node_id]
-        return Related(Location(place.file.path, *span), message)
+        return Related(Location(place.file.path, *span), message, is_alike)
 
     def torch_may_be(self, version: tuple[int, ...]) -> bool:
         """Whether the project's requirement files allow this torch version or a newer one."""

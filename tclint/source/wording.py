@@ -80,10 +80,6 @@ def loss_name(context: SourceContext, backward: Event) -> str:
     return argument_of(backward) or "loss"
 
 
-THE_SAME = "the same here"
-"""The message at other places for which a finding also holds; its edits change these too."""
-
-
 def spelled(context: SourceContext, thing: Thing, option: str) -> tuple[str, str]:
     """The name of what chooses an option of a thing, and the option's spelling there: an argument of a
     framework's class, or a key of its configuration file."""

@@ -255,6 +255,35 @@ def test_a_comment_on_one_of_several_places_silences_that_place_alone(tmp_path: 
     assert {edit.start[0] for edit in finding.fix.edits} == {4, 5}, "what is silenced is not edited"
 
 
+TWO_OPTIMIZERS = """\
+import torch
+
+def train(generator, critic, loader):
+    generator, critic = generator.cuda(), critic.cuda()
+    first = torch.optim.Adam(generator.parameters())
+    second = torch.optim.Adam(critic.parameters()){comment}
+    for images in loader:
+        for network, optimizer in ((generator, first), (critic, second)):
+            network(images).mean().backward()
+            optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("comment", "message", "edited"),
+    [("", "The same goes for 1 more place.", {5, 6}), ("  # tclint: ignore[RUN012]", "one kernel.", {5})],
+)
+def test_one_of_several_optimizers_is_silenced_on_its_line(
+    tmp_path: Path, comment: str, message: str, edited: set[int]
+) -> None:
+    (tmp_path / "a.py").write_text(TWO_OPTIMIZERS.format(comment=comment))
+    (finding,) = check([str(tmp_path / "a.py")], Settings(select=("RUN012",))).findings
+    assert finding.location.line == 5
+    assert finding.message.endswith(message)
+    assert finding.fix is not None
+    assert {edit.start[0] for edit in finding.fix.edits} == edited
+
+
 def test_an_import_that_a_silenced_use_needs_stays(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_text(

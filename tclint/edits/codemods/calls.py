@@ -17,7 +17,6 @@ from tclint.edits.codemod import (
     remove_argument,
 )
 from tclint.source.syntax.expressions import dotted_name
-from tclint.source.wording import THE_SAME
 
 _CONSTANT = m.Name("True") | m.Name("False") | m.Name("None") | m.Integer()
 
@@ -29,23 +28,20 @@ class _WithArgument(Codemod):
     value: ClassVar[str] = "True"
 
     def plan(self) -> None:
-        call = self.find(cst.Call)
-        if call is not None:
-            self.pass_to(call)
-        for related in self.finding.related:
-            same = related.message == THE_SAME and related.location.path == self.finding.location.path
-            if same and (other := self.program.find(related.location, cst.Call)):
-                self.pass_to(other)
+        self.change_alike(self.pass_to)
 
-    def pass_to(self, call: cst.Call) -> None:
-        """Give one call the argument."""
+    def pass_to(self, call: cst.Call) -> bool:
+        """Give one call the argument; False if it cannot be."""
         if has_stars(call):
-            return
+            return False
         given = keyword(call, self.name)
         if given is None:
             self.change(call, lambda call: append_argument(call, f"{self.name}={self.value}"))
-        elif m.matches(given.value, _CONSTANT) and self.program.code(given.value) != self.value:
+            return True
+        if m.matches(given.value, _CONSTANT) and self.program.code(given.value) != self.value:
             self.rewrite(given.value, self.value)
+            return True
+        return False
 
 
 @fixes("RUN007")
@@ -68,10 +64,10 @@ class FusedOptimizer(_WithArgument):
 
     name = "fused"
 
-    def pass_to(self, call: cst.Call) -> None:
+    def pass_to(self, call: cst.Call) -> bool:
         # A framework's arguments name the optimizer differently.
-        if keyword(call, "foreach") is None and self.finding.evidence.get("argument") is None:
-            super().pass_to(call)
+        is_torch = self.finding.evidence.get("argument") is None
+        return is_torch and keyword(call, "foreach") is None and super().pass_to(call)
 
 
 @fixes("AMP016")
@@ -141,10 +137,7 @@ class CopyAsynchronously(_WithArgument):
         call = self.find(cst.Call)
         if call is None or not m.matches(call.func, m.Attribute(attr=m.Name("cuda") | m.Name("to"))):
             return  # the finding is at the loader, and the copies are in another file
-        super().plan()
-        for related in self.finding.related:
-            if related.is_alike and (copy := self.program.find(related.location, cst.Call)):
-                self.pass_to(copy)
+        self.change_alike(self.pass_to)
 
 
 @fixes("RUN011")
@@ -168,27 +161,27 @@ class CreateOnDevice(Codemod):
     """Turn `torch.rand(8).to(device)` into `torch.rand(8, device=device)`."""
 
     def plan(self) -> None:
-        places = [item.location for item in self.finding.related if item.message == THE_SAME]
-        for place in (self.finding.location, *places):
-            if place.path == self.finding.location.path and (call := self.program.find(place, cst.Call)):
-                self._create(call)
+        self.change_alike(self._create)
 
-    def _create(self, call: cst.Call) -> None:
+    def _create(self, call: cst.Call) -> bool:
+        """Change one copy; False if it cannot be."""
         if not m.matches(call, _COPY_OF_CALL) or any(item.keyword for item in call.args):
-            return
+            return False
         method = cst.ensure_type(call.func, cst.Attribute)
         made = cst.ensure_type(method.value, cst.Call)
         if keyword(made, "device") is not None:
-            return
+            return False
         if method.attr.value == "cuda" and not call.args:
             device = f"{self.program.quote}cuda{self.program.quote}"
         elif method.attr.value == "to" and len(call.args) == 1 and _is_device(call.args[0].value):
             device = self.program.code(call.args[0].value)
         else:
-            return
-        # With a line of its own or a comment, the author set the copy apart on purpose.
-        if "\n" not in self.program.code(call.with_changes(func=method.with_changes(value=cst.Name("x")))):
-            self.change(call, lambda _: append_argument(made, f"device={device}"))
+            return False
+        copy = call.with_changes(func=method.with_changes(value=cst.Name("x")))
+        if m.findall(copy, m.Comment()):
+            return False  # it would be lost
+        self.change(call, lambda _: append_argument(made, f"device={device}"))
+        return True
 
 
 _COPY_OF_CALL = m.Call(func=m.Attribute(value=m.Call(lpar=[]), attr=m.Name("to") | m.Name("cuda")))

@@ -134,12 +134,10 @@ class SourceProgram:
     def outcomes(self, rules: Sequence[SourceRule], texts: Mapping[str, SourceText]) -> dict[str, Outcome]:
         """Path of each linted file -> its findings, or the reason why it could not be read."""
         found: dict[str, list[Finding]] = {path: [] for path in self.linted}
-        for finding in self.findings(rules):
-            if finding.location.path in found:
-                found[finding.location.path].append(finding)
-        result: dict[str, Outcome] = {
-            path: shown(findings, path, decode(texts[path].data)) for path, findings in found.items()
-        }
+        linted = [finding for finding in self.findings(rules) if finding.location.path in found]
+        for finding in reported(linted, {path: decode(texts[path].data) for path in found}):
+            found[finding.location.path].append(finding)
+        result: dict[str, Outcome] = dict(found)
         result.update({path: self.unreadable[path] for path in texts if path in self.unreadable})
         return result
 
@@ -239,20 +237,28 @@ def root_of(path: str, notebook: Notebook | None = None) -> str:
     return path if notebook is not None else Scripts.around(path).of(path)
 
 
-def shown(findings: Sequence[Finding], path: str, text: str) -> list[Finding]:
-    """The findings of one file as reported: groups merged, sorted by position, and lowered to level info in
-    tests."""
-    directives = parse_suppressions(text)
-    allowed = [known for finding in findings if (known := of_project(finding)) is not None]
-    found = gathered(allowed, lambda finding: any(directive.matches(finding) for directive in directives))
-    ordered = sorted(found, key=_position)
-    return [_in_test(finding) for finding in ordered] if is_test_path(path) else ordered
+def reported(findings: Sequence[Finding], texts: Mapping[str, str]) -> list[Finding]:
+    """The findings of a program as reported: groups merged, sorted by position, and lowered to level info in
+    tests.
+
+    Args:
+        texts: path -> text of the files that have findings.
+    """
+    directives = {path: parse_suppressions(text) for path, text in texts.items()}
+    found = gathered(
+        [known for finding in findings if (known := of_project(finding)) is not None],
+        lambda finding: any(
+            directive.matches(finding) for directive in directives.get(finding.location.path, ())
+        ),
+    )
+    return [_in_test(finding) for finding in sorted(found, key=_position)]
 
 
 def _in_test(finding: Finding) -> Finding:
-    """A finding in a test, at level info: tests deliberately use scalers and autocast as training must
+    """A finding, at level info in a test: tests deliberately use scalers and autocast as training must
     not."""
-    return replace(finding, level="info") if finding.code.startswith("AMP") else finding
+    is_deliberate = finding.code.startswith("AMP") and is_test_path(finding.location.path)
+    return replace(finding, level="info") if is_deliberate else finding
 
 
 def _position(finding: Finding) -> tuple[int, int, str]:
@@ -318,7 +324,7 @@ def lint_text(
         )
         context = SourceContext(program, settings)
         found = [finding for rule in rules for finding in apply_rule(rule, context, Location(path, 1))]
-    return shown(found, path, text)
+    return reported(found, {path: text})
 
 
 def _parsed(data: bytes, parse_text: Callable[[str], Parsed]) -> Parsed | None:
