@@ -146,6 +146,7 @@ class Fp16AutocastNoScaler(SourceRule):
                 "dtype_from": "argument" if given else "default",
                 "enabled": "always" if enabled else "decided at run time",
                 "scaler": None,
+                "steps": context.steps_beside(event),
             },
             fix=Fix(
                 'Make one `scaler = torch.amp.GradScaler("cuda")` before the loop, then call '

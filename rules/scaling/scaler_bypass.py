@@ -120,7 +120,10 @@ class StepBypassesScaler(SourceRule):
             context.at(step),
             message,
             related=(context.also(where, related),),
-            evidence=scaler_evidence(context, step=step, backward=backward.event, unscale=unscale),
+            evidence={
+                **scaler_evidence(context, step=step, backward=backward.event, unscale=unscale),
+                "steps": context.steps_beside(step),
+            },
             fix=Fix(advice),
             identity=f"{step.place.function.qualified_name}:{optimizer}",
         )

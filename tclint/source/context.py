@@ -278,6 +278,16 @@ class SourceContext:
         """The code, on one line, in the linted files that is or leads to an event."""
         return _code_of(self._place(event), limit)
 
+    def steps_beside(self, event: Event) -> list[list[int]]:
+        """The lines and columns at which optimizers step in an event's function, through a scaler or not."""
+        function = event.place.function
+        places = {
+            (at.line, at.column)
+            for step in self.record.of("step", "scaler_step")
+            if step.place.function is function and (at := self.at(step))
+        }
+        return [list(place) for place in sorted(places)]
+
     def also(self, event: Event | Place, message: str, *, is_alike: bool = False) -> Related:
         """A related place: an event that a finding rests on, or a call that led to it, in any file.
 

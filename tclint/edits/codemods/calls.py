@@ -130,10 +130,9 @@ class CopyAsynchronously(_WithArgument):
     """Copy from pinned memory without waiting."""
 
     name = "non_blocking"
+    safety = "safe"
 
     def plan(self) -> None:
-        if any("pin" in str(key).lower() and value for key, value in self.finding.evidence.items()):
-            self.safety = "safe"
         call = self.find(cst.Call)
         if call is None or not m.matches(call.func, m.Attribute(attr=m.Name("cuda") | m.Name("to"))):
             return  # the finding is at the loader, and the copies are in another file

@@ -53,8 +53,7 @@ class ThreeDimensional(Codemod):
     safety = "safe"
 
     def plan(self) -> None:
-        evidence = self.finding.evidence
-        if 5 not in (evidence.get("rank"), evidence.get("dims")) and "3d" not in str(evidence).lower():
+        if self.finding.evidence.get("rank") != 5:
             return
         call = self.find(cst.Call)
         formats = find_all(call, cst.Attribute) if call is not None else []

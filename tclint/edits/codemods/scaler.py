@@ -122,7 +122,7 @@ class ScaleLosses(ScalingCodemod):
 
     def plan(self) -> None:
         call, program = self.find(cst.Call), self.program
-        if call is None or program.torch is None or "scaler" in program.text or call.args:
+        if call is None or program.torch is None or "scaler" in names_in(program.module) or call.args:
             return
         function = program.function(call)
         loops = [
@@ -135,7 +135,7 @@ class ScaleLosses(ScalingCodemod):
             return
         outermost = loops[-1]
         backwards = [use.call for use in self.uses(function, "backward")]
-        steps = [use for use in self.uses(function, "step") if "opt" in use.receiver.lower()]
+        steps = [use for use in self.uses(function, "step") if self.is_step(use.call)]
         # The function must contain exactly one backward pass and one step.
         if backwards != [call] or len(steps) != 1:
             return

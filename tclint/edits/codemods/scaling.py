@@ -58,6 +58,12 @@ class ScalingCodemod(Codemod):
         ]
         return found[0] if len(found) == 1 else None
 
+    def is_step(self, node: cst.CSTNode) -> bool:
+        """Whether a node is an optimizer's step that the rule found."""
+        line, column = self.program.start(node)
+        steps = self.finding.evidence.get("steps")
+        return isinstance(steps, list) and [line, column + 1] in steps
+
     def is_before(self, one: cst.CSTNode, other: cst.CSTNode) -> bool:
         return self.program.start(one) < self.program.start(other)
 
@@ -273,16 +279,8 @@ class StepThroughScaler(ScalingCodemod):
             return
         self.rewrite(call, f"{scaler}.step({optimizer})")
         if not updates:
-            steps = [item for item in self.program.behind(statement) if _is_step(item, scaler)]
+            steps = [item for item in self.program.behind(statement) if self.is_step(item)]
             self.insert_after(steps[-1] if steps else statement, f"{scaler}.update()")
-
-
-def _is_step(statement: Statement, scaler: str) -> bool:
-    """Whether a statement is a step of an optimizer."""
-    if not isinstance(statement, cst.Expr) or not isinstance(statement.value, cst.Call):
-        return False
-    name, _, method = dotted_name(statement.value.func).rpartition(".")
-    return method == "step" and (name == scaler or "opt" in name.lower())
 
 
 @fixes("AMP013")
