@@ -73,7 +73,12 @@ class ChannelsLastWrongRank(SourceRule):
                 context.at(event),
                 message,
                 level="warning" if rank is None and not wrong else None,
-                evidence={"memory_format": last, "rank": rank, "layers": sorted(layers)},
+                evidence={
+                    "memory_format": last,
+                    "rank": rank,
+                    "layers": sorted(layers),
+                    "replacement": other.rpartition(".")[2] if fits else None,
+                },
                 fix=Fix(f"Use {other}." if fits else "Remove the conversion."),
                 identity=f"{event.place.function.qualified_name}:{what}",
             )

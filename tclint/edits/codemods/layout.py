@@ -47,19 +47,20 @@ class AssignConverted(Codemod):
 
 
 @fixes("FMT005")
-class ThreeDimensional(Codemod):
-    """Turn `torch.channels_last` into `torch.channels_last_3d` for tensors of five dims."""
+class FormatOfTheRank(Codemod):
+    """Write the format that fits the dims: `torch.channels_last` or `torch.channels_last_3d`."""
 
     safety = "safe"
 
     def plan(self) -> None:
-        if self.finding.evidence.get("rank") != 5:
+        evidence, call = self.finding.evidence, self.find(cst.Call)
+        replacement = evidence["replacement"]
+        if call is None or not isinstance(replacement, str):
             return
-        call = self.find(cst.Call)
-        formats = find_all(call, cst.Attribute) if call is not None else []
-        formats = [node for node in formats if node.attr.value == "channels_last"]
+        formats = find_all(call, cst.Attribute)
+        formats = [node for node in formats if node.attr.value == evidence["memory_format"]]
         if len(formats) == 1:
-            self.rewrite(formats[0].attr, "channels_last_3d")
+            self.rewrite(formats[0].attr, replacement)
 
 
 @fixes("FMT007")
