@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 import tclint
 from tclint.checkpoints.torch_file import pad_state_dict
 from tclint.graph.ops import Graph, Op
-from tclint.graph.weights.plan import Edit, WeightPlan
+from tclint.graph.weights.plan import WeightEdit, WeightPlan
 
 TOLERANCE = 1e-9
 """Relative, in float64."""
@@ -35,7 +35,7 @@ class Equality:
     difference: str = ""
     grown: int = 0
     """Weights that grew."""
-    edits: tuple[Edit, ...] = ()
+    edits: tuple[WeightEdit, ...] = ()
     plan: WeightPlan | None = field(default=None, repr=False)
 
     @property

@@ -18,7 +18,7 @@ from schema_page import schema_page
 
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.budget import BUDGET_KEYS, DEFAULT_BUDGET, MODEL_BUDGET_KEYS
-from tclint.config.kinds import Place, Setting
+from tclint.config.kinds import Setting, SettingPlace
 from tclint.config.pyproject import RUN_FIELDS
 from tclint.config.settings import SETTINGS, settings_in
 from tclint.core.markup import text
@@ -269,11 +269,11 @@ def _flag(setting: Setting) -> str:
     return f"`--{setting.key} {setting.kind.metavar}`"
 
 
-def _keys(place: Place) -> str:
+def _keys(place: SettingPlace) -> str:
     return ", ".join(f"`{setting.key}`" for setting in settings_in(place))
 
 
-def _fields(place: Place) -> str:
+def _fields(place: SettingPlace) -> str:
     return ", ".join(f"`{setting.field}`" for setting in settings_in(place))
 
 

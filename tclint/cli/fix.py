@@ -25,7 +25,7 @@ from tclint.core.units import plural
 if TYPE_CHECKING:
     from tclint.config.settings import Settings
     from tclint.engine.fixes.files import FixedFile
-    from tclint.engine.fixes.sources import Outcome
+    from tclint.engine.fixes.sources import FixOutcome
     from tclint.engine.report import Report
 
 unsafe_fixes_option = click.option(
@@ -46,7 +46,7 @@ def fix(
     contents: Mapping[str, bytes] | None = None,
     planned: Sequence[FixedFile] = (),
     beside_models: bool = False,
-) -> Outcome:
+) -> FixOutcome:
     """Fix what a report found in sources, or show it; say on stderr what came of it.
 
     Args:

@@ -225,7 +225,7 @@ def some_of(choices: tuple[str, ...], metavar: str) -> Kind:
 
 T = TypeVar("T")
 
-Place = Literal["models", "overrides", "report", "baseline", "trace"]
+SettingPlace = Literal["models", "overrides", "report", "baseline", "trace"]
 """Where a setting is stated, beside its flag and its key: an entry of `models` or of `overrides` may set it;
 the JSON report states it; a baseline keeps it with the findings on a traced model, which hang on it; the
 cache of traced models keeps it with a graph, which hangs on it."""
@@ -245,7 +245,7 @@ class Setting:
     help: str
     has_flag: bool
     """False: it is said in the configuration file only."""
-    places: tuple[Place, ...]
+    places: tuple[SettingPlace, ...]
 
     def json_value(self, settings: object) -> Any:
         """Its value in some settings, as JSON has it."""
@@ -260,7 +260,7 @@ def setting(
     *,
     key: str = "",
     has_flag: bool = True,
-    places: tuple[Place, ...] = (),
+    places: tuple[SettingPlace, ...] = (),
 ) -> T:
     """A field of Settings that users can set.
 

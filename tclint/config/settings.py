@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from tclint.config import kinds
 from tclint.config.budget import DEFAULT_BUDGET, Budget
-from tclint.config.kinds import Place, Setting, declared_by, one_of, setting, some_of
+from tclint.config.kinds import Setting, SettingPlace, declared_by, one_of, setting, some_of
 from tclint.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ FAIL_ON: tuple[FailOn, ...] = ("error", "warning", "info", "never")
 DEFAULT_PHASE_TOKENS = 2048
 DEFAULT_GPUS = ("a100", "v100")
 
-PRICING: tuple[Place, ...] = ("models", "report", "baseline")
+PRICING: tuple[SettingPlace, ...] = ("models", "report", "baseline")
 """Where else a setting is stated that prices of a model hang on."""
 
 
@@ -430,7 +430,7 @@ SETTINGS: tuple[Setting, ...] = declared_by(Settings)
 SETTINGS_BY_KEY: Mapping[str, Setting] = {item.key: item for item in SETTINGS}
 
 
-def settings_in(place: Place) -> tuple[Setting, ...]:
+def settings_in(place: SettingPlace) -> tuple[Setting, ...]:
     """Those that are stated there too."""
     return tuple(item for item in SETTINGS if place in item.places)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from tclint.config.settings import Settings
 from tclint.engine.check import check
-from tclint.engine.fixes.sources import Outcome, fix
+from tclint.engine.fixes.sources import FixOutcome, fix
 
 
-def fixed(path: Path, settings: Settings, *, unsafe: bool = True) -> tuple[bytes, Outcome]:
+def fixed(path: Path, settings: Settings, *, unsafe: bool = True) -> tuple[bytes, FixOutcome]:
     """The bytes that fixing a file would give, and the outcome; nothing is written."""
     report = check([str(path)], settings)
     outcome = fix(report, lambda contents: check([str(path)], settings, contents=contents), unsafe=unsafe)

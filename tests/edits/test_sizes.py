@@ -7,7 +7,7 @@ import pytest
 from tclint.edits.sizes.candidates import rounded_up
 from tclint.edits.sizes.cuts import Head, NoCut, cut_back, head_name
 from tclint.edits.sizes.layers import layer_arguments, sets_of
-from tclint.edits.sizes.unrun import Unrun
+from tclint.edits.sizes.unrun import UnrunCode
 from tclint.edits.sizes.written import Written
 from tclint.edits.texts import apply_edits
 
@@ -127,9 +127,11 @@ CONSTANT = Written("/p/model.py", (3, 9), (3, 12), "500", "number", "WIDTH", 500
 DEFAULT = Written("/p/model.py", (7, 30), (7, 33), "500", "number", "width", 500)
 
 
-def unrun(script: str, model: str = MODEL) -> Unrun:
+def unrun(script: str, model: str = MODEL) -> UnrunCode:
     texts = {"/p/model.py": model, "/p/train.py": script, "/p/else.py": "x = nn.Linear(500, 3)\nfc.weight\n"}
-    return Unrun(texts, {"/p/model.py"}, {("/p/model.py", 9), ("/p/model.py", 12)}, {"build", "Net", "model"})
+    return UnrunCode(
+        texts, {"/p/model.py"}, {("/p/model.py", 9), ("/p/model.py", 12)}, {"build", "Net", "model"}
+    )
 
 
 def test_readers_of_a_constant_are_told() -> None:
@@ -237,7 +239,7 @@ def test_only_calls_of_what_has_the_default_override_it() -> None:
         "/p/train.py": CALLEES,
         "/p/again.py": "from model import Heir\nHeir(9)\nfrom .unknown import Net\nNet(10)\n",
     }
-    found = Unrun(texts, {"/p/model.py"}, {("/p/model.py", 9)}, {"model"}).given_again(DEFAULT)
+    found = UnrunCode(texts, {"/p/model.py"}, {("/p/model.py", 9)}, {"model"}).given_again(DEFAULT)
     lines = [(path.removeprefix("/p/"), line) for path, line in found]
     # By super(), the class, a parameter that may be it, through partial; an heir, one of nobody knows where.
     assert [line for path, line in lines if path == "train.py"] == [9, 10, 19, 22]

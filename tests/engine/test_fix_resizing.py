@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tclint.edits.sizes.candidates import Candidate
-from tclint.edits.sizes.unrun import Unrun
+from tclint.edits.sizes.unrun import UnrunCode
 from tclint.edits.sizes.written import Written
 from tclint.engine.fixes.bench import Made
 from tclint.engine.fixes.resizing import Resizing
@@ -34,7 +34,7 @@ DEFAULT = Written("/p/model.py", (5, 30), (5, 33), "500", "number", "width", 500
 
 def judged(script: str, *written: Written) -> tuple[str | None, Resizing]:
     """What is said of edits that give `fc` 504 outputs, beside a script."""
-    unrun = Unrun(
+    unrun = UnrunCode(
         {"/p/model.py": MODEL, "/p/train.py": f"from model import WIDTH, Net, build\n{script}\n"},
         {"/p/model.py"},
         {("/p/model.py", 7)},

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tclint.core.errors import TargetError
-from tclint.edits.sizes.candidates import Sizes
+from tclint.edits.sizes.candidates import WrittenSizes
 from tclint.engine.fixes.files import contents_of, texts_of
 from tclint.engine.fixes.search import Found, Search
 from tclint.graph.dims.coupled import CoupledDims
@@ -262,6 +262,6 @@ def test_names_lead_to_numbers_through_calls_and_keys(tmp_path: Path) -> None:
         "class Net(nn.Module):\n    def __init__(self, cfg):\n        self.fc = nn.Linear(cfg.d_ff, 8)\n"
         "cfg.d_ff = sizes['inner']\nsizes = {'inner': 1_001, 'other': 1001}\n"
     )
-    first, *rest = Sizes({path: text}).candidates({(path, 3)}, {(1001, 1008)})
+    first, *rest = WrittenSizes({path: text}).candidates({(path, 3)}, {(1001, 1008)})
     assert (first.written.name, first.written.text, first.new) == ("inner", "1_001", "1_008")
     assert all(item.distance > first.distance for item in rest)

@@ -6,7 +6,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from tclint.edits.codemod import fixes, keyword
-from tclint.edits.codemods.scaling import ScalingCodemod, Use, clips_in
+from tclint.edits.codemods.scaling import MethodCall, ScalingCodemod, clips_in
 from tclint.edits.program import CONSTANT, LOOPS, names_in, statements_of
 from tclint.source.syntax.expressions import dotted_name
 
@@ -45,7 +45,7 @@ class UnscaleInRoundsThatStep(ScalingCodemod):
             for item in moved:
                 self.insert_before(first, self.move(item))
 
-    def _steps_in(self, guard: cst.If) -> list[Use]:
+    def _steps_in(self, guard: cst.If) -> list[MethodCall]:
         function = self.program.function(guard)
         return [use for use in self.uses(function, "step") if guard in self.program.ancestors(use.call)]
 

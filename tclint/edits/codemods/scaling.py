@@ -16,7 +16,7 @@ _CUTS = frozenset(("clamp_", "clip_", "clamp_min_", "clamp_max_", "clamp", "clip
 _OF_THE_STEP = m.Attribute(attr=m.Name("backward") | m.Name("step") | m.Name("update"))
 
 
-class Use(NamedTuple):
+class MethodCall(NamedTuple):
     """A call `receiver.method(argument, ...)` with a plain dotted receiver."""
 
     call: cst.Call
@@ -28,7 +28,7 @@ class Use(NamedTuple):
 class ScalingCodemod(Codemod):
     """The base of codemods for gradient scalers, with questions about a training step."""
 
-    def uses(self, function: cst.CSTNode, method: str) -> list[Use]:
+    def uses(self, function: cst.CSTNode, method: str) -> list[MethodCall]:
         """The calls of a method in a function's own code, in the order of the text."""
         found = []
         for call in m.findall(function, m.Call(func=m.Attribute(attr=m.Name(method)))):
@@ -36,13 +36,13 @@ class ScalingCodemod(Codemod):
                 receiver = dotted_name(call.func.value)
                 if receiver and self.program.function(call) is function:
                     argument = dotted_name(call.args[0].value) if call.args else ""
-                    found.append(Use(call, receiver, argument))
+                    found.append(MethodCall(call, receiver, argument))
         return found
 
-    def steps_of(self, function: cst.CSTNode, scaler: str) -> list[Use]:
+    def steps_of(self, function: cst.CSTNode, scaler: str) -> list[MethodCall]:
         return [use for use in self.uses(function, "step") if use.receiver == scaler and use.argument]
 
-    def scaler_step(self, function: cst.CSTNode) -> Use | None:
+    def scaler_step(self, function: cst.CSTNode) -> MethodCall | None:
         """The scaler's step that the finding names."""
         line, text = self.finding.evidence.get("step_line"), self.finding.evidence.get("step")
         found = [
@@ -157,7 +157,7 @@ class UnscaleFirst(ScalingCodemod):
                     return path
         return []
 
-    def _is_unscaled(self, function: cst.CSTNode, step: Use, target: Statement) -> bool:
+    def _is_unscaled(self, function: cst.CSTNode, step: MethodCall, target: Statement) -> bool:
         """Whether `unscale_` has run for this optimizer since the last update; a second one would raise."""
         updates = [use.call for use in self.uses(function, "update") if self.is_before(use.call, target)]
         return any(
@@ -171,7 +171,7 @@ class UnscaleFirst(ScalingCodemod):
     def _misplaced(
         self,
         function: cst.CSTNode,
-        step: Use,
+        step: MethodCall,
         block: list[Statement],
         target: Statement,
         step_statement: Statement,

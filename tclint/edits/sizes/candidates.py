@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tclint.edits.sizes.written import Written, bind_positional, written_in
 
-Place = tuple[str, int]
+FileLine = tuple[str, int]
 """A file and a line of it."""
 
 _MULTIPLES = (4, 8, 16, 32, 64, 128)
@@ -33,7 +33,7 @@ class Candidate:
         return mine.path == theirs.path and mine.start < theirs.end and theirs.start < mine.end
 
 
-class Sizes:
+class WrittenSizes:
     """The sizes that are written in some files."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
@@ -44,7 +44,7 @@ class Sizes:
             for name, names in file.sources.items():
                 self._sources.setdefault(name, set()).update(names)
 
-    def candidates(self, places: Collection[Place], pairs: Collection[tuple[int, int]]) -> list[Candidate]:
+    def candidates(self, places: Collection[FileLine], pairs: Collection[tuple[int, int]]) -> list[Candidate]:
         """The places that may define one of the old sizes, most likely first.
 
         Args:
@@ -72,7 +72,7 @@ class Sizes:
                         found[key] = candidate
         return sorted(found.values(), key=lambda item: (item.distance, item.written.path, item.written.start))
 
-    def way(self, places: Collection[Place]) -> frozenset[str]:
+    def way(self, places: Collection[FileLine]) -> frozenset[str]:
         """The names that lead to the sizes in the calls on these lines."""
         return frozenset(self._distances_from(self._calls_at(*place) for place in places))
 
@@ -124,7 +124,7 @@ def rounded_up(text: str, multiple: int, *, inside: bool = False) -> str:
     return f"({rounded})" if inside else rounded
 
 
-def _distance(written: Written, spans: Collection[Place], distances: Mapping[str, int]) -> float:
+def _distance(written: Written, spans: Collection[FileLine], distances: Mapping[str, int]) -> float:
     computed = 0.5 if written.kind == "expression" or not written.whole else 0.0
     lines: Sequence[int] = range(written.start[0], written.end[0] + 1)
     if all((written.path, line) in spans for line in lines):

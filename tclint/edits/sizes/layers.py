@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable, Mapping
 
-from tclint.edits.sizes.candidates import Candidate, Place, multiple_of, rounded_up
+from tclint.edits.sizes.candidates import Candidate, FileLine, multiple_of, rounded_up
 from tclint.edits.sizes.syntax import calls_on, constant, end_of, start_of
 from tclint.edits.sizes.written import Written
 
@@ -16,7 +16,7 @@ _MOST_TEXTS = 5
 
 
 def layer_arguments(
-    texts: Mapping[str, str], places: Collection[Place], pairs: Iterable[tuple[int, int]]
+    texts: Mapping[str, str], places: Collection[FileLine], pairs: Iterable[tuple[int, int]]
 ) -> list[Candidate]:
     """The arguments that may be one of the old sizes, with replacements that give the layers the new one.
 

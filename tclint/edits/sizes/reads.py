@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from tclint.edits.sizes.candidates import Place
+from tclint.edits.sizes.candidates import FileLine
 from tclint.edits.sizes.syntax import constant, last_name, parsed
 from tclint.edits.sizes.written import Written
 
@@ -27,7 +27,7 @@ class Read:
     """The enclosing nodes, outermost first."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> FileLine:
         return self.path, getattr(self.node, "lineno", 0)
 
     @property

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from tclint.edits.sizes.callees import Callees, Default, default_of, fields_of
-from tclint.edits.sizes.candidates import Place
+from tclint.edits.sizes.candidates import FileLine
 from tclint.edits.sizes.reads import Read, is_particular, kind_of, nodes, targets
 from tclint.edits.sizes.syntax import constant, functions, last_name, locals_of, names_in, parsed
 from tclint.edits.sizes.written import Written
@@ -24,7 +24,7 @@ _INITIALISES = re.compile(r"^(init\w*|(?!copy_|set_)\w+_|requires_grad|grad|devi
 _NO_MODEL = re.compile(r"opt|sched|scaler|ema|sampler|loader|loss|crit", re.IGNORECASE)
 
 
-class Unrun:
+class UnrunCode:
     """The code that the trace did not run in the files that mention the model.
 
     Args:
@@ -38,7 +38,7 @@ class Unrun:
         self,
         texts: Mapping[str, str],
         traced: Collection[str],
-        ran: Collection[Place],
+        ran: Collection[FileLine],
         words: Collection[str],
     ) -> None:
         speaks = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(words)))})\b") if words else None
@@ -76,7 +76,7 @@ class Unrun:
 
     # -- layers
 
-    def uses_of(self, layer: str, owner: str, *, calls: bool) -> list[Place]:
+    def uses_of(self, layer: str, owner: str, *, calls: bool) -> list[FileLine]:
         """The places that call or replace a layer or read its size or weight, except the calls in its class.
 
         Args:
@@ -105,7 +105,7 @@ class Unrun:
         paths = self._run_classes.get(read.owner)
         return paths is not None and read.path not in paths
 
-    def overwritten(self, layers: Collection[str]) -> list[Place]:
+    def overwritten(self, layers: Collection[str]) -> list[FileLine]:
         """The places that overwrite weights of layers with values from elsewhere, such as pretrained
         vectors."""
         found = set()
@@ -154,7 +154,7 @@ class Unrun:
             return not (isinstance(around, ast.Attribute) and _INITIALISES.match(around.attr))
         return False
 
-    def flattened(self) -> list[Place]:
+    def flattened(self) -> list[FileLine]:
         """The places that view a result of the model in a way that only contiguous tensors allow."""
         return sorted(
             read.place
@@ -167,7 +167,7 @@ class Unrun:
             and (len(read.node.args) == 1 or ast.unparse(read.node.args[-1]) == "-1")
         )
 
-    def loads(self) -> list[Place]:
+    def loads(self) -> list[FileLine]:
         """The places that load saved weights into the model."""
         return sorted(
             {
@@ -194,7 +194,7 @@ class Unrun:
 
     # -- sizes
 
-    def said_again(self, sizes: Collection[int], edited: Callable[[Place], bool]) -> list[Place]:
+    def said_again(self, sizes: Collection[int], edited: Callable[[FileLine], bool]) -> list[FileLine]:
         """The places where a script beside the model repeats such a size as a number, for a tensor or a
         layer."""
         found = []
@@ -226,7 +226,7 @@ class Unrun:
             last_name(item.func) in self._words for item in ast.walk(function) if isinstance(item, ast.Call)
         )
 
-    def given_again(self, written: Written) -> list[Place]:
+    def given_again(self, written: Written) -> list[FileLine]:
         """The calls that pass a parameter their own value, so that its default does not apply to them."""
         default = self._default(written)
         if default is None:
@@ -244,7 +244,7 @@ class Unrun:
         text = self._texts.get(written.path, "")
         return default_of(written.path, text, written.start, written.end) if text else None
 
-    def readers(self, written: Written, way: Collection[str]) -> dict[Place, bool]:
+    def readers(self, written: Written, way: Collection[str]) -> dict[FileLine, bool]:
         """The readers of the name that a number is bound to, except those that lead to the layers.
 
         Returns:
@@ -258,7 +258,7 @@ class Unrun:
         names = {written.name}
         if kind == "parameter":
             names = self._attributes_of(written)
-        found: dict[Place, bool] = {}
+        found: dict[FileLine, bool] = {}
         for read in self._reads:
             node = read.node
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):

@@ -10,8 +10,8 @@ from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.what_if.combined import FixStep, change_of
 from tclint.config.settings import Settings
 from tclint.core.finding import Edit, Finding
-from tclint.edits.sizes.candidates import Place
-from tclint.edits.sizes.unrun import Unrun
+from tclint.edits.sizes.candidates import FileLine
+from tclint.edits.sizes.unrun import UnrunCode
 from tclint.engine.fixes.copies import Copies
 from tclint.engine.fixes.files import contents_of, texts_of
 from tclint.engine.fixes.plan import ByHand
@@ -47,7 +47,7 @@ class Refused:
 
 
 @dataclass
-class Outcome:
+class StepOutcome:
     """What came of one step."""
 
     step: FixStep
@@ -74,7 +74,7 @@ class Bench:
     context: GraphContext
     copies: Copies
     proof: Proof
-    unrun: Unrun
+    unrun: UnrunCode
 
     @property
     def dims(self) -> CoupledDims:
@@ -130,7 +130,7 @@ class Bench:
         )
 
 
-def places_of(step: FixStep) -> set[Place]:
+def places_of(step: FixStep) -> set[FileLine]:
     """The lines that make layers of the changing sizes."""
     groups = [root for group, _ in change_of(step.finding).sizes for root in (group, *group.roots)]
     places = {(site.path, site.line) for group in groups for site in group.sites}

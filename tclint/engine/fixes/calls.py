@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tclint.core.finding import Edit
 from tclint.edits.sizes.cuts import Head, NoCut, cut_back, head_name
 from tclint.edits.sizes.syntax import calls_on, end_of, function_at, last_name, parsed, start_of
-from tclint.edits.sizes.unrun import Unrun
+from tclint.edits.sizes.unrun import UnrunCode
 from tclint.edits.sizes.written import Written
 from tclint.engine.fixes.plan import ByHand
 from tclint.engine.fixes.search import Trial
@@ -44,7 +44,7 @@ def scaled_attention(
 
 
 def cut_edits(
-    before: Graph, after: Graph, trial: Trial, texts: Mapping[str, str], unrun: Unrun
+    before: Graph, after: Graph, trial: Trial, texts: Mapping[str, str], unrun: UnrunCode
 ) -> tuple[Edit, ...]:
     """Edits that cut padded outputs back to the sizes that they had.
 

@@ -15,7 +15,7 @@ from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.core.finding import Edit, Finding
 from tclint.engine.check import Progress, relative_path
-from tclint.engine.fixes.bench import Bench, Made, Outcome, Refused, places_of
+from tclint.engine.fixes.bench import Bench, Made, Refused, StepOutcome, places_of
 from tclint.engine.fixes.calls import scaled_attention
 from tclint.engine.fixes.copies import Copies
 from tclint.engine.fixes.files import contents_of
@@ -38,7 +38,7 @@ _OTHER_SIZES = "other models of the project give the size a value of their own"
 _NOTHING = 1e-6
 """The share of the step by which sums of times differ through rounding."""
 
-_Make: TypeAlias = "Callable[[Bench, Outcome], Made]"
+_Make: TypeAlias = "Callable[[Bench, StepOutcome], Made]"
 
 
 def plan_fixes(
@@ -176,9 +176,9 @@ class _Planner:
             problem = "built a second time it is another model, so that no edit can be proved"
         else:
             problem = ""
-        outcomes: list[Outcome] = []
+        outcomes: list[StepOutcome] = []
         for step in self._steps:
-            outcomes.append(Outcome(step, made, made, problem or NO_EDIT))
+            outcomes.append(StepOutcome(step, made, made, problem or NO_EDIT))
         if not problem:
             # What cuts outputs back comes after all that only resizes: a trace with cuts has other ops.
             for number, (outcome, make) in enumerate(self._in_order(bench, outcomes), start=1):
@@ -197,7 +197,9 @@ class _Planner:
             "also_fixed": self._also(made),
         }
 
-    def _weights(self, bench: Bench, outcomes: Sequence[Outcome], made: Made, traced: Graph | None) -> Any:
+    def _weights(
+        self, bench: Bench, outcomes: Sequence[StepOutcome], made: Made, traced: Graph | None
+    ) -> Any:
         """How saved weights follow the new sizes; None where none changes.
 
         Args:
@@ -221,7 +223,7 @@ class _Planner:
         self._say("comparing runs of the model and of its padded copy")
         return bench.copies.proved_plan(contents, dims, plan).to_json()
 
-    def _in_order(self, bench: Bench, outcomes: Sequence[Outcome]) -> Iterator[tuple[Outcome, _Make]]:
+    def _in_order(self, bench: Bench, outcomes: Sequence[StepOutcome]) -> Iterator[tuple[StepOutcome, _Make]]:
         resized = [outcome for outcome in outcomes if change_of(outcome.step.finding).sizes]
         grows = {id(it): Resizing(bench, it.step, it.before).grows for it in resized}
         yield from ((outcome, _resize) for outcome in resized if not grows[id(outcome)])
@@ -243,7 +245,7 @@ class _Planner:
             and key_of(finding) not in steps
         )
 
-    def _rewrite(self, bench: Bench, outcome: Outcome) -> Made:
+    def _rewrite(self, bench: Bench, outcome: StepOutcome) -> Made:
         """What is made with a fix that changes no size."""
         made = outcome.before
         finding, graph = outcome.step.finding, self._context.graph
@@ -293,7 +295,7 @@ class _Planner:
 
     # -- what the plan says
 
-    def _written(self, bench: Bench, outcomes: Sequence[Outcome], made: Made) -> tuple[PlanStep, ...]:
+    def _written(self, bench: Bench, outcomes: Sequence[StepOutcome], made: Made) -> tuple[PlanStep, ...]:
         """First those that are edited, in that order, with the traced steps; then what else would gain."""
         unlocks = self._unlocks()
         edited = sorted((it for it in outcomes if not it.reason), key=lambda it: it.number)
@@ -324,7 +326,7 @@ class _Planner:
 
     def _step(
         self,
-        outcome: Outcome,
+        outcome: StepOutcome,
         unlocks: Mapping[str, tuple[str, ...]],
         before_us: Mapping[str, float],
         step_us: Mapping[str, float],
@@ -371,7 +373,7 @@ def _is_the_same(bench: Bench, graph: Graph) -> bool:
     return sizes is not None and all(size == group.size for group, size in sizes.items())
 
 
-def _resize(bench: Bench, outcome: Outcome) -> Made:
+def _resize(bench: Bench, outcome: StepOutcome) -> Made:
     """What is made with a fix that changes sizes."""
     resizing = Resizing(bench, outcome.step, outcome.before)
     result = resizing.run()
@@ -383,7 +385,7 @@ def _resize(bench: Bench, outcome: Outcome) -> Made:
     return result
 
 
-def _scale(bench: Bench, outcomes: Sequence[Outcome], made: Made) -> Made:
+def _scale(bench: Bench, outcomes: Sequence[StepOutcome], made: Made) -> Made:
     """With attention that keeps the scale of its heads."""
     seen: set[Edit] = set()
     told: set[ByHand] = set()

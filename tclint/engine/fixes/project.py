@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Sequence
 
 from tclint.config.settings import Settings
-from tclint.edits.sizes.unrun import Unrun
+from tclint.edits.sizes.unrun import UnrunCode
 from tclint.engine.fixes.files import is_small, texts_of
 from tclint.engine.imports import connected
 from tclint.graph.ops import Graph
@@ -18,7 +18,7 @@ _LARGEST_BYTES = 1 << 20
 _MOST_LEVELS = 6
 
 
-def unrun_code(target: str, graph: Graph, read: Collection[str], scripts: Sequence[str]) -> Unrun:
+def unrun_code(target: str, graph: Graph, read: Collection[str], scripts: Sequence[str]) -> UnrunCode:
     """What a trace of the target left out, in the files beside it.
 
     Args:
@@ -39,7 +39,7 @@ def unrun_code(target: str, graph: Graph, read: Collection[str], scripts: Sequen
     words = {word for word in (name.rpartition(".")[2], module) if word.isidentifier()}
     texts = texts_of(python)
     speaking = connected(texts, [path, *(place for place, _ in ran), *map(os.path.abspath, scripts)])
-    return Unrun({file: texts[file] for file in texts if file in speaking}, frozenset(read), ran, words)
+    return UnrunCode({file: texts[file] for file in texts if file in speaking}, frozenset(read), ran, words)
 
 
 def _python_files(path: str) -> list[str]:

@@ -10,7 +10,7 @@ from tclint.analysis.what_if.combined import FixStep, change_of
 from tclint.analysis.widths.alignment import efficient_multiple, padding_multiples
 from tclint.analysis.widths.padding import padded_sizes
 from tclint.core.finding import Edit
-from tclint.edits.sizes.candidates import UNRELATED, Place, Sizes
+from tclint.edits.sizes.candidates import UNRELATED, FileLine, WrittenSizes
 from tclint.edits.sizes.cuts import NoCut, head_name
 from tclint.edits.sizes.layers import layer_arguments, sets_of
 from tclint.engine.fixes.bench import Bench, Made, Refused, places_of
@@ -137,7 +137,7 @@ class Resizing:
             )
         )
 
-    def _uses_of_heads(self) -> set[Place]:
+    def _uses_of_heads(self) -> set[FileLine]:
         """Where heads are told apart, if their number changes: no line that makes a layer may hold it."""
         change, ops = change_of(self._step.finding), self._bench.context.graph.ops
         if all(size >= group.size for group, size in change.sizes):
@@ -271,14 +271,14 @@ class Resizing:
 
     def _layers(self) -> tuple[ByHand, ...]:
         """The place that may hold a size, if there is one; else the lines of the layers, a size at a time."""
-        lines: dict[tuple[int, int], dict[Place, None]] = {}
+        lines: dict[tuple[int, int], dict[FileLine, None]] = {}
         for group, size in self._written_sizes():
             if group.size != size:
                 sites = (*group.sites, *(site for root in group.roots for site in root.sites))
                 lines.setdefault((group.size, size), {}).update(
                     dict.fromkeys((site.path, site.line) for site in sites)
                 )
-        sizes = Sizes(self._bench.texts)
+        sizes = WrittenSizes(self._bench.texts)
         found = []
         for (old, new), places in lines.items():
             candidates = sizes.candidates(set(places), {(old, new)})

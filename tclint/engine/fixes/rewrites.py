@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from tclint.config.settings import Settings
 from tclint.core.finding import Edit, Finding
 from tclint.edits import with_fixes
-from tclint.edits.sizes.candidates import Place
+from tclint.edits.sizes.candidates import FileLine
 from tclint.engine.rules.registry import Selection
 from tclint.engine.sources.lint import lint
 from tclint.graph.ops import Site
@@ -27,7 +27,7 @@ NO_EDIT = "there is no edit for it: the finding says what to do"
 
 def rewrites(
     finding: Finding,
-    places: Collection[Place],
+    places: Collection[FileLine],
     root: Site | None,
     texts: Mapping[str, str],
     settings: Settings,
@@ -49,7 +49,7 @@ def rewrites(
 
 
 def _by_codemod(
-    code: str, places: Collection[Place], texts: Mapping[str, str], settings: Settings
+    code: str, places: Collection[FileLine], texts: Mapping[str, str], settings: Settings
 ) -> tuple[Edit, ...] | str:
     files = [path for path in texts if path.endswith(".py") and any(path == place[0] for place in places)]
     rules = [rule for rule in Selection(settings).rules if isinstance(rule, SourceRule) and rule.code == code]

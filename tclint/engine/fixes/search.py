@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import TypeAlias
 
 from tclint.core.finding import Edit
-from tclint.edits.sizes.candidates import UNRELATED, Candidate, Place, Sizes
+from tclint.edits.sizes.candidates import UNRELATED, Candidate, FileLine, WrittenSizes
 from tclint.engine.fixes.copies import Copies
 from tclint.engine.fixes.files import contents_of, texts_of
 from tclint.graph.dims.coupled import CoupledDims, DimGroup
@@ -28,7 +28,7 @@ _MOST_BOUND = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """A trial, and what its trace came to."""
 
     trial: Trial
@@ -78,19 +78,19 @@ class Search:
         self._present, self._wanted, self._multiple = present, wanted, multiple
         self._changing = {group for group, size in wanted.items() if present.get(group, group.size) != size}
         self._texts = texts_of(copies.editable)
-        self._known: dict[Trial, Outcome] = {}
+        self._known: dict[Trial, TrialOutcome] = {}
         self.tried = 0
         self.way: frozenset[str] = frozenset()
         """Names that lead to the layers, of the last run."""
 
-    def run(self, places: Iterable[Place], pairs: Iterable[tuple[int, int]]) -> Found | None:
+    def run(self, places: Iterable[FileLine], pairs: Iterable[tuple[int, int]]) -> Found | None:
         """The fewest edits that give the wanted sizes; else those that give other ones as good.
 
         Args:
             places: lines where layers of the changing sizes are made.
             pairs: old and new sizes, of all that changes.
         """
-        sizes, pairs = Sizes(self._texts), set(pairs)
+        sizes, pairs = WrittenSizes(self._texts), set(pairs)
         self.way = sizes.way(set(places))
         candidates = [item for item in sizes.candidates(set(places), pairs) if not self._is_made(item)]
         if any(new < old for old, new in pairs):
@@ -130,14 +130,14 @@ class Search:
             self.tried += len(usable)
         return any(self._is_exact(outcome) for outcome in self._known.values())
 
-    def _judged(self, trial: Trial, graph: Graph | None, error: str) -> Outcome:
+    def _judged(self, trial: Trial, graph: Graph | None, error: str) -> TrialOutcome:
         if graph is None:
-            return Outcome(trial, error=error)
+            return TrialOutcome(trial, error=error)
         graph = self._copies.as_priced(graph)
         sizes = realized_sizes(self._dims, graph)
-        return Outcome(trial, sizes, graph, "" if sizes is not None else "it becomes another model")
+        return TrialOutcome(trial, sizes, graph, "" if sizes is not None else "it becomes another model")
 
-    def _is_exact(self, outcome: Outcome) -> bool:
+    def _is_exact(self, outcome: TrialOutcome) -> bool:
         return (
             outcome.sizes is not None
             and all(outcome.sizes.get(group, group.size) == size for group, size in self._wanted.items())
@@ -147,7 +147,7 @@ class Search:
             )
         )
 
-    def _is_aligned(self, outcome: Outcome) -> bool:
+    def _is_aligned(self, outcome: TrialOutcome) -> bool:
         """Whether all that should change has become a multiple, and nothing else has lost one."""
         sizes = outcome.sizes
         if sizes is None:
@@ -170,7 +170,7 @@ class Search:
         before = self._present.get(group, group.size)
         return (size > before) - (size < before)
 
-    def _helps(self, outcome: Outcome) -> bool:
+    def _helps(self, outcome: TrialOutcome) -> bool:
         """Whether some of what should change does, and nothing shrinks."""
         sizes = outcome.sizes
         if sizes is None:
@@ -205,7 +205,7 @@ class Search:
         if not chosen:
             return None
 
-        def cost(outcome: Outcome) -> tuple[int, int, float]:
+        def cost(outcome: TrialOutcome) -> tuple[int, int, float]:
             assert outcome.sizes is not None
             growth = 0 if exact else sum(outcome.sizes.values())
             return growth, len(outcome.trial), sum(item.distance for item in outcome.trial)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 from tclint.core.finding import Edit
-from tclint.edits.sizes.candidates import Place
+from tclint.edits.sizes.candidates import FileLine
 from tclint.engine.check import relative_path
 from tclint.engine.fixes.files import texts_of
 from tclint.engine.fixes.plan import TextEdit
@@ -20,7 +20,7 @@ def line_at(path: str, line: int) -> tuple[str, int, str]:
     return relative_path(path), line, lines[line - 1].strip() if 0 < line <= len(lines) else ""
 
 
-def places_text(places: Iterable[Place]) -> str:
+def places_text(places: Iterable[FileLine]) -> str:
     """'model.py:12, 15, train.py:30'."""
     places = list(dict.fromkeys(places))
     parts, last = [], ""

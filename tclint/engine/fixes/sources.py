@@ -27,7 +27,7 @@ Relint = Callable[[Mapping[str, bytes]], Report]
 
 
 @dataclass(slots=True)
-class Outcome:
+class FixOutcome:
     """What fixing came to."""
 
     report: Report
@@ -65,7 +65,7 @@ class Outcome:
 
 def fix(
     report: Report, relint: Relint, *, unsafe: bool, contents: Mapping[str, bytes] | None = None
-) -> Outcome:
+) -> FixOutcome:
     """Make the fixes of a report's source findings in memory; nothing is written.
 
     Args:
@@ -74,7 +74,7 @@ def fix(
         unsafe: unsafe fixes as well.
         contents: by absolute path, what was linted in place of files on the disk.
     """
-    outcome = Outcome(report)
+    outcome = FixOutcome(report)
     originals: dict[str, bytes] = {}
     given = contents or {}
     texts: dict[str, bytes] = {}
@@ -150,7 +150,7 @@ def _wanted(
     return found
 
 
-def _read_as_linted(path: str, report: Report, outcome: Outcome) -> bytes | None:
+def _read_as_linted(path: str, report: Report, outcome: FixOutcome) -> bytes | None:
     try:
         with open(path, "rb") as file:
             data = file.read()

@@ -14,7 +14,7 @@ from tclint.core.finding import Finding, Location
 from tclint.core.rule import CRASH_CODE, apply_rule
 from tclint.core.text import listed
 from tclint.engine.groups import gathered
-from tclint.engine.sources.program_cache import Outcome, ProgramCache
+from tclint.engine.sources.program_cache import FileOutcome, ProgramCache
 from tclint.engine.sources.text import SourceText
 from tclint.engine.suppressions import parse_suppressions
 from tclint.source.context import SourceContext
@@ -50,7 +50,7 @@ class SourceProgram:
     """None if none of its files could be read."""
     linted: dict[str, File] = field(default_factory=dict)
     """The linted files by path."""
-    unreadable: dict[str, Outcome] = field(default_factory=dict)
+    unreadable: dict[str, FileOutcome] = field(default_factory=dict)
     files: ProjectFiles = field(kw_only=True)
     """All files that it read."""
     has_failed: bool = False
@@ -75,7 +75,7 @@ class SourceProgram:
             tokens: texts that rules look for.
             edited: the paths in `contents` whose bytes differ from those on the disk.
         """
-        unreadable: dict[str, Outcome] = {}
+        unreadable: dict[str, FileOutcome] = {}
 
         def parsed(path: str, data: bytes) -> Parsed | None:
             if len(data) > MAX_SOURCE_BYTES:
@@ -131,13 +131,15 @@ class SourceProgram:
         )
         return Skipped(self.context.path, reason, is_part=True)
 
-    def outcomes(self, rules: Sequence[SourceRule], texts: Mapping[str, SourceText]) -> dict[str, Outcome]:
+    def outcomes(
+        self, rules: Sequence[SourceRule], texts: Mapping[str, SourceText]
+    ) -> dict[str, FileOutcome]:
         """Path of each linted file -> its findings, or the reason why it could not be read."""
         found: dict[str, list[Finding]] = {path: [] for path in self.linted}
         linted = [finding for finding in self.findings(rules) if finding.location.path in found]
         for finding in reported(linted, {path: decode(texts[path].data) for path in found}):
             found[finding.location.path].append(finding)
-        result: dict[str, Outcome] = dict(found)
+        result: dict[str, FileOutcome] = dict(found)
         result.update({path: self.unreadable[path] for path in texts if path in self.unreadable})
         return result
 
@@ -147,13 +149,13 @@ def lint_programs(
     settings: Settings,
     cache: TablesCache | None,
     contents: Mapping[str, bytes],
-) -> tuple[dict[str, Outcome], list[Skipped]]:
+) -> tuple[dict[str, FileOutcome], list[Skipped]]:
     """The findings in files, each linted as part of its program, and notes on programs that were cut short.
 
     Args:
         texts: all linted files by path; programs with files that concern rules are run.
     """
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, FileOutcome] = {}
     parts: list[Skipped] = []
     programs: dict[str, list[str]] = {}
     for path, text in texts.items():
@@ -203,7 +205,7 @@ def _run(
     parse_text: Callable[[str], Parsed],
     given: Mapping[str, bytes],
     edited: Collection[str],
-) -> tuple[tuple[dict[str, Outcome], Skipped | None], ProjectFiles | None, int]:
+) -> tuple[tuple[dict[str, FileOutcome], Skipped | None], ProjectFiles | None, int]:
     """Run one program. Returns the outcomes of its files and a note on what was left out; the files that it
     read (None if tclint failed on it); and the number of its events, which are garbage from then on."""
     tokens = tuple(dict.fromkeys(token for rule in rules for token in rule.triggers))
@@ -213,7 +215,7 @@ def _run(
     return (found, program.cut), None if program.has_failed else program.files, events
 
 
-def _has_crashed(outcomes: Mapping[str, Outcome]) -> bool:
+def _has_crashed(outcomes: Mapping[str, FileOutcome]) -> bool:
     """Whether a rule crashed, so that its findings are unknown."""
     found = (outcome for outcome in outcomes.values() if isinstance(outcome, list))
     return any(finding.code == CRASH_CODE for findings in found for finding in findings)

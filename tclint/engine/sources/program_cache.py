@@ -37,7 +37,7 @@ from tclint.source.syntax.cache import private_folder
 from tclint.source.syntax.discovery import Skipped
 from tclint.source.syntax.parse import NotPython
 
-Outcome: TypeAlias = "list[Finding] | Skipped | NotPython"
+FileOutcome: TypeAlias = "list[Finding] | Skipped | NotPython"
 """The findings of a file, or the reason why it could not be read."""
 
 _OWN = ("tclint", "tclint_rules")
@@ -78,7 +78,7 @@ class ProgramCache:
 
     def load(
         self, root: str, paths: Collection[str], rules: Sequence[SourceRule]
-    ) -> tuple[dict[str, Outcome], Skipped | None] | None:
+    ) -> tuple[dict[str, FileOutcome], Skipped | None] | None:
         """The findings in the files of a program by path, and the part that was left out; None if there is no
         record, or if anything that it depends on has changed."""
         try:
@@ -101,7 +101,7 @@ class ProgramCache:
         rules: Sequence[SourceRule],
         files: ProjectFiles,
         asked: Mapping[Question, object],
-        outcomes: Mapping[str, Outcome],
+        outcomes: Mapping[str, FileOutcome],
         cut: Skipped | None,
     ) -> None:
         """Store the findings in the files of a program, and the part that was left out."""
@@ -149,7 +149,7 @@ def _digest_of(answer: object) -> str:
     return digest(repr(answer))
 
 
-def _kept(outcome: Outcome) -> tuple[str, Any]:
+def _kept(outcome: FileOutcome) -> tuple[str, Any]:
     if isinstance(outcome, Skipped):
         return "skipped", outcome.reason
     if isinstance(outcome, NotPython):
@@ -157,7 +157,7 @@ def _kept(outcome: Outcome) -> tuple[str, Any]:
     return "found", to_json(outcome)
 
 
-def _outcome(path: str, kind: str, kept: Any) -> Outcome:
+def _outcome(path: str, kind: str, kept: Any) -> FileOutcome:
     if kind == "skipped":
         return Skipped(path, kept)
     if kind == "broken":

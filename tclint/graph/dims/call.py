@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tclint.graph.dims.size import ONE, Size, product
-from tclint.graph.dims.solver import Origin, Solver
+from tclint.graph.dims.solver import SizeOrigin, Solver
 from tclint.graph.ops.op import Op
 
 Axes = tuple[Size, ...]
@@ -24,7 +24,7 @@ class Unmodelled(Exception):
     """The op, or this use of it, has no rule; the message says why."""
 
 
-class Call:
+class OpCall:
     """One op with the symbolic shapes of its inputs."""
 
     def __init__(
@@ -122,10 +122,10 @@ class Call:
     def resolve(self, size: Size) -> Size:
         return self.solver.resolve(size)
 
-    def free(self, value: int, origin: Origin = "operator") -> Size:
+    def free(self, value: int, origin: SizeOrigin = "operator") -> Size:
         return self.solver.free(value, origin, self.op.index)
 
-    def free_shape(self, shape: Iterable[int], origin: Origin = "constant") -> Axes:
+    def free_shape(self, shape: Iterable[int], origin: SizeOrigin = "constant") -> Axes:
         return tuple(ONE if size == 1 else self.free(size, origin) for size in shape)
 
     def unknown(self, value: int, reason: str) -> Size:
@@ -224,14 +224,14 @@ class Call:
         return left
 
 
-Rule = Callable[[Call], Sequence[Axes]]
-RULES: dict[str, Rule] = {}
+ShapeRule = Callable[[OpCall], Sequence[Axes]]
+RULES: dict[str, ShapeRule] = {}
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
+def rule(*names: str) -> Callable[[ShapeRule], ShapeRule]:
     """Register a propagation rule under ATen base names."""
 
-    def register(function: Rule) -> Rule:
+    def register(function: ShapeRule) -> ShapeRule:
         for name in names:
             RULES[name] = function
         return function

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tclint.graph.dims.call import Axes, Call, Unmodelled, rule
+from tclint.graph.dims.call import Axes, OpCall, Unmodelled, rule
 from tclint.graph.dims.size import ONE, Size, concatenation
 
 # ------------------------------------------------------------------------------ products
 
 
 @rule("linear")
-def _linear(call: Call) -> Sequence[Axes]:
+def _linear(call: OpCall) -> Sequence[Axes]:
     axes, weight = call.tensor("input"), call.tensor("weight")
     call.unify(axes[-1], weight[-1])
     outputs: Axes = weight[:1] if len(weight) == 2 else ()
@@ -21,7 +21,7 @@ def _linear(call: Call) -> Sequence[Axes]:
     return ((*axes[:-1], *outputs),)
 
 
-def product_axes(call: Call, left: Axes, right: Axes) -> Axes:
+def product_axes(call: OpCall, left: Axes, right: Axes) -> Axes:
     """The symbolic shape of `torch.matmul(left, right)`."""
     if not left or not right:
         raise Unmodelled("a product with a scalar")
@@ -31,26 +31,26 @@ def product_axes(call: Call, left: Axes, right: Axes) -> Axes:
 
 
 @rule("matmul", "mm", "bmm", "mv", "dot", "vdot", "linalg_matmul", "_int_mm")
-def _matmul(call: Call) -> Sequence[Axes]:
+def _matmul(call: OpCall) -> Sequence[Axes]:
     if len(call.inputs) < 2:
         raise Unmodelled("no second operand")
     return (product_axes(call, call.inputs[0], call.inputs[1]),)
 
 
 @rule("addmm", "_addmm_activation", "baddbmm", "addmv")
-def _addmm(call: Call) -> Sequence[Axes]:
+def _addmm(call: OpCall) -> Sequence[Axes]:
     bias, left, right = call.inputs[:3]
     return (call.broadcast((bias, product_axes(call, left, right))),)
 
 
 @rule("addbmm")
-def _addbmm(call: Call) -> Sequence[Axes]:
+def _addbmm(call: OpCall) -> Sequence[Axes]:
     bias, left, right = call.inputs[:3]
     return (call.broadcast((bias, product_axes(call, left, right)[1:])),)
 
 
 @rule("_grouped_mm", "grouped_mm_fallback")
-def _grouped_mm(call: Call) -> Sequence[Axes]:
+def _grouped_mm(call: OpCall) -> Sequence[Axes]:
     left, right = call.inputs[:2]
     call.unify(left[-1], right[-2])
     if len(left) == len(right) == 2:
@@ -64,13 +64,13 @@ def _grouped_mm(call: Call) -> Sequence[Axes]:
 
 
 @rule("outer", "ger", "addr")
-def _outer(call: Call) -> Sequence[Axes]:
+def _outer(call: OpCall) -> Sequence[Axes]:
     left, right = call.inputs[-2:]
     return ((left[0], right[0]),)
 
 
 @rule("bilinear")
-def _bilinear(call: Call) -> Sequence[Axes]:
+def _bilinear(call: OpCall) -> Sequence[Axes]:
     first, second, weight = call.tensor("input1"), call.tensor("input2"), call.tensor("weight")
     call.unify(first[-1], weight[1])
     call.unify(second[-1], weight[2])
@@ -81,7 +81,7 @@ def _bilinear(call: Call) -> Sequence[Axes]:
 
 
 @rule("einsum")
-def _einsum(call: Call) -> Sequence[Axes]:
+def _einsum(call: OpCall) -> Sequence[Axes]:
     equation = str(call.attribute("equation", "")).replace(" ", "")
     operands = call.tensors("tensors") or list(call.inputs)
     inputs, arrow, output = equation.partition("->")
@@ -105,7 +105,7 @@ def _einsum(call: Call) -> Sequence[Axes]:
 
 
 @rule("tensordot")
-def _tensordot(call: Call) -> Sequence[Axes]:
+def _tensordot(call: OpCall) -> Sequence[Axes]:
     left, right = call.inputs[:2]
     ours = [call.axis(dim, len(left)) for dim in call.integers("dims_self")]
     theirs = [call.axis(dim, len(right)) for dim in call.integers("dims_other")]
@@ -122,7 +122,7 @@ def _tensordot(call: Call) -> Sequence[Axes]:
     "batch_norm", "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training",
     "cudnn_batch_norm", "instance_norm",
 )  # fmt: skip
-def _channel_norm(call: Call) -> Sequence[Axes]:
+def _channel_norm(call: OpCall) -> Sequence[Axes]:
     axes = call.tensor("input")
     for name in ("weight", "bias", "running_mean", "running_var"):
         per_channel = call.optional(name)
@@ -133,7 +133,7 @@ def _channel_norm(call: Call) -> Sequence[Axes]:
 
 
 @rule("layer_norm", "native_layer_norm", "rms_norm", "_fused_rms_norm")
-def _layer_norm(call: Call) -> Sequence[Axes]:
+def _layer_norm(call: OpCall) -> Sequence[Axes]:
     axes = call.tensor("input")
     count = len(call.integers("normalized_shape"))
     for name in ("weight", "bias"):
@@ -145,7 +145,7 @@ def _layer_norm(call: Call) -> Sequence[Axes]:
 
 
 @rule("group_norm", "native_group_norm")
-def _group_norm(call: Call) -> Sequence[Axes]:
+def _group_norm(call: OpCall) -> Sequence[Axes]:
     axes = call.tensor("input")
     groups = call.integer("num_groups" if "num_groups" in call.op.attributes else "group")
     for name in ("weight", "bias"):
@@ -158,7 +158,7 @@ def _group_norm(call: Call) -> Sequence[Axes]:
 
 
 @rule("_weight_norm", "_weight_norm_interface")
-def _weight_norm(call: Call) -> Sequence[Axes]:
+def _weight_norm(call: OpCall) -> Sequence[Axes]:
     direction, magnitude = call.inputs[:2]
     return (call.broadcast((direction, magnitude)), *(magnitude,) * (len(call.op.outputs) - 1))
 
@@ -167,12 +167,12 @@ def _weight_norm(call: Call) -> Sequence[Axes]:
 
 
 @rule("embedding")
-def _embedding(call: Call) -> Sequence[Axes]:
+def _embedding(call: OpCall) -> Sequence[Axes]:
     return ((*call.tensor("indices"), call.tensor("weight")[1]),)
 
 
 @rule("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
-def _embedding_bag(call: Call) -> Sequence[Axes]:
+def _embedding_bag(call: OpCall) -> Sequence[Axes]:
     offsets = call.optional("offsets")
     if offsets is None or call.attribute("include_last_offset", False):
         raise Unmodelled("bags that are not given by offsets")
@@ -181,7 +181,7 @@ def _embedding_bag(call: Call) -> Sequence[Axes]:
 
 
 @rule("scaled_dot_product_attention", "flex_attention")
-def _attention(call: Call) -> Sequence[Axes]:
+def _attention(call: OpCall) -> Sequence[Axes]:
     query, key, value = call.inputs[:3]
     call.unify(query[-1], key[-1])
     call.unify(key[-2], value[-2])
@@ -206,7 +206,7 @@ _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 
 @rule("lstm", "gru", "rnn_tanh", "rnn_relu")
-def _recurrent(call: Call) -> Sequence[Axes]:
+def _recurrent(call: OpCall) -> Sequence[Axes]:
     gates = _GATES[call.op.name]
     axes = call.tensor("input", "data")
     packed = call.optional("data") is not None
@@ -253,7 +253,7 @@ def _recurrent(call: Call) -> Sequence[Axes]:
 
 
 @rule("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
-def _cell(call: Call) -> Sequence[Axes]:
+def _cell(call: OpCall) -> Sequence[Axes]:
     gates = _GATES[call.op.name.removesuffix("_cell")]
     axes, w_ih, w_hh = call.tensor("input"), call.tensor("w_ih"), call.tensor("w_hh")
     hidden = w_hh[1]
@@ -269,7 +269,7 @@ def _cell(call: Call) -> Sequence[Axes]:
 
 
 @rule("ctc_loss", "_ctc_loss", "_use_cudnn_ctc_loss", "cudnn_ctc_loss")
-def _ctc_loss(call: Call) -> Sequence[Axes]:
+def _ctc_loss(call: OpCall) -> Sequence[Axes]:
     log_probabilities, targets = call.inputs[:2]
     if len(log_probabilities) == 3 and len(targets) == 2:
         call.unify(targets[0], log_probabilities[1])
@@ -279,10 +279,10 @@ def _ctc_loss(call: Call) -> Sequence[Axes]:
 
 
 @rule("multinomial")
-def _multinomial(call: Call) -> Sequence[Axes]:
+def _multinomial(call: OpCall) -> Sequence[Axes]:
     return ((*call.inputs[0][:-1], Size.constant(call.op.outputs[0].shape[-1])),)
 
 
 @rule("threshold_backward", "gelu_backward", "silu_backward", "sigmoid_backward", "tanh_backward")
-def _activation_backward(call: Call) -> Sequence[Axes]:
+def _activation_backward(call: OpCall) -> Sequence[Axes]:
     return (call.broadcast(call.inputs[:2]),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tclint.graph.dims.call import Axes, Call, Unmodelled, rule
+from tclint.graph.dims.call import Axes, OpCall, Unmodelled, rule
 from tclint.graph.dims.size import ONE, Size
 from tclint.graph.ops.op_tables import operators
 
@@ -12,7 +12,7 @@ ELEMENTWISE_KINDS = frozenset({"elementwise", "softmax"})
 """Kinds of which every op without a rule of its own broadcasts its inputs."""
 
 
-def elementwise(call: Call) -> Sequence[Axes]:
+def elementwise(call: OpCall) -> Sequence[Axes]:
     """Every output has the broadcast shape of the inputs; an in-place op keeps its first input's."""
     joint = call.broadcast(call.inputs)
     if call.op.in_place and call.inputs:
@@ -24,12 +24,12 @@ rule(*operators("dims", "elementwise"))(elementwise)
 
 
 @rule("type_as")
-def _type_as(call: Call) -> Sequence[Axes]:
+def _type_as(call: OpCall) -> Sequence[Axes]:
     return (call.first(),)
 
 
 @rule("prelu", "_prelu_kernel")
-def _prelu(call: Call) -> Sequence[Axes]:
+def _prelu(call: OpCall) -> Sequence[Axes]:
     axes, weight = call.inputs[:2]
     if len(weight) == 1 and call.value(weight[0]) > 1:
         call.unify(axes[1 if len(axes) > 1 else 0], weight[0])
@@ -37,7 +37,7 @@ def _prelu(call: Call) -> Sequence[Axes]:
 
 
 @rule("glu")
-def _glu(call: Call) -> Sequence[Axes]:
+def _glu(call: OpCall) -> Sequence[Axes]:
     axes = list(call.first())
     dim = call.axis(call.integer("dim", -1), len(axes))
     axes[dim] = call.divided(axes[dim], 2)
@@ -58,7 +58,7 @@ def _reduced(axes: Axes, dims: set[int], keepdim: bool) -> Axes:
     "prod", "any", "all", "logsumexp", "norm", "linalg_vector_norm", "frobenius_norm", "nanmean", "nansum",
     "median", "nanmedian", "mode", "kthvalue", "count_nonzero", "aminmax", "linalg_norm",
 )  # fmt: skip
-def _reduction(call: Call) -> Sequence[Axes]:
+def _reduction(call: OpCall) -> Sequence[Axes]:
     if call.op.name in ("max", "min") and len(call.inputs) == 2:
         return elementwise(call)
     axes = call.first()
@@ -72,39 +72,39 @@ def _reduction(call: Call) -> Sequence[Axes]:
 
 
 @rule("topk")
-def _topk(call: Call) -> Sequence[Axes]:
+def _topk(call: OpCall) -> Sequence[Axes]:
     axes = list(call.first())
     axes[call.axis(call.integer("dim", -1), len(axes))] = Size.constant(call.integer("k"))
     return (tuple(axes),) * len(call.op.outputs)
 
 
 @rule("linalg_slogdet", "slogdet", "linalg_det", "det", "logdet")
-def _determinant(call: Call) -> Sequence[Axes]:
+def _determinant(call: OpCall) -> Sequence[Axes]:
     axes = call.first()
     call.unify(axes[-2], axes[-1])
     return (axes[:-2],) * len(call.op.outputs)
 
 
 @rule("histc", "bincount")
-def _histogram(call: Call) -> Sequence[Axes]:
+def _histogram(call: OpCall) -> Sequence[Axes]:
     # As many bins as the call says, or as the data needs: either way not a matter of the input's size.
     return tuple(call.free_shape(spec.shape) for spec in call.op.outputs)
 
 
 @rule("cosine_similarity")
-def _cosine_similarity(call: Call) -> Sequence[Axes]:
+def _cosine_similarity(call: OpCall) -> Sequence[Axes]:
     axes = call.broadcast(call.inputs)
     return (_reduced(axes, {call.axis(call.integer("dim", 1), len(axes))}, False),)
 
 
 @rule("pairwise_distance")
-def _pairwise_distance(call: Call) -> Sequence[Axes]:
+def _pairwise_distance(call: OpCall) -> Sequence[Axes]:
     axes = call.broadcast(call.inputs)
     return (_reduced(axes, {len(axes) - 1}, bool(call.attribute("keepdim", False))),)
 
 
 @rule("cdist")
-def _cdist(call: Call) -> Sequence[Axes]:
+def _cdist(call: OpCall) -> Sequence[Axes]:
     left, right = call.inputs[:2]
     call.unify(left[-1], right[-1])
     return ((*call.broadcast((left[:-2], right[:-2])), left[-2], right[-2]),)
@@ -116,7 +116,7 @@ _CLASS_LOSSES = frozenset({"cross_entropy_loss", "nll_loss", "nll_loss2d", "nll_
 
 
 @rule(*_CLASS_LOSSES)
-def _class_loss(call: Call) -> Sequence[Axes]:
+def _class_loss(call: OpCall) -> Sequence[Axes]:
     scores, target = call.inputs[:2]
     dim = 1 if len(scores) > 1 else 0
     per_sample = scores[:dim] + scores[dim + 1 :]
@@ -132,7 +132,7 @@ def _class_loss(call: Call) -> Sequence[Axes]:
     "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "kl_div",
     "binary_cross_entropy_with_logits", "soft_margin_loss", "poisson_nll_loss",
 )  # fmt: skip
-def _pairwise_loss(call: Call) -> Sequence[Axes]:
+def _pairwise_loss(call: OpCall) -> Sequence[Axes]:
     joint = call.broadcast(call.inputs)
     return (() if call.integer("reduction", 1) != 0 else joint,)
 
@@ -141,13 +141,13 @@ def _pairwise_loss(call: Call) -> Sequence[Axes]:
 
 
 @rule("masked_scatter")
-def _masked_scatter(call: Call) -> Sequence[Axes]:
+def _masked_scatter(call: OpCall) -> Sequence[Axes]:
     # The source only has to hold enough elements.
     return (call.broadcast((call.tensor("self"), call.tensor("mask"))),)
 
 
 @rule("gather", "take_along_dim")
-def _gather(call: Call) -> Sequence[Axes]:
+def _gather(call: OpCall) -> Sequence[Axes]:
     return (call.tensor("index", "indices"),)
 
 
@@ -155,12 +155,12 @@ def _gather(call: Call) -> Sequence[Axes]:
     "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill", "index_put",
     "_unsafe_index_put", "select_scatter", "slice_scatter", "embedding_renorm",
 )  # fmt: skip
-def _scatter(call: Call) -> Sequence[Axes]:
+def _scatter(call: OpCall) -> Sequence[Axes]:
     return (call.first(),)
 
 
 @rule("index_select")
-def _index_select(call: Call) -> Sequence[Axes]:
+def _index_select(call: OpCall) -> Sequence[Axes]:
     axes = list(call.first())
     index = call.tensor("index")
     axes[call.axis(call.integer("dim"), len(axes))] = index[0] if index else ONE
@@ -168,7 +168,7 @@ def _index_select(call: Call) -> Sequence[Axes]:
 
 
 @rule("index", "_unsafe_index")
-def _index(call: Call) -> Sequence[Axes]:
+def _index(call: OpCall) -> Sequence[Axes]:
     axes = call.first()
     given: dict[int, Axes] = {}
     position = 0
@@ -197,23 +197,23 @@ def _index(call: Call) -> Sequence[Axes]:
     return ((*before, *joint, *(axis for place, axis in kept if place > last)),)
 
 
-def _numbers(call: Call) -> list[int]:
+def _numbers(call: OpCall) -> list[int]:
     return [int(name.partition("[")[2].rstrip("]") or 0) for name in call.op.input_names[1:]]
 
 
 @rule("nonzero", "nonzero_numpy", "argwhere", "masked_select", "unique_consecutive", "_unique", "_unique2")
-def _data_dependent(call: Call) -> Sequence[Axes]:
+def _data_dependent(call: OpCall) -> Sequence[Axes]:
     del call
     raise Unmodelled("how many elements it finds depends on the data")
 
 
 @rule("where")
-def _where(call: Call) -> Sequence[Axes]:
+def _where(call: OpCall) -> Sequence[Axes]:
     return elementwise(call) if len(call.op.outputs) == 1 and len(call.inputs) > 1 else _data_dependent(call)
 
 
 @rule("one_hot")
-def _one_hot(call: Call) -> Sequence[Axes]:
+def _one_hot(call: OpCall) -> Sequence[Axes]:
     return ((*call.first(), call.free(call.output_shape[-1], "constant")),)
 
 
@@ -225,7 +225,7 @@ def _one_hot(call: Call) -> Sequence[Axes]:
     "randn", "randint", "randperm", "normal", "new_zeros", "new_ones", "new_full", "new_empty",
     "new_empty_strided", "scalar_tensor", "tril_indices", "triu_indices",
 )  # fmt: skip
-def _new(call: Call) -> Sequence[Axes]:
+def _new(call: OpCall) -> Sequence[Axes]:
     if call.op.name == "normal" and any(call.inputs):
         return (call.broadcast(call.inputs),)  # of a mean and deviations, not of a size
     # Its size is a number that the model's own code computed; what the tensor meets will tell of what.

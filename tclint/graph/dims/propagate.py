@@ -11,7 +11,7 @@ from tclint.graph.dims import layers as dims_layers
 from tclint.graph.dims import pointwise as dims_pointwise
 from tclint.graph.dims import spatial as dims_spatial
 from tclint.graph.dims import views as dims_views
-from tclint.graph.dims.call import RULES, Axes, Call, Piece, Unmodelled
+from tclint.graph.dims.call import RULES, Axes, OpCall, Piece, Unmodelled
 from tclint.graph.dims.size import ONE, Size
 from tclint.graph.dims.solver import Inconsistent, Solver
 from tclint.graph.ops import Graph, Op, TensorSpec
@@ -109,7 +109,7 @@ class _Walk:
             return tuple(() for _ in op.outputs)  # one number of one tensor depends on no size
         if rule is not None:
             try:
-                outputs = tuple(rule(Call(op, inputs, self.solver, self._pieces_of(op))))
+                outputs = tuple(rule(OpCall(op, inputs, self.solver, self._pieces_of(op))))
             except (Unmodelled, Inconsistent) as error:
                 reason = f"this use of it is not modelled ({error})"
             except (IndexError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -163,7 +163,7 @@ def _piece_of(op: Op) -> tuple[int, int, Piece] | None:
     """(dim, size of that dim, bounds) of a slice with step 1."""
     shape = op.inputs[0].shape
     try:
-        dim = Call.axis(int(op.attributes.get("dim") or 0), len(shape))
+        dim = OpCall.axis(int(op.attributes.get("dim") or 0), len(shape))
         if op.name == "narrow":
             start = int(op.attributes["start"])
             start = start + shape[dim] if start < 0 else start

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tclint.graph.dims.call import Axes, Call, Unmodelled
+from tclint.graph.dims.call import Axes, OpCall, Unmodelled
 from tclint.graph.dims.size import ONE, Size, product
 
 
-def reshape(call: Call, axes: Axes, shape: tuple[int, ...]) -> Axes:
+def reshape(call: OpCall, axes: Axes, shape: tuple[int, ...]) -> Axes:
     """The symbolic shape of `axes` read in row-major order as `shape`.
 
     Axes are matched in the smallest runs whose products agree. Within a run an axis is flattened in order
@@ -43,7 +43,7 @@ def reshape(call: Call, axes: Axes, shape: tuple[int, ...]) -> Axes:
     return tuple(result)
 
 
-def _match_run(call: Call, axes: Axes, shape: tuple[int, ...]) -> list[Size]:
+def _match_run(call: OpCall, axes: Axes, shape: tuple[int, ...]) -> list[Size]:
     if len(axes) == 1 and len(shape) == 1:
         return [axes[0]]
     if len(shape) == 1:
@@ -66,7 +66,7 @@ def _match_run(call: Call, axes: Axes, shape: tuple[int, ...]) -> list[Size]:
     return result
 
 
-def _factors(call: Call, axis: Size) -> list[Size]:
+def _factors(call: OpCall, axis: Size) -> list[Size]:
     """An axis as the axes it was flattened from, outermost first, without those of size 1."""
     resolved = call.resolve(axis)
     structure = resolved.structure or axis.structure
@@ -75,7 +75,7 @@ def _factors(call: Call, axis: Size) -> list[Size]:
     return [factor for part in structure[1] for factor in _factors(call, part)]
 
 
-def _take(call: Call, pending: list[Size], wanted: int, rest: tuple[int, ...]) -> list[Size]:
+def _take(call: OpCall, pending: list[Size], wanted: int, rest: tuple[int, ...]) -> list[Size]:
     """Remove factors worth `wanted` from the front of `pending`, splitting the last one where needed."""
     taken: list[Size] = []
     while wanted > 1:
@@ -99,7 +99,7 @@ def _take(call: Call, pending: list[Size], wanted: int, rest: tuple[int, ...]) -
     return taken
 
 
-def _split(call: Call, size: Size, outer: int, rest: tuple[int, ...]) -> tuple[Size, Size]:
+def _split(call: OpCall, size: Size, outer: int, rest: tuple[int, ...]) -> tuple[Size, Size]:
     """An axis as (outer, inner), where `outer` is the outer one's value."""
     inner = call.value(size) // outer
     size = call.resolve(size)
@@ -122,7 +122,7 @@ def _split(call: Call, size: Size, outer: int, rest: tuple[int, ...]) -> tuple[S
     return call.solver.derived("exact_div", size, (inner,), call.op.index), Size.constant(inner)
 
 
-def _known_factor(call: Call, size: Size, outer: int, inner: int) -> tuple[Size, Size] | None:
+def _known_factor(call: OpCall, size: Size, outer: int, inner: int) -> tuple[Size, Size] | None:
     """A factor of a product that has one of the wanted values: its coefficient, or an atom of it."""
     if len(size.terms) != 1:
         return None

@@ -13,7 +13,7 @@ from typing import Literal
 from tclint.graph.dims.size import Size
 
 AtomKind = Literal["free", "opaque", "derived"]
-Origin = Literal["parameter", "input", "constant", "factor", "expansion", "operator"]
+SizeOrigin = Literal["parameter", "input", "constant", "factor", "expansion", "operator"]
 FormulaKind = Literal["floor_div", "ceil_div", "exact_div", "window_ceil", "scaled"]
 
 
@@ -62,7 +62,7 @@ class Atom:
 
     value: int
     kind: AtomKind
-    origin: Origin
+    origin: SizeOrigin
     op_index: int = -1
     formula: Formula | None = None
     reason: str = ""
@@ -99,7 +99,7 @@ class Solver:
         self.values.append(atom.value)
         return Size.atom(len(self.atoms) - 1)
 
-    def free(self, value: int, origin: Origin, op_index: int = -1) -> Size:
+    def free(self, value: int, origin: SizeOrigin, op_index: int = -1) -> Size:
         return self._add(Atom(value, "free", origin, op_index))
 
     def opaque(self, value: int, op_index: int, reason: str) -> Size:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tclint.graph.dims.call import Axes, Call, Unmodelled, rule
+from tclint.graph.dims.call import Axes, OpCall, Unmodelled, rule
 from tclint.graph.dims.size import ONE, Size, product
 
 
@@ -19,7 +19,7 @@ class _Window:
     dilation: int
     ceil_mode: bool = False
 
-    def positions(self, call: Call, size: Size) -> Size:
+    def positions(self, call: OpCall, size: Size) -> Size:
         """How often it fits: floor((size + 2p - d(k-1) - 1) / s) + 1."""
         extent = self.dilation * (self.kernel - 1) + 1
         reach = size + Size.constant(2 * self.padding - extent)
@@ -34,7 +34,7 @@ class _Window:
         )
 
 
-def _grouped_channels(call: Call, channels: Size, weight: Axes, groups: int) -> Size:
+def _grouped_channels(call: OpCall, channels: Size, weight: Axes, groups: int) -> Size:
     """Couple the input channels of a convolution with its weight [K, C/g, ...]; returns its K."""
     if groups == 1:
         call.unify(channels, weight[1])
@@ -52,7 +52,7 @@ def _grouped_channels(call: Call, channels: Size, weight: Axes, groups: int) -> 
 
 
 @rule("conv1d", "conv2d", "conv3d", "thnn_conv2d", "slow_conv3d")
-def _conv(call: Call) -> Sequence[Axes]:
+def _conv(call: OpCall) -> Sequence[Axes]:
     axes, weight = call.tensor("input", "self"), call.tensor("weight")
     rank = len(weight) - 2
     if len(axes) not in (rank + 1, rank + 2):
@@ -79,12 +79,12 @@ def _conv(call: Call) -> Sequence[Axes]:
 
 
 @rule("convolution", "_convolution")
-def _convolution(call: Call) -> Sequence[Axes]:
+def _convolution(call: OpCall) -> Sequence[Axes]:
     return _conv_transpose(call) if call.attribute("transposed", False) else _conv(call)
 
 
 @rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-def _conv_transpose(call: Call) -> Sequence[Axes]:
+def _conv_transpose(call: OpCall) -> Sequence[Axes]:
     axes, weight = call.tensor("input"), call.tensor("weight")
     rank = len(weight) - 2
     if len(axes) not in (rank + 1, rank + 2):
@@ -120,7 +120,7 @@ def _conv_transpose(call: Call) -> Sequence[Axes]:
     "max_pool1d", "max_pool2d", "max_pool3d", "max_pool1d_with_indices", "max_pool2d_with_indices",
     "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d",
 )  # fmt: skip
-def _pool(call: Call) -> Sequence[Axes]:
+def _pool(call: OpCall) -> Sequence[Axes]:
     axes = call.first()
     rank = int(call.op.name.split("pool", 1)[1][0])
     kernel = call.integers("kernel_size", rank)
@@ -141,7 +141,7 @@ def _pool(call: Call) -> Sequence[Axes]:
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d",
     "_adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
 )  # fmt: skip
-def _adaptive_pool(call: Call) -> Sequence[Axes]:
+def _adaptive_pool(call: OpCall) -> Sequence[Axes]:
     axes = call.first()
     rank = int(call.op.name.split("pool", 1)[1][0])
     spatial = tuple(Size.constant(size) for size in call.output_shape[-rank:])
@@ -154,7 +154,7 @@ def _adaptive_pool(call: Call) -> Sequence[Axes]:
     "_upsample_bicubic2d_aa", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
     "_upsample_nearest_exact3d", "interpolate",
 )  # fmt: skip
-def _upsample(call: Call) -> Sequence[Axes]:
+def _upsample(call: OpCall) -> Sequence[Axes]:
     axes = call.first()
     spatial = []
     by_size = call.attribute("output_size", call.attribute("size")) is not None
@@ -171,7 +171,7 @@ def _upsample(call: Call) -> Sequence[Axes]:
 
 
 @rule("im2col")
-def _im2col(call: Call) -> Sequence[Axes]:
+def _im2col(call: OpCall) -> Sequence[Axes]:
     *batch, channels, height, width = call.first()
     kernel, stride, padding, dilation = (
         call.integers(name, 2) for name in ("kernel_size", "stride", "padding", "dilation")
@@ -184,7 +184,7 @@ def _im2col(call: Call) -> Sequence[Axes]:
 
 
 @rule("col2im")
-def _col2im(call: Call) -> Sequence[Axes]:
+def _col2im(call: OpCall) -> Sequence[Axes]:
     *batch, columns, blocks = call.first()
     kernel = call.integers("kernel_size", 2)
     # The blocks must be those of the output size, a number that only the code knows.
@@ -194,7 +194,7 @@ def _col2im(call: Call) -> Sequence[Axes]:
 
 
 @rule("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
-def _grid_sampler(call: Call) -> Sequence[Axes]:
+def _grid_sampler(call: OpCall) -> Sequence[Axes]:
     axes, grid = call.tensor("input"), call.tensor("grid")
     call.unify(axes[0], grid[0])
     return ((*axes[:2], *grid[1:-1]),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tclint.graph.dims.call import Axes, Call, Piece, Unmodelled, rule
+from tclint.graph.dims.call import Axes, OpCall, Piece, Unmodelled, rule
 from tclint.graph.dims.reshape import reshape
 from tclint.graph.dims.size import ONE, Size, concatenation, product
 from tclint.graph.ops.axis_order import PERMUTES, axis_order
@@ -14,19 +14,19 @@ _OPEN_END = 1 << 60
 
 
 @rule("view", "reshape", "_unsafe_view", "_reshape_alias", "flatten", "unflatten", "ravel")
-def _view(call: Call) -> Sequence[Axes]:
+def _view(call: OpCall) -> Sequence[Axes]:
     return (reshape(call, call.first(), call.output_shape),)
 
 
 @rule("view_as", "reshape_as")
-def _view_as(call: Call) -> Sequence[Axes]:
+def _view_as(call: OpCall) -> Sequence[Axes]:
     result = reshape(call, call.tensor("self"), call.output_shape)
     call.unify_axes(result, call.tensor("other"))
     return (result,)
 
 
 @rule(*PERMUTES)
-def _permute(call: Call) -> Sequence[Axes]:
+def _permute(call: OpCall) -> Sequence[Axes]:
     axes, order = call.first(), axis_order(call.op)
     if order is None:
         raise Unmodelled("an order of axes that it does not say")
@@ -34,14 +34,14 @@ def _permute(call: Call) -> Sequence[Axes]:
 
 
 @rule("unsqueeze")
-def _unsqueeze(call: Call) -> Sequence[Axes]:
+def _unsqueeze(call: OpCall) -> Sequence[Axes]:
     axes = list(call.first())
     axes.insert(call.axis(call.integer("dim"), len(axes) + 1), ONE)
     return (tuple(axes),)
 
 
 @rule("squeeze")
-def _squeeze(call: Call) -> Sequence[Axes]:
+def _squeeze(call: OpCall) -> Sequence[Axes]:
     axes = call.first()
     if call.op.attributes.get("dim") is None:
         dims = set(range(len(axes)))
@@ -57,7 +57,7 @@ def _squeeze(call: Call) -> Sequence[Axes]:
 
 
 @rule("expand", "broadcast_to")
-def _expand(call: Call) -> Sequence[Axes]:
+def _expand(call: OpCall) -> Sequence[Axes]:
     axes, shape = call.first(), call.output_shape
     added = len(shape) - len(axes)
     result = list(call.free_shape(shape[:added], "expansion"))
@@ -71,20 +71,20 @@ def _expand(call: Call) -> Sequence[Axes]:
 
 
 @rule("expand_as", "broadcast_tensors")
-def _expand_as(call: Call) -> Sequence[Axes]:
+def _expand_as(call: OpCall) -> Sequence[Axes]:
     joint = call.broadcast(call.inputs)
     return (joint,) * len(call.op.outputs)
 
 
 @rule("select")
-def _select(call: Call) -> Sequence[Axes]:
+def _select(call: OpCall) -> Sequence[Axes]:
     axes = call.first()
     dim = call.axis(call.integer("dim"), len(axes))
     return (axes[:dim] + axes[dim + 1 :],)
 
 
 @rule("slice")
-def _slice(call: Call) -> Sequence[Axes]:
+def _slice(call: OpCall) -> Sequence[Axes]:
     axes = list(call.first())
     dim = call.axis(call.integer("dim", 0), len(axes))
     bounds = slice_bounds(call.op.attributes, call.value(axes[dim]))
@@ -109,7 +109,7 @@ def _slice(call: Call) -> Sequence[Axes]:
 
 
 @rule("narrow")
-def _narrow(call: Call) -> Sequence[Axes]:
+def _narrow(call: OpCall) -> Sequence[Axes]:
     axes = list(call.first())
     dim = call.axis(call.integer("dim"), len(axes))
     start = call.integer("start")
@@ -130,7 +130,7 @@ def slice_bounds(attributes: object, size: int) -> Piece:
     return start, end
 
 
-def _piece(call: Call, position: int, dim: int, bounds: Piece) -> Size:
+def _piece(call: OpCall, position: int, dim: int, bounds: Piece) -> Size:
     """The size of a slice.
 
     Slices that together tile an axis are its parts (x[:, :n], x[:, n:]), as a split's are. Else the bounds
@@ -154,7 +154,7 @@ def _piece(call: Call, position: int, dim: int, bounds: Piece) -> Size:
     return Size.constant(end - start)
 
 
-def parts_of(call: Call, whole: Size, sizes: Sequence[int]) -> list[Size]:
+def parts_of(call: OpCall, whole: Size, sizes: Sequence[int]) -> list[Size]:
     """The parts of an axis that is cut into pieces of these sizes, in order."""
     if len(sizes) == 1:
         return [whole]
@@ -185,7 +185,7 @@ def parts_of(call: Call, whole: Size, sizes: Sequence[int]) -> list[Size]:
     "split", "split_with_sizes", "chunk", "tensor_split", "unsafe_split", "unsafe_chunk",
     "unsafe_split_with_sizes", "hsplit", "vsplit", "dsplit",
 )  # fmt: skip
-def _split(call: Call) -> Sequence[Axes]:
+def _split(call: OpCall) -> Sequence[Axes]:
     axes = call.first()
     default = {"hsplit": 0 if len(axes) == 1 else 1, "vsplit": 0, "dsplit": 2}.get(call.op.name, 0)
     dim = call.axis(call.integer("dim", default), len(axes))
@@ -194,7 +194,7 @@ def _split(call: Call) -> Sequence[Axes]:
 
 
 @rule("unbind")
-def _unbind(call: Call) -> Sequence[Axes]:
+def _unbind(call: OpCall) -> Sequence[Axes]:
     axes = call.first()
     dim = call.axis(call.integer("dim", 0), len(axes))
     call.unify(axes[dim], Size.constant(len(call.op.outputs)))
@@ -202,7 +202,7 @@ def _unbind(call: Call) -> Sequence[Axes]:
 
 
 @rule("cat", "concat", "concatenate")
-def _cat(call: Call) -> Sequence[Axes]:
+def _cat(call: OpCall) -> Sequence[Axes]:
     # torch ignores empty one-dimensional tensors, whatever the rank of the others.
     shapes = [axes for axes in call.tensors("tensors") if not (len(axes) == 1 and call.value(axes[0]) == 0)]
     if not shapes:
@@ -211,7 +211,7 @@ def _cat(call: Call) -> Sequence[Axes]:
     return (_joined(call, shapes, dim),)
 
 
-def _joined(call: Call, shapes: Sequence[Axes], dim: int) -> Axes:
+def _joined(call: OpCall, shapes: Sequence[Axes], dim: int) -> Axes:
     result = list(shapes[0])
     for shape in shapes[1:]:
         for position, (axis, other) in enumerate(zip(result, shape, strict=True)):
@@ -222,7 +222,7 @@ def _joined(call: Call, shapes: Sequence[Axes], dim: int) -> Axes:
 
 
 @rule("hstack", "vstack", "dstack", "row_stack", "column_stack")
-def _stack_along(call: Call) -> Sequence[Axes]:
+def _stack_along(call: OpCall) -> Sequence[Axes]:
     shapes = call.tensors("tensors")
     rank = max((len(shape) for shape in shapes), default=0)
     dim = {"vstack": 0, "row_stack": 0, "dstack": 2}.get(call.op.name, 0 if rank == 1 else 1)
@@ -232,7 +232,7 @@ def _stack_along(call: Call) -> Sequence[Axes]:
 
 
 @rule("stack")
-def _stack(call: Call) -> Sequence[Axes]:
+def _stack(call: OpCall) -> Sequence[Axes]:
     shapes = call.tensors("tensors")
     if not shapes:
         raise Unmodelled("nothing to stack")
@@ -244,7 +244,7 @@ def _stack(call: Call) -> Sequence[Axes]:
 
 
 @rule("repeat", "tile")
-def _repeat(call: Call) -> Sequence[Axes]:
+def _repeat(call: OpCall) -> Sequence[Axes]:
     axes = call.first()
     name = "repeats" if "repeats" in call.op.attributes else "dims"
     counts = call.integers(name)
@@ -264,7 +264,7 @@ def _repeat(call: Call) -> Sequence[Axes]:
 
 
 @rule("repeat_interleave")
-def _repeat_interleave(call: Call) -> Sequence[Axes]:
+def _repeat_interleave(call: OpCall) -> Sequence[Axes]:
     axes = list(call.first())
     count = call.attribute("repeats")
     if not isinstance(count, int) or call.op.attributes.get("dim") is None:
@@ -276,7 +276,7 @@ def _repeat_interleave(call: Call) -> Sequence[Axes]:
 
 @rule("pad", "constant_pad_nd", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d",
       "replication_pad1d", "replication_pad2d", "replication_pad3d")  # fmt: skip
-def _pad(call: Call) -> Sequence[Axes]:
+def _pad(call: OpCall) -> Sequence[Axes]:
     axes = list(call.first())
     amounts = call.integers("pad" if "pad" in call.op.attributes else "padding")
     for position in range(len(amounts) // 2):
@@ -287,7 +287,7 @@ def _pad(call: Call) -> Sequence[Axes]:
 
 
 @rule("pixel_shuffle")
-def _pixel_shuffle(call: Call) -> Sequence[Axes]:
+def _pixel_shuffle(call: OpCall) -> Sequence[Axes]:
     *batch, channels, height, width = call.first()
     factor = call.integer("upscale_factor")
     outer = call.divided(channels, factor * factor, as_inner=True)
@@ -295,7 +295,7 @@ def _pixel_shuffle(call: Call) -> Sequence[Axes]:
 
 
 @rule("pixel_unshuffle")
-def _pixel_unshuffle(call: Call) -> Sequence[Axes]:
+def _pixel_unshuffle(call: OpCall) -> Sequence[Axes]:
     *batch, channels, height, width = call.first()
     factor = call.integer("downscale_factor")
     parts = (call.divided(size, factor) for size in (height, width))
@@ -303,7 +303,7 @@ def _pixel_unshuffle(call: Call) -> Sequence[Axes]:
 
 
 @rule("unfold")
-def _unfold(call: Call) -> Sequence[Axes]:
+def _unfold(call: OpCall) -> Sequence[Axes]:
     axes = list(call.first())
     dim = call.axis(call.integer("dimension"), len(axes))
     size, step = call.integer("size"), call.integer("step")
@@ -313,7 +313,7 @@ def _unfold(call: Call) -> Sequence[Axes]:
 
 
 @rule("meshgrid")
-def _meshgrid(call: Call) -> Sequence[Axes]:
+def _meshgrid(call: OpCall) -> Sequence[Axes]:
     axes = [shape[0] if shape else ONE for shape in call.tensors("tensors")]
     if call.attribute("indexing", "ij") == "xy" and len(axes) > 1:
         axes[0], axes[1] = axes[1], axes[0]
@@ -321,19 +321,19 @@ def _meshgrid(call: Call) -> Sequence[Axes]:
 
 
 @rule("view_as_real")
-def _view_as_real(call: Call) -> Sequence[Axes]:
+def _view_as_real(call: OpCall) -> Sequence[Axes]:
     return ((*call.first(), Size.constant(2)),)
 
 
 @rule("view_as_complex")
-def _view_as_complex(call: Call) -> Sequence[Axes]:
+def _view_as_complex(call: OpCall) -> Sequence[Axes]:
     *axes, pair = call.first()
     call.unify(pair, Size.constant(2))
     return (tuple(axes),)
 
 
 @rule("diagonal", "linalg_diagonal")
-def _diagonal(call: Call) -> Sequence[Axes]:
+def _diagonal(call: OpCall) -> Sequence[Axes]:
     axes = call.first()
     rank = len(axes)
     first = call.axis(call.integer("dim1", 0), rank)

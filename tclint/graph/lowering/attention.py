@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from tclint.graph.lowering.kernels import Lowering, Rule, dense_bytes, gemm
+from tclint.graph.lowering.kernels import Lowering, LoweringRule, dense_bytes, gemm
 from tclint.graph.lowering.matmul import expands_to_view
 from tclint.graph.lowering.work import Attention
 from tclint.graph.ops.op_tables import operators
@@ -222,4 +222,4 @@ def _scaled(spec: TensorSpec) -> TensorSpec:
     return replace(spec, strides=tuple(dense[order.index(dim)] for dim in range(len(order))))
 
 
-RULES: dict[str, Rule] = dict.fromkeys(operators("products", "attention"), attention)
+RULES: dict[str, LoweringRule] = dict.fromkeys(operators("products", "attention"), attention)

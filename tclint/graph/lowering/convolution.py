@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from tclint.graph.lowering.kernels import Lowering, NoFormulaError, Rule, dense_bytes, gemm
+from tclint.graph.lowering.kernels import Lowering, LoweringRule, NoFormulaError, dense_bytes, gemm
 from tclint.graph.lowering.work import Convolution
 from tclint.graph.ops.op_tables import operators
 from tclint.graph.ops.spec import TensorSpec, channels_last_strides
@@ -164,7 +164,7 @@ def deformable(low: Lowering) -> None:
         )
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, LoweringRule] = {
     **dict.fromkeys(operators("products", "convolutions"), convolution),
     "convolution_backward": convolution_backward,
     "deform_conv2d": deformable,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tclint.graph.lowering.kernels import Lowering, Rule, dense_bytes, distinct_bytes
+from tclint.graph.lowering.kernels import Lowering, LoweringRule, dense_bytes, distinct_bytes
 from tclint.graph.lowering.walks import concatenation, walk
 from tclint.graph.lowering.work import Walk
 from tclint.graph.ops import contiguous_strides
@@ -112,7 +112,7 @@ def view(low: Lowering) -> None:
 _PARTS = operators("memory", "parts")
 _CONCATENATIONS = frozenset({"cat", "concat", "concatenate", "stack"})
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, LoweringRule] = {
     **dict.fromkeys(operators("memory", "pass_through"), pass_through),
     **dict.fromkeys(operators("memory", "converts"), convert),
     **dict.fromkeys(operators("memory", "creators"), create),
@@ -120,4 +120,4 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(operators("memory", "scatters"), scatter),
     "copy": assign,
 }
-BY_KIND: dict[str, Rule] = {"copy": copy, "view": view}
+BY_KIND: dict[str, LoweringRule] = {"copy": copy, "view": view}

@@ -5,7 +5,7 @@ A transform of more points than fit on the chip takes several passes, so these t
 
 from __future__ import annotations
 
-from tclint.graph.lowering.kernels import Lowering, Rule, dense_bytes
+from tclint.graph.lowering.kernels import Lowering, LoweringRule, dense_bytes
 
 _NAMES = ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
 
@@ -57,7 +57,7 @@ def _is_scaled(low: Lowering, *, backward: bool) -> bool:
     return norm == "ortho" or (norm == "backward") == is_inverse
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, LoweringRule] = {
     **{f"fft_{name}{dims}": transform for name in _NAMES for dims in ("", "2", "n")},
     "stft": short_transforms,
 }

@@ -163,7 +163,7 @@ class Lowering:
         )
 
 
-Rule = Callable[[Lowering], None]
+LoweringRule = Callable[[Lowering], None]
 """Adds an op's kernels to its Lowering, or raises NoFormulaError."""
 
 

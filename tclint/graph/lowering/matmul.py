@@ -12,8 +12,8 @@ from math import prod
 
 from tclint.graph.lowering.kernels import (
     Lowering,
+    LoweringRule,
     NoFormulaError,
-    Rule,
     collapsible,
     dense_bytes,
     gemm,
@@ -296,7 +296,7 @@ def plain(low: Lowering) -> None:
     product(low, 0, 1, (a_spec.shape[-2], b_spec.shape[-1], a_spec.shape[-1]), layout, batch=batch)
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, LoweringRule] = {
     "linear": linear,
     **dict.fromkeys(("matmul", "linalg_matmul"), matmul),
     **dict.fromkeys(("mm", "bmm", "mv", "_scaled_mm", "_int_mm"), plain),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tclint.graph.lowering.kernels import Lowering, Rule, dense_bytes, distinct_bytes
+from tclint.graph.lowering.kernels import Lowering, LoweringRule, dense_bytes, distinct_bytes
 from tclint.graph.ops import Op, TensorSpec, itemsize_bytes
 from tclint.graph.ops.op_tables import DERIVATIVES, Derivative, operators
 
@@ -347,12 +347,12 @@ def embedding(low: Lowering) -> None:
         low.traffic("scatter", out + indices, written, launches=2, backward=True)
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, LoweringRule] = {
     **dict.fromkeys(operators("memory", "dropouts"), dropout),
     **dict.fromkeys(("embedding", "embedding_bag", "_embedding_bag"), embedding),
     "cross_entropy_loss": cross_entropy,
 }
-BY_KIND: dict[str, Rule] = {
+BY_KIND: dict[str, LoweringRule] = {
     "elementwise": elementwise,
     "norm": norm,
     "softmax": softmax,

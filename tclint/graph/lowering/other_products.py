@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tclint.graph.lowering.kernels import Lowering, NoFormulaError, Rule, dense_bytes, gemm
+from tclint.graph.lowering.kernels import Lowering, LoweringRule, NoFormulaError, dense_bytes, gemm
 from tclint.graph.lowering.matmul import batched, dot, folded_dim, matrix_dim, product
 
 
@@ -114,7 +114,7 @@ def affine_grid(low: Lowering) -> None:
         low.run_backward(gemm(columns, rows, positions, spec.dtype, batch, layout="mnn"), "dgrad")
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, LoweringRule] = {
     "affine_grid_generator": affine_grid,
     "inner": inner,
     "bilinear": bilinear,

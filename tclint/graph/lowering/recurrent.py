@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tclint.graph.lowering.kernels import Lowering, NoFormulaError, Rule, gemm
+from tclint.graph.lowering.kernels import Lowering, LoweringRule, NoFormulaError, gemm
 from tclint.graph.ops.spec import itemsize_bytes
 
 _GATES = {"lstm": 4, "gru": 3, "rnn": 1}
@@ -193,7 +193,7 @@ def cell(low: Lowering) -> None:
     _direction(low, d, projected=False, backward=low.any_needed)
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, LoweringRule] = {
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), layer),
     **dict.fromkeys(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), cell),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tclint.graph.lowering.kernels import Lowering, Rule, dense_bytes
+from tclint.graph.lowering.kernels import Lowering, LoweringRule, dense_bytes
 
 _FLOPS_PER_STATE = 9
 """For each position, channel and state: as VMamba counts them, after the authors' answer in issue 110 of
@@ -22,4 +22,4 @@ def selective_scan(low: Lowering) -> None:
         low.traffic("elementwise", read + dense_bytes(low.output), written, flops=3 * flops, backward=True)
 
 
-RULES: dict[str, Rule] = {"selective_scan": selective_scan}
+RULES: dict[str, LoweringRule] = {"selective_scan": selective_scan}

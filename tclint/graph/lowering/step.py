@@ -20,12 +20,12 @@ from tclint.graph.lowering import other_products as lower_products
 from tclint.graph.lowering import recurrent as lower_rnn
 from tclint.graph.lowering import state_space as lower_scan
 from tclint.graph.lowering.gradients import composites, gradient_needs, recomputed
-from tclint.graph.lowering.kernels import Lowering, NoFormulaError, Rule, dense_bytes
+from tclint.graph.lowering.kernels import Lowering, LoweringRule, NoFormulaError, dense_bytes
 from tclint.graph.lowering.work import Gap, Kernel, Traffic
 from tclint.graph.ops import Cast, Graph, Op, TensorSpec, itemsize_bytes
 from tclint.graph.ops.op_tables import operators
 
-_RULES: Mapping[str, Rule] = {
+_RULES: Mapping[str, LoweringRule] = {
     **lower_memory.RULES,
     **lower_copy.RULES,
     **lower_fourier.RULES,
@@ -36,7 +36,7 @@ _RULES: Mapping[str, Rule] = {
     **lower_rnn.RULES,
     **lower_scan.RULES,
 }
-_RULES_BY_KIND: Mapping[str, Rule] = {**lower_memory.BY_KIND, **lower_copy.BY_KIND}
+_RULES_BY_KIND: Mapping[str, LoweringRule] = {**lower_memory.BY_KIND, **lower_copy.BY_KIND}
 
 # Ops that run on the host or only describe memory.
 _FREE = operators("memory", "free")

@@ -90,7 +90,7 @@ def _shown(path: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class WeightEdit:
     """What the padded model's code needs so that it computes the same."""
 
     kind: EditKind
@@ -127,7 +127,7 @@ class PaddingProof:
     verdict: Verdict
     """`exact`: all outputs are equal to 1e-9 of their largest entry; `exact_with`: as soon as the edits are
     made; `inexact`: they are not; `unproved`: there was no run that tells."""
-    edits: tuple[Edit, ...] = ()
+    edits: tuple[WeightEdit, ...] = ()
     """With `exact_with`: all that it takes."""
     reason: str = ""
     """With `inexact` and `unproved`: why, in half a sentence."""
@@ -161,7 +161,7 @@ class PaddingProof:
         return cls(
             **{
                 **data,
-                "edits": tuple(Edit(**edit) for edit in data["edits"]),
+                "edits": tuple(WeightEdit(**edit) for edit in data["edits"]),
                 "inputs": tuple(data["inputs"]),
             }
         )

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from tclint.graph.weights.plan import Edit, PaddingProof, WeightPlan
+from tclint.graph.weights.plan import PaddingProof, WeightEdit, WeightPlan
 from tclint.tracing.equality.watch import Difference, Record, Watch
 from tclint.tracing.equality.weights import NamedWeights, OtherWeights, old_entries
 from tclint.tracing.patches.modules import named_modules
@@ -210,7 +210,7 @@ class _Comparison:
     sites: SiteFinder
     difference: float = 0.0
     """The largest so far."""
-    slices: dict[Edit, None] = field(default_factory=dict)
+    slices: dict[WeightEdit, None] = field(default_factory=dict)
     where: Difference | None = None
 
     def run(self) -> PaddingProof:
@@ -253,10 +253,10 @@ class _Comparison:
             difference=self.difference,
         )
 
-    def _outputs(self, weights: NamedWeights, *, keeps_numbers: bool) -> tuple[str, tuple[Edit, ...]]:
+    def _outputs(self, weights: NamedWeights, *, keeps_numbers: bool) -> tuple[str, tuple[WeightEdit, ...]]:
         """What differs, '' for nothing; and the numbers that the code computes from other sizes."""
         self.difference, self.where, self.slices = 0.0, None, {}
-        numbers, problem = dict[Edit, None](), ""
+        numbers, problem = dict[WeightEdit, None](), ""
         for run in self.original.runs:
             weights.fill(run.given, run.seed)
             with _module_names(self.model) as modules:
@@ -285,7 +285,7 @@ class _Comparison:
                 return f"output {number} has the shape {tuple(new.shape)}, not {tuple(old.shape)}"
             for axis, (size, larger) in enumerate(zip(old.shape, new.shape, strict=True)):
                 if size != larger:
-                    cut = Edit("slice_output", size=size, axis=axis - old.dim(), output=number)
+                    cut = WeightEdit("slice_output", size=size, axis=axis - old.dim(), output=number)
                     self.slices[cut] = None
             difference = _relative(old, _cut(new, old))
             self.difference = max(self.difference, difference)

@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tclint.graph.ops import Site
-from tclint.graph.weights.plan import AxisPlan, Edit, WeightPlan
+from tclint.graph.weights.plan import AxisPlan, WeightEdit, WeightPlan
 from tclint.tracing.equality.weights import old_entries
 from tclint.tracing.values.sites import SiteFinder
 
@@ -95,7 +95,7 @@ class Watch(TorchDispatchMode):
     ) -> None:
         super().__init__()
         self.record = Record()
-        self.edits: dict[Edit, None] = {}
+        self.edits: dict[WeightEdit, None] = {}
         """One for each line that computes with other numbers than the original's."""
         self.other_call: Difference | None = None
         """The first operator with numbers that the original's run has not."""
@@ -167,7 +167,7 @@ class Watch(TorchDispatchMode):
             site = self._here(name).site
             kind: Any = "attention_scale" if key == "scale" and "attention" in name else "constant"
             made_here = name == _MADE_OF_PYTHON
-            edit = Edit(kind, "tensor" if made_here else name.strip("_"), value=float(old))
+            edit = WeightEdit(kind, "tensor" if made_here else name.strip("_"), value=float(old))
             if site is not None:
                 edit = replace(edit, path=site.path, line=site.line)
             self.edits[edit] = None
