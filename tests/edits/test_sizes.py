@@ -188,6 +188,29 @@ def test_uses_of_a_layer_are_found() -> None:
     ]
 
 
+TABLE = """\
+import pandas
+from model import build
+
+def show(network):
+    return network.fc.weight
+
+def made():
+    return build()
+
+table = pandas.read_csv("a.csv")
+table.fc.plot(table.fc)
+show(network=made())
+for one in [made()]:
+    one.fc(x)
+"""
+
+
+def test_attributes_of_other_things_are_no_layers() -> None:
+    found = unrun(TABLE).uses_of("fc", "Net", calls=True)
+    assert [line for path, line in found if path == "/p/train.py"] == [5, 14]  # not those of the table
+
+
 OUTPUTS = """\
 from model import build
 m = build()

@@ -6,6 +6,7 @@ import ast
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import islice
 
 from tclint.edits.sizes.callees import Callees, Default, default_of, fields_of
 from tclint.edits.sizes.candidates import FileLine
@@ -91,6 +92,8 @@ class UnrunCode:
             if not isinstance(node, ast.Attribute) or node.attr != layer:
                 continue
             if read.is_own and (read.owner not in family or self._is_namesake(read)):
+                continue
+            if not read.is_own and not names_in(node.value) & self._models:
                 continue
             is_call = isinstance(read.parent, ast.Call) and read.parent.func is node
             if read.is_own and read.owner == owner and is_call:
@@ -181,16 +184,30 @@ class UnrunCode:
         )
 
     def _models_of(self, words: Collection[str]) -> frozenset[str]:
-        """The names of the model and of everything assigned from it."""
+        """The names of the model and of everything made from it: what is assigned from it, returned, passed
+        on or looped over."""
         known = set(words)
-        assigned = [
-            (names_in(read.node.value), targets(read.node))
-            for read in self._reads
-            if isinstance(read.node, ast.Assign | ast.AnnAssign) and read.node.value is not None
-        ]
+        assigned = [pair for read in self._reads for pair in self._given_on(read)]
         while more := {name for of, names in assigned if of & known for name in names} - known:
             known |= more
         return frozenset(known - {"self"})
+
+    def _given_on(self, read: Read) -> Iterator[tuple[set[str], set[str]]]:
+        """The names in a value, with the names that get it."""
+        match read.node:
+            case ast.Assign(value=ast.expr() as value) | ast.AnnAssign(value=ast.expr() as value):
+                yield names_in(value), targets(read.node)
+            case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
+                yield names_in(value), names_in(target)
+            case ast.withitem(context_expr=value, optional_vars=ast.expr() as target):
+                yield names_in(value), names_in(target)
+            case ast.Return(value=ast.expr() as value):
+                around = (node for node in reversed(read.around) if isinstance(node, ast.FunctionDef))
+                yield names_in(value), {function.name for function in islice(around, 1)}
+            case ast.Call(func=function, args=positional, keywords=keywords):
+                names = self._parameters.get(last_name(function), [])
+                yield from ((names_in(value), {name}) for name, value in zip(names, positional, strict=False))
+                yield from ((names_in(word.value), {word.arg}) for word in keywords if word.arg)
 
     # -- sizes
 
