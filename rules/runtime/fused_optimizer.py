@@ -62,18 +62,19 @@ class OptimizerNotFused(SourceRule):
                 else "runs several kernels over all parameters per step"
             )
             option = spelled(context, optimizer, "fused")[1]
+            option = "fused=True" if option == "fused" else option
             yield self.finding(
                 context.at(made, optimizer, "fused"),
-                f"This {name} {how}; fused=True makes it one kernel.",
+                f"This {name} {how}; {option} makes it one kernel.",
                 evidence={
                     "optimizer": name,
                     "fused": False,
-                    "argument": None if option == "fused" else option,
+                    "argument": option if made.place.file.is_library or option != "fused=True" else None,
                 },
                 effect=Effect(unknown="how many parameters the optimizer has is not known from the source"),
-                fix=Fix("Pass fused=True." if option == "fused" else f"Set {option}."),
+                fix=Fix(f"Pass {option}." if option == "fused=True" else f"Set {option}."),
                 identity=f"{made.place.function.qualified_name}:{name}",
-                group=self.name,
+                group=option,
             )
 
     def _applies_to(self, context: SourceContext, made: Event, optimizer: Thing) -> bool:

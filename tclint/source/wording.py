@@ -87,7 +87,9 @@ def spelled(context: SourceContext, thing: Thing, option: str) -> tuple[str, str
         for settings in context.facts.things(thing.fields.get("@settings")):
             for name in context.facts.texts(spelling.fields.get(("item", option))):
                 if context.run.is_configuration:
-                    return "configuration", name.replace("=", ": ").replace('"', "").replace("True", "true")
+                    return "configuration", name.replace("=", ": ").replace('"', "").replace(
+                        "True", "true"
+                    ).replace("False", "false")
                 return settings.cls.function.name if settings.cls is not None else settings.name, name
     return thing.name.rpartition(".")[2], option
 
