@@ -47,7 +47,7 @@ class OptimizerNotFused(SourceRule):
         "PyTorch torch.optim, Algorithms: for-loop, foreach and fused implementations (signatures tried "
         "on PyTorch 2.13)",
     )
-    triggers = ("Adam(", "AdamW(", "SGD(", "adamw_torch")
+    triggers = ("Adam(", "AdamW(", "SGD(", "adamw_torch", "torch_adam")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for made, optimizer in distinct(
