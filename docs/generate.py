@@ -26,8 +26,8 @@ from tclint.core.rule import Rule
 from tclint.engine.rules.index import FILE, build
 from tclint.engine.rules.registry import all_rules
 from tclint.engine.rules.retired import retired_rules
+from tclint.report.catalogue import side_name
 from tclint.report.formats.json import schema
-from tclint.report.rule_parts import side_name
 from tclint.report.rule_text import rule_markdown
 from tclint.testing import Example, examples
 from tclint.tracing import patches

@@ -39,10 +39,7 @@ __all__ = [
 
 
 def trace(
-    model: Callable[..., Any],
-    inputs: Any = None,
-    kwargs: Mapping[str, Any] | None = None,
-    **options: Any,
+    model: Callable[..., Any], inputs: Any = None, kwargs: Mapping[str, Any] | None = None, **options: Any
 ) -> Graph:
     """Run a model once on meta tensors, without memory or GPU, and return what it did.
 
@@ -245,7 +242,7 @@ def verify_padding(
         TargetError: a model could not be traced.
     """
     from tclint.checkpoints.padding import weights_of
-    from tclint.tracing.worker.padding_objects import verify_objects
+    from tclint.tracing.worker.padding_runs import verify_objects
 
     return verify_objects(original, padded, inputs, kwargs, None if plan is None else weights_of(plan))
 

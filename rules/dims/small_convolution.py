@@ -6,13 +6,7 @@ from collections.abc import Iterator
 from math import prod
 
 from tclint.analysis.latency import batch_is_assumed, latency_bound
-from tclint.analysis.layers import (
-    convolutions,
-    groups_of,
-    indices_of,
-    limiters,
-    worth_pricing,
-)
+from tclint.analysis.layers import convolutions, groups_of, indices_of, limiters, worth_pricing
 from tclint.analysis.share_findings import share_finding
 from tclint.analysis.widths.resizing import larger_batch
 from tclint.plugin import Finding, GraphContext, GraphRule, Op

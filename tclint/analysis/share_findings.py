@@ -59,10 +59,7 @@ def share_finding(
         effect=effect,
         evidence={"layers": len(ops), "share_percent": rounded(shares), **(evidence or {})},
         fix=Fix(advice),
-        related=(
-            *(() if location else context.related(first)),
-            *related_sites(sites, place, others),
-        ),
+        related=(*(() if location else context.related(first)), *related_sites(sites, place, others)),
         identity=identity,
         change=change,
         level=level,

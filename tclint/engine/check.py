@@ -367,13 +367,7 @@ def _check_sources(
     errors += [EntryError(relative_path(path), message) for path, message in result.errors]
     skipped = tuple(replace(item, path=relative_path(item.path)) for item in result.skipped)
     return _Sources(
-        result.findings,
-        result.paths,
-        skipped,
-        result.files,
-        result.marked,
-        result.digests,
-        result.notebooks,
+        result.findings, result.paths, skipped, result.files, result.marked, result.digests, result.notebooks
     )
 
 

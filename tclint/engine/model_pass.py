@@ -33,9 +33,7 @@ def check_graph(
     from tclint.analysis.graph_context import GraphContext
     from tclint.analysis.what_if.comparisons import WhatIf, batch_limits
     from tclint.analysis.what_if.usual_batch import with_usual_batch
-    from tclint.engine.doubts.guess_ranges import ranged
-    from tclint.engine.doubts.trained_share import untrained
-    from tclint.engine.doubts.unpriced import unpriced, written_backward
+    from tclint.engine.doubts import ranged, unpriced, untrained, written_backward
     from tclint.engine.model_facts import aligned_flops_percent, graph_hash
     from tclint.graph.lowering.step import forward_flops
 
@@ -244,10 +242,7 @@ def _gaps(context: GraphContext) -> tuple[Gap, ...]:
 
 
 def with_fixes_made(
-    entry: Entry,
-    context: GraphContext,
-    listed: Sequence[Finding],
-    below: Sequence[Finding],
+    entry: Entry, context: GraphContext, listed: Sequence[Finding], below: Sequence[Finding]
 ) -> Entry:
     """The entry with the step after its listed fixes, and after those below the listing limit that then gain
     enough."""

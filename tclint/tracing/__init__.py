@@ -114,10 +114,7 @@ def trace_targets(
 
 
 def trace_runs(
-    runs: Sequence[tuple[str, Settings]],
-    *,
-    jobs: int = 0,
-    on_progress: Callable[[str], None] | None = None,
+    runs: Sequence[tuple[str, Settings]], *, jobs: int = 0, on_progress: Callable[[str], None] | None = None
 ) -> Iterator[tuple[int, list[TraceResult]]]:
     """As `trace_targets`, with every target under its own settings; one may come several times.
 

@@ -39,14 +39,9 @@ class Patch:
 
 
 def patch(
-    *,
-    replaces: str,
-    why: str,
-    undone: str = "when the block ends",
-    versions: tuple[str, ...] = RUN_WITH,
+    *, replaces: str, why: str, undone: str = "when the block ends", versions: tuple[str, ...] = RUN_WITH
 ) -> Callable[
-    [Callable[_Arguments, Iterator[None]]],
-    Callable[_Arguments, contextlib.AbstractContextManager[None]],
+    [Callable[_Arguments, Iterator[None]]], Callable[_Arguments, contextlib.AbstractContextManager[None]]
 ]:
     """Make a context manager of a generator function, and list it."""
 

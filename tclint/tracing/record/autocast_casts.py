@@ -41,12 +41,7 @@ def cast_arguments(
             set_origin(converted, origin)
             if policy != "fp32_result":  # there the kernel converts what it reads
                 casts.append(
-                    Cast(
-                        tuple(value.shape),
-                        dtype_name(value.dtype),
-                        dtype_name(target),
-                        origin.parameter,
-                    )
+                    Cast(tuple(value.shape), dtype_name(value.dtype), dtype_name(target), origin.parameter)
                 )
             return converted
         if type(value) in (list, tuple):

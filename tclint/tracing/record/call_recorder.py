@@ -16,13 +16,7 @@ from tclint.tracing.record.fx_writer import Arguments, Call, FxWriter, TensorNam
 from tclint.tracing.record.kinds import VIEW_OR_COPY
 from tclint.tracing.values.aliasing import WrittenMemory, shares_memory, storage_key
 from tclint.tracing.values.operators import OperatorFacts
-from tclint.tracing.values.origin import (
-    ensure_origin,
-    new_origin,
-    origin_of,
-    parameter_of,
-    tensors_in,
-)
+from tclint.tracing.values.origin import ensure_origin, new_origin, origin_of, parameter_of, tensors_in
 from tclint.tracing.values.sites import NOWHERE, Caller, SiteFinder, SitePair
 
 MAX_OPS = 1_000_000

@@ -90,10 +90,7 @@ def trace_model(
         read = graph_from_fx(recording.fx)
         nodes = without_composites(recording.fx)
         graph = dataclasses.replace(
-            read,
-            parameters=list_parameters(model),
-            assumptions=recording.assumptions,
-            fx=lambda: nodes,
+            read, parameters=list_parameters(model), assumptions=recording.assumptions, fx=lambda: nodes
         )
     return dataclasses.replace(
         graph,

@@ -61,16 +61,7 @@ FACTORIES = (
 )
 # Fillers whose result is random anyway: drawing the numbers would only cost time.
 RANDOM_FILLERS = frozenset(
-    {
-        "bernoulli_",
-        "cauchy_",
-        "exponential_",
-        "geometric_",
-        "log_normal_",
-        "normal_",
-        "random_",
-        "uniform_",
-    }
+    {"bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_"}
 )
 
 _BOOLEAN = frozenset(

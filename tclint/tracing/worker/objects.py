@@ -26,20 +26,13 @@ from tclint.tracing.inputs.phases import Phase
 from tclint.tracing.inputs.specs import parse_input_set, parse_inputs
 from tclint.tracing.patches.modules import construct_site_of, named_modules
 from tclint.tracing.session.build import on_meta
-from tclint.tracing.session.exported import is_model, unwrapped
+from tclint.tracing.session.exported import is_model, load_program, unwrapped
 from tclint.tracing.values.layers import class_name, is_module
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.apart import Keep, apart
 from tclint.tracing.worker.attempts import trace_or_explain
 from tclint.tracing.worker.client import TraceResult
-from tclint.tracing.worker.entry import (
-    TraceOptions,
-    choose_inputs,
-    put_into_mode,
-    runs_of,
-    split_built,
-)
-from tclint.tracing.worker.model_files import load_program
+from tclint.tracing.worker.entry import TraceOptions, choose_inputs, put_into_mode, runs_of, split_built
 from tclint.tracing.worker.result_file import Run
 from tclint.tracing.worker.target_arguments import parse_arguments, resolve
 from tclint.tracing.worker.targets import (

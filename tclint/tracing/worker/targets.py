@@ -22,16 +22,9 @@ from tclint.core.errors import TargetError, closest
 from tclint.core.target import LIBRARIES, is_model_file, is_recipe_file
 from tclint.core.text import listed
 from tclint.graph.ops import Assumption, Site
-from tclint.tracing.stand_ins.install import (
-    can_be_offered,
-    has_stand_in,
-    offer,
-    stand_in_for,
-    stand_ins,
-)
+from tclint.tracing.stand_ins.install import can_be_offered, has_stand_in, offer, stand_in_for, stand_ins
 from tclint.tracing.worker.hints import hint_for, holds_weights, in_plain_words
-from tclint.tracing.worker.path_edits import added_folders
-from tclint.tracing.worker.project_files import import_roots, package_of, setup_text
+from tclint.tracing.worker.project_files import added_folders, import_roots, package_of, setup_text
 from tclint.tracing.worker.project_imports import (
     OwnPackages,
     asked_for,
@@ -186,7 +179,7 @@ def _load_built(
 
 
 def _load_saved(target: Target, arguments: Mapping[str, Any]) -> LoadedTarget:
-    from tclint.tracing.worker.model_files import load_program
+    from tclint.tracing.session.exported import load_program
 
     if arguments:
         raise TargetError(f"{target.text} is built already, and takes no argument {next(iter(arguments))!r}.")
