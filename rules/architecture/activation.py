@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from tclint.analysis.findings import share_finding
 from tclint.analysis.layers import indices_of, producers, worth_saying_unpriced
-from tclint.analysis.share_findings import share_finding
 from tclint.plugin import Effect, Finding, Graph, GraphContext, GraphRule, Op
 
 _NOT_FUSABLE = frozenset(

@@ -7,6 +7,7 @@ from functools import partial
 from math import prod
 
 from tclint.analysis.change import Change
+from tclint.analysis.findings import share_finding
 from tclint.analysis.layers import (
     by_line,
     convolutions,
@@ -17,7 +18,6 @@ from tclint.analysis.layers import (
     worth_pricing,
 )
 from tclint.analysis.options import best_option, priced
-from tclint.analysis.share_findings import share_finding
 from tclint.analysis.what_if.layer_edits import ungrouped, with_fused_expansion
 from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.plugin import Finding, Graph, GraphContext, GraphRule, Op

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tclint.analysis.change import Change, resize
-from tclint.analysis.latency import batch_is_assumed, latency_bound
+from tclint.analysis.findings import share_finding
 from tclint.analysis.layers import by_line, gain_phrase, indices_of, leaf_ops, producers, worth_pricing
-from tclint.analysis.share_findings import share_finding
+from tclint.analysis.limits import batch_is_assumed, latency_bound
 from tclint.analysis.widths.alignment import round_up
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
 from tclint.plugin import Effect, Finding, GraphContext, GraphRule, Op

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.analysis.change import CHANNELS_LAST, CONTIGUOUS
-from tclint.analysis.compile_fixes import annotate_if_compile_fixes
+from tclint.analysis.findings import annotate_if_compile_fixes
 from tclint.analysis.layers import (
     convolutions,
     gain_phrase,

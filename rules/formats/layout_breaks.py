@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tclint.analysis.findings import share_finding
 from tclint.analysis.layers import by_line, gain_phrase, indices_of, worth_pricing
-from tclint.analysis.share_findings import share_finding
 from tclint.analysis.what_if.layouts import kept_format, layout_breaks
 from tclint.plugin import Finding, GraphContext, GraphRule, Op
 

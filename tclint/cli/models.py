@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
@@ -17,10 +18,10 @@ from tclint.cli.options import list_format_option, parse_flags
 from tclint.config.settings import Settings
 from tclint.core.target import is_model_target, is_recipe
 from tclint.core.terminal import write_stdout
+from tclint.engine.report import Report
 
 if TYPE_CHECKING:
     from tclint.engine.check import Progress
-    from tclint.engine.report import Report
     from tclint.engine.trace_cache import TraceCache
 
 
@@ -32,7 +33,6 @@ def models(paths: tuple[str, ...], format_name: str) -> int:
 
     Every line is a command. '(by its name)' marks functions recognised as builders only by their name.
     """
-    import dataclasses
     import json
 
     from tclint.engine.model_listing.candidates import list_models

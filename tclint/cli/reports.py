@@ -22,6 +22,7 @@ from tclint.cli.options import (
     shown_options,
     write_output,
 )
+from tclint.config.kinds import PERCENT
 from tclint.core.errors import UsageError
 from tclint.core.files import write_atomically
 from tclint.core.terminal import write_stdout
@@ -74,7 +75,6 @@ def diff(old: str, new: str, format_name: str, threshold: str | None, **flags: A
 
     Exit codes: 0 passed, 1 a regression beyond the budget, 2 usage error.
     """
-    from tclint.config.kinds import PERCENT
     from tclint.report.comparison import diff as compare
     from tclint.report.formats.diff import render_diff
     from tclint.report.load import load_report

@@ -28,13 +28,13 @@ from tclint.engine.suppressions import apply_suppressions
 from tclint.graph.ops import Graph
 from tclint.source.project import memory
 from tclint.source.source_rule import SourceRule
+from tclint.source.syntax.discovery import Skipped, refusal
+from tclint.source.syntax.notebooks import Notebook
 
 if TYPE_CHECKING:
     from tclint.analysis.graph_context import GraphContext
     from tclint.engine.script.join import Joined
     from tclint.engine.script.recipes import RecipeSteps
-    from tclint.source.syntax.discovery import Skipped
-    from tclint.source.syntax.notebooks import Notebook
     from tclint.tracing import TraceResult
 
 __all__ = ["Entry", "EntryError", "Metrics", "Progress", "Report", "check", "rank", "relative_path"]
@@ -331,7 +331,6 @@ def _readable(paths: Sequence[str], contents: Mapping[str, bytes]) -> tuple[list
     """The paths that can be read as source, and the errors for the others."""
     if not paths:
         return [], []
-    from tclint.source.syntax.discovery import refusal
 
     problems = {path: refusal(path, contents) for path in paths}
     errors = [EntryError(path, problem) for path, problem in problems.items() if problem is not None]

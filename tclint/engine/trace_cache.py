@@ -19,6 +19,7 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -257,8 +258,6 @@ _REASONS = {
 
 def environment() -> dict[str, Any]:
     """The versions and settings that a trace depends on; nothing is imported to find them."""
-    from importlib import metadata
-
     from tclint.engine.provenance import tool_hash
 
     try:

@@ -15,6 +15,8 @@ from tclint.core.text import printable
 from tclint.engine.check import rank
 from tclint.engine.report import Entry, EntryError, Metrics, PlannedFix, Report
 from tclint.engine.same_findings import joined
+from tclint.graph.ops import Assumption, Site
+from tclint.source.syntax.discovery import Skipped
 
 Json = Mapping[str, Any]
 Made = TypeVar("Made")
@@ -49,8 +51,6 @@ class _SavedFinding(Finding):
 
 
 def _report(document: Json) -> Report:
-    from tclint.source.syntax.discovery import Skipped
-
     settings = _settings(Settings(), document["settings"])
     summary = document.get("summary", {})
     reasons = {
@@ -121,7 +121,6 @@ def _made(kind: type[Made], values: Json, **own: Any) -> Made:
 
 def _entry(entry: Json, settings: Settings, reasons: Mapping[tuple[str, str], str]) -> Entry:
     from tclint.graph.lowering.work import Gap
-    from tclint.graph.ops import Assumption, Site
 
     plan = tuple(
         _made(PlannedFix, fix, location=_made(Location, fix["location"])) for fix in entry.get("plan", ())

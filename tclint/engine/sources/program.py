@@ -15,7 +15,6 @@ from tclint.core.rule import CRASH_CODE, apply_rule
 from tclint.core.text import listed
 from tclint.core.units import plural
 from tclint.engine.sources.program_cache import Outcome, ProgramCache
-from tclint.engine.sources.text import SourceText
 from tclint.engine.suppressions import parse_suppressions
 from tclint.source.context import SourceContext
 from tclint.source.project.noted import noting
@@ -353,3 +352,19 @@ def _as_one(group: list[Finding]) -> Finding:
         ),
         evidence={**first.evidence, "lines": sorted({finding.location.line for finding in group})},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """A file that is linted."""
+
+    path: str
+    written: bytes
+    """The bytes on the disk."""
+    data: bytes
+    """The bytes of its program; for a notebook the code of its cells."""
+    notebook: Notebook | None
+    rules: tuple[SourceRule, ...]
+    """The rules that it concerns."""
+    is_named: bool
+    """Whether the file itself was named, and not just its folder."""

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from types import FunctionType
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -145,8 +146,6 @@ def _base(model_class: Any, config: Any, file: _File) -> Any:
 
 @contextlib.contextmanager
 def _default_dtype(name: str) -> Iterator[None]:
-    import torch
-
     before = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, name))
     try:
@@ -157,8 +156,6 @@ def _default_dtype(name: str) -> Iterator[None]:
 
 def _adapted(model: Any, file: _File, weights: str) -> Iterator[Assumption]:
     """Quantize the base, and put adapters on it; what to say about it."""
-    import torch
-
     from tclint.tracing.recipes.adapters import adapt, quantize, train_whole
 
     rank, bits = int(file.get("rank")), file.get("bits")
@@ -188,8 +185,6 @@ def _adapted(model: Any, file: _File, weights: str) -> Iterator[Assumption]:
 
 
 def _inputs(length: int) -> dict[str, Any]:
-    import torch
-
     return {name: torch.zeros(1, length, dtype=torch.int64) for name in ("input_ids", "labels")}
 
 

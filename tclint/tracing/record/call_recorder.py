@@ -13,9 +13,8 @@ from torch.fx import Node
 from tclint.graph.ops import Cast, Checkpoint
 from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.record.fx_writer import Arguments, Call, FxWriter, TensorName
-from tclint.tracing.record.kinds import VIEW_OR_COPY
 from tclint.tracing.values.aliasing import WrittenMemory, shares_memory, storage_key
-from tclint.tracing.values.operators import OperatorFacts
+from tclint.tracing.values.operators import VIEW_OR_COPY, OperatorFacts
 from tclint.tracing.values.origin import ensure_origin, new_origin, origin_of, parameter_of, tensors_in
 from tclint.tracing.values.sites import NOWHERE, Caller, SiteFinder, SitePair
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import linecache
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter  # bound before user code can replace it
@@ -274,8 +275,6 @@ def _has_values(tensor: torch.Tensor) -> bool:
 
 def argument_names(model: nn.Module, count: int) -> list[str]:
     """Names of the forward's positional arguments; 'inputs[1]' where they are collected by a star."""
-    import inspect
-
     names: list[str] = []
     try:
         parameters = list(inspect.signature(model.forward).parameters.values())

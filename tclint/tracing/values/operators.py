@@ -1,4 +1,4 @@
-"""What the recorder needs to know about an operator, read once from its schema."""
+"""What the recorder needs to know about an operator: its schema, read once, and the kind of its work."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tclint.core.toml import packaged_toml
+from tclint.graph.ops import OpKind
 from tclint.tracing.values.constants import FACTORIES
 from tclint.tracing.values.formats import dtype_name
 
@@ -176,3 +178,22 @@ def _base_name(full_name: str, in_place: bool) -> str:
     if full_name in _DUNDER_NAMES:
         return _DUNDER_NAMES[full_name]
     return full_name.rstrip("_") if in_place else full_name
+
+
+# Read on import, which a worker does once for all models.
+_TABLES: dict[Any, list[str]] = packaged_toml("tclint.tracing.record", "op_kinds.toml")
+VIEW_OR_COPY = frozenset(_TABLES.pop("view_or_copy"))
+KINDS: dict[str, OpKind] = {name: kind for kind, names in _TABLES.items() for name in names}
+
+
+def kind_of(name: str, *, aliases_input: bool) -> OpKind:
+    """The kind of an operator by its ATen base name; 'other' when the table does not know it.
+
+    Args:
+        name: 'conv2d', 'add', ... without overload and trailing underscore.
+        aliases_input: the output shares memory with an input; decides 'view' or 'copy' for operators such
+            as reshape that do either.
+    """
+    if name in VIEW_OR_COPY:
+        return "view" if aliases_input else "copy"
+    return KINDS.get(name, "other")

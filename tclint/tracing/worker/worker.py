@@ -21,8 +21,13 @@ from dataclasses import replace
 from typing import Any
 
 from tclint.core.errors import TargetError
+from tclint.tracing.inputs.specs import parse_input_set, parse_inputs
+from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.isolation import limit_resources, refuse_downloads, refuse_network
+from tclint.tracing.worker.project_files import watch
 from tclint.tracing.worker.result_file import Run, write_runs
+from tclint.tracing.worker.target_arguments import parse_arguments
+from tclint.tracing.worker.targets import describe, is_out_of_memory, where_in_user_code
 from tclint.tracing.worker.zygote import Zygote, send, silence_stdin
 
 _OLDEST_TORCH = (2, 4)
@@ -63,12 +68,7 @@ def run_target(request: dict[str, Any]) -> None:
     import torch
 
     from tclint.tracing.inputs.phases import Phase
-    from tclint.tracing.inputs.specs import parse_input_set, parse_inputs
-    from tclint.tracing.values.sites import SiteFinder
     from tclint.tracing.worker.entry import TraceOptions, trace_target
-    from tclint.tracing.worker.project_files import watch
-    from tclint.tracing.worker.target_arguments import parse_arguments
-    from tclint.tracing.worker.targets import describe, is_out_of_memory, where_in_user_code
 
     torch.set_num_threads(1)
     if request.get("root"):
