@@ -98,8 +98,8 @@ def fleet(
     if settings.baseline:
         raise UsageError("Results of many models take no baseline; leave --baseline out.")
 
+    from tclint.engine.caches import ReportCache
     from tclint.engine.check import check
-    from tclint.engine.report_cache import ReportCache
     from tclint.fleet.bulk import check_tasks
     from tclint.fleet.results import Known, header, locked, merge, resume
     from tclint.fleet.targets import tasks_of

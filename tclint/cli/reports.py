@@ -50,7 +50,7 @@ def report(saved: str, **shown: Any) -> int:
 
     Exit codes: 0 it was shown, 2 it cannot be. The verdict of the run is in its summary.
     """
-    from tclint.report.load import load_report
+    from tclint.report.saved import load_report
 
     show(load_report(saved), (saved,), **shown)
     return 0
@@ -77,7 +77,7 @@ def diff(old: str, new: str, format_name: str, threshold: str | None, **flags: A
     """
     from tclint.report.comparison import diff as compare
     from tclint.report.formats.diff import render_diff
-    from tclint.report.load import load_report
+    from tclint.report.saved import load_report
 
     settings, _ = read_settings(flags)
     budget = settings.budget

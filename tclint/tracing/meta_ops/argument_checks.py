@@ -51,45 +51,24 @@ def _added_product(added: torch.Tensor, left: torch.Tensor, right: torch.Tensor,
     _same_dtype(added, right)
 
 
-def _convolution(
-    tensor: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> None:
-    del stride, padding, dilation
-    _check_convolution(tensor, weight, bias, groups, transposed=False)
+def _convolution(*, transposed: bool) -> Callable[..., None]:
+    def check(
+        tensor: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        *others: Any,
+        groups: int = 1,
+        **_: Any,
+    ) -> None:
+        # Of both, the groups are the fourth of the other arguments.
+        groups = others[3] if len(others) > 3 else groups
+        _check_convolution(tensor, weight, bias, groups, transposed=transposed)
+
+    return check
 
 
-def _transposed_convolution(
-    tensor: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> None:
-    del stride, padding, output_padding, dilation
-    _check_convolution(tensor, weight, bias, groups, transposed=True)
-
-
-def _any_convolution(
-    tensor: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-) -> None:
-    del stride, padding, dilation, output_padding
+def _any_convolution(tensor: torch.Tensor, weight: torch.Tensor, bias: Any, *others: Any) -> None:
+    _, _, _, transposed, _, groups = others
     _check_convolution(tensor, weight, bias, groups, transposed=transposed)
 
 
@@ -288,8 +267,10 @@ _CHECKS: dict[str, Callable[..., None]] = {
     **INDEX_CHECKS,
     **dict.fromkeys(("bmm", "dot", "matmul", "mm", "mv"), _product),
     **dict.fromkeys(("addmm", "addmv", "baddbmm"), _added_product),
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed_convolution),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution(transposed=False)),
+    **dict.fromkeys(
+        ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _convolution(transposed=True)
+    ),
     **dict.fromkeys(("batch_norm", "instance_norm", "native_batch_norm"), _channel_norm),
     **dict.fromkeys(("layer_norm", "native_layer_norm"), _layer_norm),
     **dict.fromkeys(("gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"), _cell),

@@ -150,9 +150,8 @@ def record(
         writer = FxWriter()
         recorder = Recorder(sites, writer, keep_constants=keep_constants, flipped=flipped, policy=policy)
         try:
-            return _record_once(
-                model, args, kwargs, recorder, writer, inference, tuple(adjustments), one_device=one_device
-            )
+            returned = _run(model, args, kwargs, recorder, writer, inference=inference, one_device=one_device)
+            return Recording(writer.graph, recorder.assumptions.listed(), tuple(adjustments), returned)
         except (TooManyOps, MemoryError, RecursionError):
             raise
         except Exception as error:
@@ -180,17 +179,17 @@ def record(
     raise first
 
 
-def _record_once(
+def _run(
     model: nn.Module,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     recorder: Recorder,
     writer: FxWriter,
-    inference: bool,
-    adjustments: tuple[str, ...],
     *,
-    one_device: bool = False,
-) -> Recording:
+    inference: bool,
+    one_device: bool,
+) -> Any:
+    """What the forward returned, on meta; what it did is in the writer."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(higher_order_operators(Recorder))
         recorder.weights = stack.enter_context(weights_on_meta(model, inference=inference))
@@ -215,7 +214,7 @@ def _record_once(
         if isinstance(returned, Generator):
             returned = list(returned)  # a forward that yields runs only now
         writer.finish(recorder.current(tensor) for tensor in tensors_of(returned))
-    return Recording(writer.graph, recorder.assumptions.listed(), adjustments, returned)
+    return returned
 
 
 class _Inputs:
