@@ -23,19 +23,9 @@ if TYPE_CHECKING:
     from tclint.graph.weights.plan import WeightPlan
 
 __all__ = [
-    "Settings",
-    "__version__",
-    "apply",
-    "check",
-    "estimate",
-    "pad_state_dict",
-    "plan",
-    "render",
-    "to_frame",
-    "to_fx",
-    "trace",
-    "verify_padding",
-]
+    "Settings", "__version__", "apply", "check", "estimate", "pad_state_dict", "plan", "render", "to_frame",
+    "to_fx", "trace", "verify_padding",
+]  # fmt: skip
 
 
 def trace(

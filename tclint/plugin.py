@@ -21,36 +21,11 @@ if TYPE_CHECKING:
     from tclint.analysis.graph_context import GraphContext
 
 __all__ = [
-    "Change",
-    "Confidence",
-    "Constant",
-    "DimsUnresolved",
-    "Edit",
-    "Effect",
-    "Event",
-    "Finding",
-    "Fix",
-    "GpuEffect",
-    "Graph",
-    "GraphContext",
-    "GraphRule",
-    "Level",
-    "Location",
-    "Op",
-    "Related",
-    "Rule",
-    "Settings",
-    "Site",
-    "SourceContext",
-    "SourceRule",
-    "Symbol",
-    "TensorSpec",
-    "Thing",
-    "distinct",
-    "options_of",
-    "render",
-    "resize",
-]
+    "Change", "Confidence", "Constant", "DimsUnresolved", "Edit", "Effect", "Event", "Finding", "Fix",
+    "GpuEffect", "Graph", "GraphContext", "GraphRule", "Level", "Location", "Op", "Related", "Rule",
+    "Settings", "Site", "SourceContext", "SourceRule", "Symbol", "TensorSpec", "Thing", "distinct",
+    "options_of", "render", "resize",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

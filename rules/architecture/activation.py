@@ -11,21 +11,10 @@ from tclint.plugin import Effect, Finding, Graph, GraphContext, GraphRule, Op
 
 _NOT_FUSABLE = frozenset(
     [
-        "leaky_relu",
-        "hardswish",
-        "hardsigmoid",
-        "mish",
-        "prelu",
-        "selu",
-        "celu",
-        "rrelu",
-        "glu",
-        "log_sigmoid",
-        "hardshrink",
-        "softshrink",
-        "threshold",
+        "leaky_relu", "hardswish", "hardsigmoid", "mish", "prelu", "selu", "celu", "rrelu", "glu",
+        "log_sigmoid", "hardshrink", "softshrink", "threshold",
     ]
-)
+)  # fmt: skip
 """Activations that are not in the NVIDIA cuDNN Developer Guide's list for runtime fusion engines: relu (also
 clipped), tanh, sigmoid, elu, gelu, softplus, swish (silu)."""
 _BETWEEN = frozenset({"norm"})

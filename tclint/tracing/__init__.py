@@ -12,14 +12,9 @@ from tclint.tracing.worker.client import check_inputs, library_models, progress,
 from tclint.tracing.worker.result_file import TraceResult
 
 __all__ = [
-    "TraceResult",
-    "library_models",
-    "object_names",
-    "trace_callable",
-    "trace_objects",
-    "trace_runs",
+    "TraceResult", "library_models", "object_names", "trace_callable", "trace_objects", "trace_runs",
     "trace_targets",
-]
+]  # fmt: skip
 
 
 def trace_callable(

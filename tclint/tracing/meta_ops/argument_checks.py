@@ -280,18 +280,8 @@ _CHECKS: dict[str, Callable[..., None]] = {
     **{
         name: _needs_floating(name)
         for name in (
-            "adaptive_avg_pool1d",
-            "adaptive_avg_pool2d",
-            "adaptive_avg_pool3d",
-            "gelu",
-            "glu",
-            "hardsigmoid",
-            "hardswish",
-            "mish",
-            "silu",
-            "softplus",
-            "std",
-            "var",
+            "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "gelu", "glu", "hardsigmoid",
+            "hardswish", "mish", "silu", "softplus", "std", "var",
         )
     },
     **{name: _needs_dim(name) for name in ("log_softmax", "softmax")},
@@ -299,4 +289,4 @@ _CHECKS: dict[str, Callable[..., None]] = {
     "group_norm": _group_norm,
     "linear": _linear,
     "scaled_dot_product_attention": _attention,
-}
+}  # fmt: skip

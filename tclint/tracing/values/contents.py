@@ -50,32 +50,11 @@ _ROUNDING = 1.0 + 1e-9
 
 _KEEPS_CONTENTS = frozenset(
     {
-        "_to_copy",
-        "alias",
-        "bool",
-        "clone",
-        "contiguous",
-        "detach",
-        "expand",
-        "expand_as",
-        "flatten",
-        "index",
-        "permute",
-        "repeat",
-        "reshape",
-        "select",
-        "slice",
-        "squeeze",
-        "t",
-        "to",
-        "transpose",
-        "type_as",
-        "unsqueeze",
-        "view",
-        "view_as",
-        "where",
+        "_to_copy", "alias", "bool", "clone", "contiguous", "detach", "expand", "expand_as", "flatten",
+        "index", "permute", "repeat", "reshape", "select", "slice", "squeeze", "t", "to", "transpose",
+        "type_as", "unsqueeze", "view", "view_as", "where",
     }
-)
+)  # fmt: skip
 
 
 def note_contents(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:

@@ -15,22 +15,10 @@ from tclint.tracing.values.formats import dtype_name
 # In-place operators that change the tensor's own shape or strides: their meta kernel has to run.
 _RESHAPES_IN_PLACE = frozenset(
     {
-        "as_strided_",
-        "detach_",
-        "rename_",
-        "resize_",
-        "resize_as_",
-        "set_",
-        "sparse_resize_",
-        "squeeze_",
-        "swapaxes_",
-        "swapdims_",
-        "t_",
-        "transpose_",
-        "unsafe_set_",
-        "unsqueeze_",
+        "as_strided_", "detach_", "rename_", "resize_", "resize_as_", "set_", "sparse_resize_", "squeeze_",
+        "swapaxes_", "swapdims_", "t_", "transpose_", "unsafe_set_", "unsqueeze_",
     }
-)
+)  # fmt: skip
 
 
 # Says where a tensor lives, which on the recording machine is never the GPU that is priced.

@@ -154,19 +154,10 @@ _NAMES: dict[str, Any] = {"os": os, "Path": Path, "pathlib": pathlib, "str": str
 """What such an expression may name, beside `__file__`."""
 _CALLS = frozenset(
     [
-        "Path",
-        "abspath",
-        "absolute",
-        "as_posix",
-        "dirname",
-        "getcwd",
-        "join",
-        "normpath",
-        "realpath",
-        "resolve",
-        "str",
+        "Path", "abspath", "absolute", "as_posix", "dirname", "getcwd", "join", "normpath", "realpath",
+        "resolve", "str",
     ]
-)
+)  # fmt: skip
 
 
 def added_folders(folders: list[Path], read: Callable[[Path, str], str]) -> list[str]:
