@@ -75,8 +75,6 @@ def taken_notes() -> tuple[Assumption, ...]:
     why="a file of weights that is missing, or on a GPU, must not stop a build: random ones cost as much",
 )
 def random_weights(sites: SiteFinder) -> Iterator[None]:
-    before = _watched.sites
-    _watched.sites = sites
     load, fetch, fill = torch.load, torch.hub.download_url_to_file, nn.Module.load_state_dict
 
     def loaded(f: Any, *args: Any, **kwargs: Any) -> Any:
@@ -108,17 +106,15 @@ def random_weights(sites: SiteFinder) -> Iterator[None]:
         result.missing_keys.clear()
         return result
 
-    try:
-        with patched(
-            [
-                (torch, "load", loaded),
-                (torch.hub, "download_url_to_file", fetched),
-                (nn.Module, "load_state_dict", filled),
-            ]
-        ):
-            yield
-    finally:
-        _watched.sites = before
+    with patched(
+        [
+            (_watched, "sites", sites),
+            (torch, "load", loaded),
+            (torch.hub, "download_url_to_file", fetched),
+            (nn.Module, "load_state_dict", filled),
+        ]
+    ):
+        yield
 
 
 def _absent(error: Exception, path: Any) -> AbsentWeights:

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError, UsageError
@@ -64,18 +64,22 @@ def trace_targets(
     for target in targets:
         stated = (own or {}).get(target, settings)
         runs.append((target, replace(settings, batch=stated.batch, arguments=stated.arguments)))
-    return _in_order(trace_runs(runs, jobs=settings.jobs, on_progress=on_progress))
+    found = trace_runs(runs, jobs=settings.jobs, on_progress=on_progress)
+    return (result for results in in_order(found) for result in results)
 
 
-def _in_order(found: Generator[tuple[int, list[TraceResult]], None, None]) -> Iterator[TraceResult]:
-    """The results of the first run, then those of the second, and so on."""
-    early: dict[int, list[TraceResult]] = {}
+_T = TypeVar("_T")
+
+
+def in_order(found: Generator[tuple[int, _T], None, None]) -> Iterator[_T]:
+    """What comes with its position in any order, from the first position on; then the generator is closed."""
+    early: dict[int, _T] = {}
     following = 0
     with contextlib.closing(found):
-        for index, results in found:
-            early[index] = results
+        for index, one in found:
+            early[index] = one
             while following in early:
-                yield from early.pop(following)
+                yield early.pop(following)
                 following += 1
 
 
