@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from tclint.tracing.meta_ops.index_checks import INDEX_CHECKS, listed, may_mix, type_name
+from tclint.tracing.values.operators import Kwargs
 
 
-def check_arguments(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+def check_arguments(name: str, args: Sequence[Any], kwargs: Kwargs) -> None:
     """Raise what torch would raise for a call of operator `name`; silent where nothing is known against it.
 
     Args:

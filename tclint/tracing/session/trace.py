@@ -150,7 +150,9 @@ def record(
         writer = FxWriter()
         recorder = Recorder(sites, writer, keep_constants=keep_constants, flipped=flipped, policy=policy)
         try:
-            returned = _run(model, args, kwargs, recorder, writer, inference=inference, one_device=one_device)
+            returned = _record_once(
+                model, args, kwargs, recorder, writer, inference=inference, one_device=one_device
+            )
             return Recording(writer.graph, recorder.assumptions.listed(), tuple(adjustments), returned)
         except (TooManyOps, MemoryError, RecursionError):
             raise
@@ -179,7 +181,7 @@ def record(
     raise first
 
 
-def _run(
+def _record_once(
     model: nn.Module,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],

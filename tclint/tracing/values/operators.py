@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -23,6 +23,11 @@ _RESHAPES_IN_PLACE = frozenset(
 
 # Says where a tensor lives, which on the recording machine is never the GPU that is priced.
 _PLACEMENT = frozenset({"device", "pin_memory", "non_blocking", "generator"})
+
+
+Args: TypeAlias = tuple[Any, ...]
+Kwargs: TypeAlias = dict[str, Any]
+"""What an operator is called with, by place and by name."""
 
 
 class Argument(NamedTuple):
@@ -131,7 +136,7 @@ def json_value(value: Any) -> Any:
     return str(value).removeprefix("torch.")
 
 
-def is_whole_slice(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
+def is_whole_slice(facts: OperatorFacts, args: Args) -> bool:
     """Whether the call is the slice of a `:`: from the first element to whatever the last one is."""
     if facts.full_name != "slice" or len(args) < 4:
         return False
