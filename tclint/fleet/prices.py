@@ -14,9 +14,8 @@ from tclint.cost.memory.step_memory import fits
 from tclint.cost.scenario import Scenario
 from tclint.engine.model_pass import as_priced
 from tclint.fleet.cluster import Lost, Workplace, completed, connected
-from tclint.fleet.formulas import Formula, Point
 from tclint.fleet.processes import completed as completed_by_processes
-from tclint.fleet.shapes import Shapes
+from tclint.fleet.shapes import Formula, Point, Shapes
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph
 from tclint.tracing.worker.client import in_order

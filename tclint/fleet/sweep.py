@@ -9,10 +9,9 @@ from tclint.config.settings import Precision, Settings
 from tclint.core.errors import UsageError
 from tclint.cost.gpu import load_gpu
 from tclint.cost.gpu.factors import factors_note
-from tclint.fleet.formulas import Point, Samples, samples_of
 from tclint.fleet.grid import Grid
 from tclint.fleet.prices import Cost, Family, Pricing, price_families
-from tclint.fleet.shapes import Shapes, Unresolved, is_same_program, learn
+from tclint.fleet.shapes import Point, Samples, Shapes, Unresolved, is_same_program, learn, samples_of
 from tclint.graph.ops import Graph
 from tclint.tracing import trace_runs
 

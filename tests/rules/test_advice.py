@@ -34,8 +34,8 @@ from tclint.graph.ops.graph import Parameter
 from tclint_rules.architecture.activation import ActivationNotFusable
 from tclint_rules.architecture.limits import LatencyBoundLayers
 from tclint_rules.architecture.manual_attention import ManualAttention
-from tclint_rules.convolutions.depthwise_convolution import DepthwiseConv
 from tclint_rules.convolutions.early_stage import EarlyStageExtras
+from tclint_rules.convolutions.grouped_convolution import DepthwiseConv
 from tclint_rules.dims.alignment import LinearMisaligned
 from tclint_rules.dims.small_products import SmallGemm
 
