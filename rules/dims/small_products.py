@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
+from typing import Any
 
 from tclint.analysis.attention import attention_blocks
 from tclint.analysis.findings import share_finding
 from tclint.analysis.layers import (
     convolutions,
     groups_of,
-    indices_of,
     leaf_ops,
     limiters,
     operand_positions,
@@ -21,8 +21,9 @@ from tclint.analysis.widths.resizing import larger_batch
 from tclint.graph.lowering.work import Gemm
 from tclint.plugin import Finding, GraphContext, GraphRule, Op
 
-_SMALL_PRODUCT = 128
-"""The edge of an ordinary tile; a product with a smaller side fills no tile in that direction."""
+_SMALL = 128
+"""The edge of an ordinary tile, which a smaller side does not fill; below about 128 rows, V100 waits for
+memory (Linear/Fully-Connected Layers User's Guide)."""
 
 
 def _dense(context: GraphContext) -> list[Op]:
@@ -66,45 +67,25 @@ class SmallConvolution(GraphRule):
     sources = ("NVIDIA Convolutional Layers User's Guide: the dims of the implicit GEMM",)
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        # latency-bound-layers reports a latency-bound model once as a whole.
-        if batch_is_assumed(context) or context.once(latency_bound) is not None:
-            return
-        small = self._small(context)
-        concerned = indices_of(small)
-        if not small or not worth_pricing(context, concerned):
-            return
-        rows = self._rows(min(small, key=self._rows))
-        larger = larger_batch(context, _SMALL_PRODUCT / rows, concerned, lambda at: not self._small(at))
-        if larger is None:
-            return
-        effect, words, change = larger
-        yield share_finding(
+        yield from _findings(
             self,
             context,
-            small,
+            _few_positions,
             "convolution",
-            f", with as few as {rows} rows in their matrix products{words}",
-            effect=effect,
+            lambda rows: f", with as few as {rows} rows in their matrix products",
             advice="Raise the batch (or the crop) until batch times output positions is 128 or more.",
-            evidence={"rows": rows},
-            identity="rows",
-            change=change,
         )
 
-    def _small(self, context: GraphContext) -> list[Op]:
-        return [
-            op
-            for op in _dense(context)
-            if self._rows(op) < _SMALL_PRODUCT and limiters(context, op, products_only=True) - {"math"}
-        ]
 
-    def _rows(self, op: Op) -> int:
-        shape = op.outputs[0].shape
-        return shape[0] * prod(shape[2:])
-
-
-_SMALL = 128
-"""Linear/Fully-Connected Layers User's Guide: below about 128 rows, V100 waits for memory."""
+def _few_positions(context: GraphContext) -> dict[int, int]:
+    """The rows of every dense convolution's implicit product, by op index, that has few and that something
+    else than arithmetic limits on some GPU."""
+    rows = {op.index: op.outputs[0].shape[0] * prod(op.outputs[0].shape[2:]) for op in _dense(context)}
+    return {
+        op.index: rows[op.index]
+        for op in _dense(context)
+        if rows[op.index] < _SMALL and limiters(context, op, products_only=True) - {"math"}
+    }
 
 
 class SmallGemm(GraphRule):
@@ -138,31 +119,15 @@ class SmallGemm(GraphRule):
     sources = ("NVIDIA Linear/Fully-Connected Layers User's Guide, Batch Size: above 128",)
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        few = _few_rows(context)
-        # latency-bound-layers reports a latency-bound model once as a whole.
-        if batch_is_assumed(context) or context.once(latency_bound) is not None:
-            return
-        ops = [context.graph.ops[index] for index in few]
-        if not few or not worth_pricing(context, few):
-            return
-        rows = min(few.values())
-        larger = larger_batch(context, _SMALL / rows, indices_of(ops), lambda at: not _few_rows(at))
-        if larger is None:
-            return
-        effect, words, change = larger
-        yield share_finding(
+        yield from _findings(
             self,
             context,
-            ops,
+            _few_rows,
             "linear layer",
-            f", waiting for memory with {rows} row{'s' if rows > 1 else ''} each{words}",
-            effect=effect,
+            lambda rows: f", waiting for memory with {rows} row{'s' if rows > 1 else ''} each",
             advice=f"Raise the batch so that these layers see {_SMALL} rows or more (accumulating fewer "
             "steps), or batch requests together in inference.",
-            evidence={"rows": rows},
             others="another layer that sees as few rows",
-            identity="rows",
-            change=change,
         )
 
 
@@ -198,3 +163,43 @@ def _starved_product(op: Op, context: GraphContext) -> Gemm | None:
             if row.role == "forward" and isinstance(work, Gemm) and row.limiter != "math" and work.m < _SMALL:
                 return work
     return None
+
+
+def _findings(
+    rule: GraphRule,
+    context: GraphContext,
+    few_of: Callable[[GraphContext], dict[int, int]],
+    noun: str,
+    words: Callable[[int], str],
+    **others: Any,
+) -> Iterator[Finding]:
+    """A finding where a larger batch is predicted to gain per sample.
+
+    Args:
+        few_of: the rows of products that have too few, by op index.
+        words: what is said of the least of these numbers.
+        others: further arguments of `share_finding`.
+    """
+    # latency-bound-layers reports a latency-bound model once as a whole.
+    if batch_is_assumed(context) or context.once(latency_bound) is not None:
+        return
+    few = few_of(context)
+    if not few or not worth_pricing(context, few):
+        return
+    rows = min(few.values())
+    larger = larger_batch(context, _SMALL / rows, tuple(few), lambda at: not few_of(at))
+    if larger is None:
+        return
+    effect, gains, change = larger
+    yield share_finding(
+        rule,
+        context,
+        [context.graph.ops[index] for index in few],
+        noun,
+        f"{words(rows)}{gains}",
+        effect=effect,
+        evidence={"rows": rows},
+        identity="rows",
+        change=change,
+        **others,
+    )

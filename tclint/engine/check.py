@@ -180,19 +180,13 @@ def check(
             _planned(entry, context, listed, below)
             for entry, context in zip(mark_worst_case(entries), contexts, strict=True)
         ),
-        findings=tuple(
-            _shown(finding, spans, source.notebooks)
-            for finding in rank(joined(worst_of_sets(listed, entries)))
-        ),
-        below_min_gain=tuple(
-            _shown(finding, spans, source.notebooks)
-            for finding in rank(joined(worst_of_sets(below, entries, besides=listed)))
-        ),
-        suppressed=tuple(shown(finding) for finding in suppressed),
+        findings=tuple(map(shown, rank(joined(worst_of_sets(listed, entries))))),
+        below_min_gain=tuple(map(shown, rank(joined(worst_of_sets(below, entries, besides=listed))))),
+        suppressed=tuple(map(shown, suppressed)),
         skipped=(*source.skipped, *recipes.skipped),
         errors=tuple(errors),
         source_files=source.files,
-        baselined=tuple(shown(finding) for finding in known),
+        baselined=tuple(map(shown, known)),
         paths=source.paths,
         digests=source.digests,
         contents=contents,

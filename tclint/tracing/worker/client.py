@@ -452,7 +452,8 @@ def _results(target: str, outcome: _Outcome, folder: str, limits: dict[str, Any]
             runs = read_runs(file, target, outcome.output)
             os.unlink(file)  # those of thousands of targets would fill the disk
         except FileNotFoundError:
-            message, details = f"{target} {_end_of(outcome, limits)}", outcome.output
+            ended = _end_text(outcome.signal, outcome.exit_code, outcome.output, limits["timeout_s"])
+            message, details = f"{target} {ended}", outcome.output
         except (OSError, ValueError) as problem:
             message = f"{target} spoilt the file with the result of its trace ({type(problem).__name__})."
         else:
@@ -474,10 +475,6 @@ def _problem(target: str, outcome: _Outcome, limits: dict[str, Any]) -> str | No
             "--timeout gives it more time."
         )
     return None
-
-
-def _end_of(outcome: _Outcome, limits: dict[str, Any]) -> str:
-    return _end_text(outcome.signal, outcome.exit_code, outcome.output, limits["timeout_s"])
 
 
 def end_of_process(status: int | None, output: str, timeout_s: float) -> str:
