@@ -215,7 +215,7 @@ def _real(build: Callable[[], Any], weight_bytes: int) -> tuple[Any, str]:
     import torch
     from backward_recorder import run_backward
 
-    from tclint.tracing.patches.weights import without_initialisation
+    from tclint.tracing.patches.stored_weights import without_initialisation
 
     fast_path = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)

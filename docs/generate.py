@@ -26,12 +26,12 @@ from tclint.core.rule import Rule
 from tclint.engine.rules.index import FILE, build
 from tclint.engine.rules.registry import all_rules
 from tclint.engine.rules.retired import retired_rules
+from tclint.report.catalogue import side_name
 from tclint.report.formats.json import schema
-from tclint.report.rule_parts import side_name
 from tclint.report.rule_text import rule_markdown
 from tclint.testing import Example, examples
 from tclint.tracing import patches
-from tclint.tracing.patches.patch import PATCHES
+from tclint.tracing.patches.patch import PATCHES, RUN_WITH
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -251,7 +251,7 @@ def _patches() -> str:
         importlib.import_module(module.name)  # declares its patches
     lines = ["| patch | replaces | because | undone | run with torch |", "|---|---|---|---|---|"]
     for found in sorted(PATCHES, key=lambda item: item.name):
-        versions = ", ".join(found.versions)
+        versions = ", ".join(RUN_WITH)
         lines.append(f"| `{found.name}` | {found.replaces} | {found.why} | {found.undone} | {versions} |")
     return "\n".join(lines) + "\n"
 

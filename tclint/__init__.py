@@ -23,26 +23,13 @@ if TYPE_CHECKING:
     from tclint.graph.weights.plan import WeightPlan
 
 __all__ = [
-    "Settings",
-    "__version__",
-    "apply",
-    "check",
-    "estimate",
-    "pad_state_dict",
-    "plan",
-    "render",
-    "to_frame",
-    "to_fx",
-    "trace",
-    "verify_padding",
-]
+    "Settings", "__version__", "apply", "check", "estimate", "pad_state_dict", "plan", "render", "to_frame",
+    "to_fx", "trace", "verify_padding",
+]  # fmt: skip
 
 
 def trace(
-    model: Callable[..., Any],
-    inputs: Any = None,
-    kwargs: Mapping[str, Any] | None = None,
-    **options: Any,
+    model: Callable[..., Any], inputs: Any = None, kwargs: Mapping[str, Any] | None = None, **options: Any
 ) -> Graph:
     """Run a model once on meta tensors, without memory or GPU, and return what it did.
 
@@ -245,7 +232,7 @@ def verify_padding(
         TargetError: a model could not be traced.
     """
     from tclint.checkpoints.padding import weights_of
-    from tclint.tracing.worker.padding_objects import verify_objects
+    from tclint.tracing.worker.padding_runs import verify_objects
 
     return verify_objects(original, padded, inputs, kwargs, None if plan is None else weights_of(plan))
 

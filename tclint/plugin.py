@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tclint.analysis.change import Change, resize
 from tclint.analysis.graph_rule import GraphRule
 from tclint.config.settings import Settings
-from tclint.core.finding import (
-    Confidence,
-    Edit,
-    Effect,
-    Finding,
-    Fix,
-    GpuEffect,
-    Level,
-    Location,
-    Related,
-)
+from tclint.core.finding import Confidence, Edit, Effect, Finding, Fix, GpuEffect, Level, Location, Related
 from tclint.core.rule import Rule
 from tclint.graph.dims.coupled import DimsUnresolved
 from tclint.graph.ops import Graph, Op, Site, TensorSpec
@@ -31,36 +21,11 @@ if TYPE_CHECKING:
     from tclint.analysis.graph_context import GraphContext
 
 __all__ = [
-    "Change",
-    "Confidence",
-    "Constant",
-    "DimsUnresolved",
-    "Edit",
-    "Effect",
-    "Event",
-    "Finding",
-    "Fix",
-    "GpuEffect",
-    "Graph",
-    "GraphContext",
-    "GraphRule",
-    "Level",
-    "Location",
-    "Op",
-    "Related",
-    "Rule",
-    "Settings",
-    "Site",
-    "SourceContext",
-    "SourceRule",
-    "Symbol",
-    "TensorSpec",
-    "Thing",
-    "distinct",
-    "options_of",
-    "render",
-    "resize",
-]
+    "Change", "Confidence", "Constant", "DimsUnresolved", "Edit", "Effect", "Event", "Finding", "Fix",
+    "GpuEffect", "Graph", "GraphContext", "GraphRule", "Level", "Location", "Op", "Related", "Rule",
+    "Settings", "Site", "SourceContext", "SourceRule", "Symbol", "TensorSpec", "Thing", "distinct",
+    "options_of", "render", "resize",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from tclint.analysis.change import Change
+from tclint.analysis.findings import share_finding
 from tclint.analysis.layers import gain_phrase, indices_of, leaf_ops, worth_pricing
-from tclint.analysis.share_findings import share_finding
 from tclint.analysis.what_if.layer_edits import cast_by_hand
 from tclint.config.precisions import PRECISION_FACTS
 from tclint.cost.transforms.casts import own_half_dtype

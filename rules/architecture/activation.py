@@ -5,27 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from tclint.analysis.findings import share_finding
 from tclint.analysis.layers import indices_of, producers, worth_saying_unpriced
-from tclint.analysis.share_findings import share_finding
 from tclint.plugin import Effect, Finding, Graph, GraphContext, GraphRule, Op
 
 _NOT_FUSABLE = frozenset(
     [
-        "leaky_relu",
-        "hardswish",
-        "hardsigmoid",
-        "mish",
-        "prelu",
-        "selu",
-        "celu",
-        "rrelu",
-        "glu",
-        "log_sigmoid",
-        "hardshrink",
-        "softshrink",
-        "threshold",
+        "leaky_relu", "hardswish", "hardsigmoid", "mish", "prelu", "selu", "celu", "rrelu", "glu",
+        "log_sigmoid", "hardshrink", "softshrink", "threshold",
     ]
-)
+)  # fmt: skip
 """Activations that are not in the NVIDIA cuDNN Developer Guide's list for runtime fusion engines: relu (also
 clipped), tanh, sigmoid, elu, gelu, softplus, swish (silu)."""
 _BETWEEN = frozenset({"norm"})

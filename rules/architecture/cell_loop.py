@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 
-from tclint.analysis.cells import Loop, cell_loops, with_joined_steps
 from tclint.analysis.change import Change
-from tclint.analysis.layers import gain_phrase, indices_of, worth_pricing
-from tclint.analysis.share_findings import share_finding
+from tclint.analysis.findings import share_finding
+from tclint.analysis.layers import gain_phrase, indices_of, producers, worth_pricing
+from tclint.analysis.what_if.layer_edits import emptied, with_ops
+from tclint.graph.ops import Graph, Op, contiguous_strides
 from tclint.plugin import Finding, GraphContext, GraphRule
 
 _FEWEST_STEPS = 4
@@ -70,3 +73,98 @@ class RnnCellLoop(GraphRule):
             evidence={"steps": len(loop.steps)},
             change=change,
         )
+
+
+_LAYERS = {"lstm_cell": "lstm", "gru_cell": "gru", "rnn_tanh_cell": "rnn_tanh", "rnn_relu_cell": "rnn_relu"}
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The calls of one cell, each with the state from the call before."""
+
+    steps: tuple[Op, ...]
+
+
+def cell_loops(graph: Graph) -> tuple[Loop, ...]:
+    """Chains of calls of one cell whose inputs do not depend on the cell's results."""
+    calls: dict[str, list[Op]] = {}
+    for op in graph.ops:
+        weight = op.input("w_hh")
+        if op.name in _LAYERS and weight is not None and weight.parameter is not None:
+            calls.setdefault(weight.parameter, []).append(op)
+    return tuple(
+        Loop(tuple(steps)) for steps in calls.values() if len(steps) > 1 and _is_sequence(graph, steps)
+    )
+
+
+def _is_sequence(graph: Graph, steps: list[Op]) -> bool:
+    if len({step.inputs[0].shape for step in steps}) > 1:
+        return False
+    # One pass over the later ops collects everything that depends on a call's results.
+    depends: set[int] = {steps[0].index}
+    own = {step.index for step in steps}
+    for op in graph.ops[steps[0].index + 1 :]:
+        if op.index in own:
+            if op.inputs[0].producer in depends:
+                return False
+            depends.add(op.index)
+        elif any(spec.producer in depends for spec in op.inputs):
+            depends.add(op.index)
+    return all(_state_of(step, before, graph) for before, step in pairwise(steps))
+
+
+def _state_of(step: Op, before: Op, graph: Graph) -> bool:
+    """Whether the step's hidden state is the result of the step before, possibly through views."""
+    for producer in producers(graph, step.input("hx[0]") or step.input("hx")):
+        if producer.index == before.index:
+            return True
+        if producer.kind != "view":
+            return False
+    return False
+
+
+def with_joined_steps(graph: Graph, loop: Loop) -> Graph:
+    """The graph with a loop replaced by one recurrent layer over all steps, at the place of the last call."""
+    *others, last = (graph.ops[step.index] for step in loop.steps)
+    if last.name not in _LAYERS:
+        return graph
+    length = len(loop.steps)
+    batch, hidden = last.outputs[0].shape[-2:]
+    source = last.inputs[0]
+    sequence = (length, *source.shape[-2:])
+    inputs, names = [replace(source, shape=sequence, strides=contiguous_strides(sequence))], ["input"]
+    states = [
+        (spec, name)
+        for spec, name in zip(last.inputs, last.input_names, strict=True)
+        if name.startswith("hx")
+    ]
+    for position, (spec, _) in enumerate(states):
+        shape = (1, batch, hidden)
+        inputs.append(replace(spec, shape=shape, strides=contiguous_strides(shape)))
+        names.append(f"hx[{position}]" if last.name == "lstm_cell" else "hx")
+    weights = [last.input(name) for name in ("w_ih", "w_hh", "b_ih", "b_hh")]
+    present = [spec for spec in weights if spec is not None]
+    for position, spec in enumerate(present):
+        inputs.append(spec)
+        names.append(f"params[{position}]")
+    result = (length, batch, hidden)
+    output = replace(last.outputs[0], shape=result, strides=contiguous_strides(result))
+    state_shape = (1, batch, hidden)
+    state = replace(last.outputs[0], shape=state_shape, strides=contiguous_strides(state_shape))
+    joined = replace(
+        last,
+        name=_LAYERS[last.name],
+        inputs=tuple(inputs),
+        input_names=tuple(names),
+        outputs=(output, *(replace(state, output_index=1 + n) for n in range(len(states)))),
+        attributes={
+            "has_biases": len(present) == 4,
+            "num_layers": 1,
+            "dropout": 0.0,
+            "train": True,
+            "bidirectional": False,
+            "batch_first": False,
+        },
+    )
+    changed = {op.index: emptied(op) for op in others}
+    return with_ops(graph, changed | {last.index: joined})

@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterator
 from functools import partial
 
-from tclint.analysis.attention import AttentionBlock, attention_blocks
-from tclint.analysis.causal import causal_mask
+from tclint.analysis.attention import AttentionBlock, attention_blocks, causal_mask
 from tclint.analysis.change import Change
+from tclint.analysis.findings import share_finding
 from tclint.analysis.layers import Line, consumers, gain_phrase, indices_of, worth_pricing
-from tclint.analysis.share_findings import share_finding
 from tclint.analysis.what_if.fusions import attention_mask, with_fused_attention
 from tclint.plugin import DimsUnresolved, Finding, GraphContext, GraphRule
 

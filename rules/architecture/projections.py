@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from tclint.analysis.change import Change
+from tclint.analysis.findings import share_finding
 from tclint.analysis.layers import Line, gain_phrase, indices_of, line_of, worth_pricing
-from tclint.analysis.share_findings import share_finding
 from tclint.analysis.what_if.fusions import with_joined_linears
 from tclint.analysis.widths.alignment import SMALLEST_WIDTH
 from tclint.plugin import Finding, GraphContext, GraphRule, Op

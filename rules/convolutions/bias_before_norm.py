@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import os
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 
 from tclint.analysis.change import Change
-from tclint.analysis.compile_fixes import annotate_if_compile_fixes
+from tclint.analysis.findings import annotate_if_compile_fixes
 from tclint.analysis.layers import (
     consumers,
     convolutions,
@@ -17,8 +19,8 @@ from tclint.analysis.layers import (
     related_sites,
     worth_pricing,
 )
-from tclint.analysis.user_choices import asks_for_bias
 from tclint.analysis.what_if.layer_edits import without_bias
+from tclint.graph.ops import Site
 from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Op
 
 _BATCH_NORMS = frozenset({"batch_norm", "cudnn_batch_norm", "native_batch_norm", "sync_batch_norm"})
@@ -115,3 +117,45 @@ def _normalises_batch(norm: Op, layer: Op) -> bool:
         return False  # normed over dim 1, which is not the layer's outputs
     # With running statistics only (frozen norms), the mean is a constant and the bias shifts the output.
     return bool(norm.attributes.get("training", True))
+
+
+def asks_for_bias(site: Site | None) -> bool:
+    """Whether all calls on a line that make convolutions or linear layers pass `bias=True`."""
+    if site is None:
+        return False
+    try:
+        changed_ns = os.stat(site.path).st_mtime_ns
+    except OSError:
+        return False  # the graph is from another machine, or the file is a cell of a notebook
+    choices = [
+        explicit for first, last, explicit in _layers(site.path, changed_ns) if first <= site.line <= last
+    ]
+    return bool(choices) and all(choices)
+
+
+@lru_cache(maxsize=64)
+def _layers(path: str, _changed_ns: int) -> tuple[tuple[int, int, bool], ...]:
+    """First line, last line and whether `bias=True` is written, of each call that makes such a layer."""
+    try:
+        with open(path, "rb") as file:
+            tree = ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    return tuple(
+        (node.lineno, node.end_lineno or node.lineno, _says_true(node))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and _name(node.func).startswith(("Conv", "LazyConv", "Linear"))
+    )
+
+
+def _name(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _says_true(call: ast.Call) -> bool:
+    return any(
+        item.arg == "bias" and isinstance(item.value, ast.Constant) and item.value.value is True
+        for item in call.keywords
+    )

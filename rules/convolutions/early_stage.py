@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import islice
 from math import prod
 
+from tclint.analysis.findings import share_finding
 from tclint.analysis.layers import indices_of, limiters, producers, worth_saying_unpriced
-from tclint.analysis.share_findings import share_finding
 from tclint.plugin import Effect, Finding, GraphContext, GraphRule, Op
 
 _EARLY_STRIDE = 4

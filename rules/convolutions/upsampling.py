@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from tclint.analysis.findings import share_finding
 from tclint.analysis.layers import by_line, indices_of, worth_pricing
-from tclint.analysis.share_findings import share_finding
 from tclint.plugin import Effect, Finding, GraphContext, GraphRule
 
 _HIGH_RESOLUTION = 256 * 256

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tclint.analysis.compile_fixes import PADS, annotate_if_compile_fixes
+from tclint.analysis.findings import PADS, annotate_if_compile_fixes
 from tclint.analysis.layers import (
     gain_phrase,
     indices_of,

@@ -62,11 +62,7 @@ class Tf32MixedApi(SourceRule):
                 f"`{context.code(event)}` contradicts `{context.code(older.event)}` on "
                 f"{context.where(older.event, event)}: reading the older switch raises RuntimeError.",
                 related=(context.also(older.event, f"the older API says {older.precision}"),),
-                evidence={
-                    "operator": operator,
-                    "legacy": older.precision,
-                    "fp32_precision": newer.precision,
-                },
+                evidence={"operator": operator, "legacy": older.precision, "fp32_precision": newer.precision},
                 fix=Fix("Set TF32 through one API only: remove one of the two lines."),
                 identity=f"{event.place.function.qualified_name}:{operator}",
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tclint.analysis.change import Change
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.questions.defaults import Defaults
 from tclint.source.run.values import Thing
@@ -72,7 +73,6 @@ class BatchMultipleOf8(SourceRule):
             )
 
     def change(self, finding: Finding, context: Any) -> Any:
-        from tclint.analysis.change import Change
         from tclint.analysis.options import best_option, priced
         from tclint.analysis.widths.resizing import batch_change, the_batch
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tclint.analysis.change import Change
+from tclint.config.settings import OPTIMIZERS
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.requirements import may_run
 from tclint.source.run.facts import distinct
@@ -93,9 +95,6 @@ class OptimizerNotFused(SourceRule):
         return any(map(context.devices.may_be_on_gpu, updated))
 
     def change(self, finding: Finding, context: Any) -> Any:
-        from tclint.analysis.change import Change
-        from tclint.config.settings import OPTIMIZERS
-
         present = context.settings.optimizer
         if (
             not present.startswith(finding.evidence["optimizer"].lower())

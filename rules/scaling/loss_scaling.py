@@ -133,10 +133,7 @@ class Fp16AutocastNoScaler(SourceRule):
             f"`{loss}` comes from float16 autocast on {context.where(entered)}"
             f"{'' if enabled else ' (where it is enabled)'} and goes backward unscaled: gradients below "
             "2^-24 become zero.",
-            related=(
-                context.also(entered, f"float16 autocast: {why}"),
-                *others,
-            ),
+            related=(context.also(entered, f"float16 autocast: {why}"), *others),
             evidence={
                 "loss": loss,
                 "function": event.place.function.qualified_name,

@@ -11,13 +11,7 @@ from tclint.graph.dims.coupled import CoupledDims, DimGroup
 from tclint.graph.ops import GEMM_KINDS, Graph, Op, Site, TensorSpec
 
 # Schema names of the two matrices of a product; linear's second is stored [N, K], the others' [K, N].
-_OPERANDS = (
-    ("input", "weight"),
-    ("mat1", "mat2"),
-    ("batch1", "batch2"),
-    ("self", "mat2"),
-    ("self", "other"),
-)
+_OPERANDS = (("input", "weight"), ("mat1", "mat2"), ("batch1", "batch2"), ("self", "mat2"), ("self", "other"))
 
 
 @dataclass(frozen=True, slots=True)

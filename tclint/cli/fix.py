@@ -14,6 +14,7 @@ from tclint.cli import completion
 from tclint.cli.command_group import say
 from tclint.cli.models import check_declared
 from tclint.cli.options import config_options, read_settings, read_stdin, setting_flags, stdin_filename_option
+from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.core.files import check_writable
 from tclint.core.rule import UNREADABLE_CODE
@@ -21,12 +22,11 @@ from tclint.core.target import is_model_target
 from tclint.core.terminal import ProgressLine, write_stdout_bytes
 from tclint.core.text import printable
 from tclint.core.units import plural
+from tclint.engine.report import Report
 
 if TYPE_CHECKING:
-    from tclint.config.settings import Settings
     from tclint.engine.fixes.files import FixedFile
     from tclint.engine.fixes.sources import FixOutcome
-    from tclint.engine.report import Report
 
 unsafe_fixes_option = click.option(
     "--unsafe-fixes", is_flag=True, help="Apply fixes that change what the program computes as well."

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from tclint.cli.command_group import say
 from tclint.cli.models import user_cache
+from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.core.files import check_writable, write_atomically
 from tclint.core.terminal import ProgressLine, write_stdout
 
 if TYPE_CHECKING:
-    from tclint.config.settings import Settings
     from tclint.engine.fixes.files import FixedFile
 
 

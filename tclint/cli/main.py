@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -23,7 +23,6 @@ from tclint.cli import pad as cli_pad
 from tclint.cli import profile as cli_profile
 from tclint.cli import reports as cli_reports
 from tclint.cli import server as cli_server
-from tclint.cli import sweep as cli_sweep
 from tclint.cli.command_group import DefaultCommandGroup, refuse_command_names, say
 from tclint.cli.options import (
     config_options,
@@ -40,15 +39,13 @@ from tclint.cli.options import (
     verbose_option,
 )
 from tclint.config.pyproject import FILE_NAME
+from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.core.files import write_atomically
 from tclint.core.terminal import ProgressLine, wants_colour, write_stdout
 from tclint.core.version import __version__
+from tclint.engine.report import Interrupted, Report
 from tclint.report.render import FOR_PEOPLE, Style, render
-
-if TYPE_CHECKING:
-    from tclint.config.settings import Settings
-    from tclint.engine.report import Report
 
 
 @click.group(
@@ -171,7 +168,6 @@ def check(
         return 0
 
     from tclint.engine.declared_models import check_targets as run
-    from tclint.engine.report import Interrupted
 
     verbosity = -1 if quiet else min(verbose, 1)
     style = Style.of_stream(sys.stdout, no_color, statistics=statistics, verbosity=verbosity)
@@ -389,7 +385,7 @@ def explain_cost(target: str, op_name: str, pads: tuple[str, ...], format_name: 
 for _command in (
     cli_fix.fix_command, cli_fix.baseline, cli_doctor.doctor, cli_init.init, cli_models.models, cli_pad.pad,
     cli_profile.profile, cli_profile.verify, cli_reports.schema, cli_reports.report, cli_reports.diff,
-    cli_reports.history, cli_server.server, cli_sweep.sweep, cli_fleet.fleet, cli_fleet.merge,
+    cli_reports.history, cli_server.server, cli_fleet.sweep, cli_fleet.fleet, cli_fleet.merge,
 ):  # fmt: skip
     cli.add_command(_command)
 

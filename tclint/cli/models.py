@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
@@ -17,11 +18,11 @@ from tclint.cli.options import list_format_option, parse_flags
 from tclint.config.settings import Settings
 from tclint.core.target import is_model_target, is_recipe
 from tclint.core.terminal import write_stdout
+from tclint.engine.report import Report
 
 if TYPE_CHECKING:
+    from tclint.engine.caches import TraceCache
     from tclint.engine.check import Progress
-    from tclint.engine.report import Report
-    from tclint.engine.trace_cache import TraceCache
 
 
 @click.command()
@@ -32,7 +33,6 @@ def models(paths: tuple[str, ...], format_name: str) -> int:
 
     Every line is a command. '(by its name)' marks functions recognised as builders only by their name.
     """
-    import dataclasses
     import json
 
     from tclint.engine.model_listing.candidates import list_models
@@ -75,8 +75,8 @@ def check_declared(
     verbose: bool,
 ) -> Report:
     """Lint the models of `[tool.tclint] models`, and targets; with no model declared, say so."""
+    from tclint.engine.caches import TraceCache
     from tclint.engine.declared_models import check_declared as run
-    from tclint.engine.trace_cache import TraceCache
 
     if not settings.models:
         where = "[tool.tclint] of pyproject.toml" if config_file is None else str(config_file)
@@ -91,7 +91,7 @@ def user_cache(targets: Sequence[str], settings: Settings, *, verbose: bool) -> 
     """Where the graphs of models are kept that are named on the command line."""
     if not settings.cache or not any(is_model_target(target) or is_recipe(target) for target in targets):
         return None
-    from tclint.engine.trace_cache import TraceCache
+    from tclint.engine.caches import TraceCache
 
     return TraceCache.of_user(say if verbose else lambda _: None)
 
@@ -106,7 +106,7 @@ def check_kept(
     """
     if with_graphs or not settings.cache or len(targets) != 1 or not is_model_target(targets[0]):
         return run()
-    from tclint.engine.report_cache import ReportCache
+    from tclint.engine.caches import ReportCache
 
     report = ReportCache().check(targets[0], settings, run)
     if verbose and all(entry.graph is None for entry in report.entries):

@@ -22,6 +22,7 @@ from tclint.cli.options import (
     shown_options,
     write_output,
 )
+from tclint.config.kinds import PERCENT
 from tclint.core.errors import UsageError
 from tclint.core.files import write_atomically
 from tclint.core.terminal import write_stdout
@@ -49,7 +50,7 @@ def report(saved: str, **shown: Any) -> int:
 
     Exit codes: 0 it was shown, 2 it cannot be. The verdict of the run is in its summary.
     """
-    from tclint.report.load import load_report
+    from tclint.report.saved import load_report
 
     show(load_report(saved), (saved,), **shown)
     return 0
@@ -74,10 +75,9 @@ def diff(old: str, new: str, format_name: str, threshold: str | None, **flags: A
 
     Exit codes: 0 passed, 1 a regression beyond the budget, 2 usage error.
     """
-    from tclint.config.kinds import PERCENT
     from tclint.report.comparison import diff as compare
     from tclint.report.formats.diff import render_diff
-    from tclint.report.load import load_report
+    from tclint.report.saved import load_report
 
     settings, _ = read_settings(flags)
     budget = settings.budget

@@ -11,6 +11,7 @@ from tclint.config.pyproject import FILE_NAME
 from tclint.config.settings import SETTINGS, Settings
 from tclint.core.target import is_model_target
 from tclint.engine.declared_models import file_of, grouped
+from tclint.source.syntax.discovery import discover, is_below
 
 
 def settings_text(
@@ -22,8 +23,6 @@ def settings_text(
         config_file: of the run.
         flags: fields that the command line sets.
     """
-    from tclint.source.syntax.discovery import is_below
-
     parts = []
     for own, group in grouped(targets, settings).items():
         path = os.path.abspath(file_of(group[0]))
@@ -59,7 +58,6 @@ def files_text(targets: Sequence[str], settings: Settings) -> str:
         UsageError: git does not know the revision.
     """
     from tclint.engine.check import relative_path
-    from tclint.source.syntax.discovery import discover
 
     lines: list[str] = []
     for own, group in grouped(targets, settings).items():

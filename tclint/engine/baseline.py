@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from tclint.config.settings import Settings, settings_in
 from tclint.core.errors import UsageError
 from tclint.core.files import write_atomically
-from tclint.core.finding import Finding
+from tclint.core.finding import Finding, Location
 from tclint.core.rule import CRASH_CODE, NEVER_ACCEPTED
 from tclint.core.text import printable
 from tclint.engine.report import Report
@@ -214,13 +214,11 @@ class _Coverage:
     def __init__(
         self, folder: str, paths: frozenset[str], targets: frozenset[str], settings: Settings
     ) -> None:
-        from tclint.core.finding import Location
         from tclint.engine.rules.registry import Selection
 
         self._folder, self._paths, self._targets = folder, paths, targets
         self._selection = Selection(settings)
         self._codes = {rule.code for rule in self._selection.rules}
-        self._location = Location
 
     def __call__(self, known: Known) -> bool:
         path = os.path.normpath(os.path.join(self._folder, known.path))
@@ -233,7 +231,7 @@ class _Coverage:
             return False
         if known.code.startswith("TCL"):
             return True
-        location = self._location(path, 1)
+        location = Location(path, 1)
         sample = Finding(known.code, known.name, "info", "high", "", location, target=known.target or None)
         return known.code in self._codes and self._selection.allows(sample)
 

@@ -28,13 +28,13 @@ from tclint.engine.suppressions import apply_suppressions
 from tclint.graph.ops import Graph
 from tclint.source.project import memory
 from tclint.source.source_rule import SourceRule
+from tclint.source.syntax.discovery import Skipped, refusal
+from tclint.source.syntax.notebooks import Notebook
 
 if TYPE_CHECKING:
     from tclint.analysis.graph_context import GraphContext
     from tclint.engine.script.join import Joined
     from tclint.engine.script.recipes import RecipeSteps
-    from tclint.source.syntax.discovery import Skipped
-    from tclint.source.syntax.notebooks import Notebook
     from tclint.tracing import TraceResult
 
 __all__ = ["Entry", "EntryError", "Metrics", "Progress", "Report", "check", "rank", "relative_path"]
@@ -180,19 +180,13 @@ def check(
             _planned(entry, context, listed, below)
             for entry, context in zip(mark_worst_case(entries), contexts, strict=True)
         ),
-        findings=tuple(
-            _shown(finding, spans, source.notebooks)
-            for finding in rank(joined(worst_of_sets(listed, entries)))
-        ),
-        below_min_gain=tuple(
-            _shown(finding, spans, source.notebooks)
-            for finding in rank(joined(worst_of_sets(below, entries, besides=listed)))
-        ),
-        suppressed=tuple(shown(finding) for finding in suppressed),
+        findings=tuple(map(shown, rank(joined(worst_of_sets(listed, entries))))),
+        below_min_gain=tuple(map(shown, rank(joined(worst_of_sets(below, entries, besides=listed))))),
+        suppressed=tuple(map(shown, suppressed)),
         skipped=(*source.skipped, *recipes.skipped),
         errors=tuple(errors),
         source_files=source.files,
-        baselined=tuple(shown(finding) for finding in known),
+        baselined=tuple(map(shown, known)),
         paths=source.paths,
         digests=source.digests,
         contents=contents,
@@ -331,7 +325,6 @@ def _readable(paths: Sequence[str], contents: Mapping[str, bytes]) -> tuple[list
     """The paths that can be read as source, and the errors for the others."""
     if not paths:
         return [], []
-    from tclint.source.syntax.discovery import refusal
 
     problems = {path: refusal(path, contents) for path in paths}
     errors = [EntryError(path, problem) for path, problem in problems.items() if problem is not None]
@@ -367,13 +360,7 @@ def _check_sources(
     errors += [EntryError(relative_path(path), message) for path, message in result.errors]
     skipped = tuple(replace(item, path=relative_path(item.path)) for item in result.skipped)
     return _Sources(
-        result.findings,
-        result.paths,
-        skipped,
-        result.files,
-        result.marked,
-        result.digests,
-        result.notebooks,
+        result.findings, result.paths, skipped, result.files, result.marked, result.digests, result.notebooks
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,9 @@ from tclint.engine.rules.registry import without_unknown_rules
 from tclint.source.syntax.discovery import is_below, named_files
 
 if TYPE_CHECKING:
+    from tclint.engine.caches import TraceCache
     from tclint.engine.check import Progress
     from tclint.engine.report import Report
-    from tclint.engine.trace_cache import TraceCache
 
 
 def with_nested(
@@ -131,20 +131,13 @@ def check_targets(
 ) -> Report:
     """Like `check`, but with the settings of nested projects for their targets; one report for all."""
     from tclint.engine.check import check
-    from tclint.engine.report import Interrupted
 
     if not settings.nested:
         return check(targets, settings, on_progress=on_progress, contents=contents, cache=cache)
-    reports: list[Report] = []
-    try:
-        for own, group in grouped(targets, settings).items():
-            reports.append(check(group, own, on_progress, contents=contents, cache=cache))
-    except KeyboardInterrupt as error:
-        reports += [error.report] if isinstance(error, Interrupted) else []
-        if not reports:
-            raise
-        raise Interrupted(merged(reports, settings)) from error
-    return merged(reports, settings)
+    groups = grouped(targets, settings).items()
+    return _merged_as_made(
+        (check(group, own, on_progress, contents=contents, cache=cache) for own, group in groups), settings
+    )
 
 
 def check_declared(
@@ -165,7 +158,6 @@ def check_declared(
         Interrupted: see `check`.
     """
     from tclint.engine.check import check
-    from tclint.engine.report import Interrupted
 
     own = replace(settings, nested=())
     given = [(target_of(model), settings_of(model, own, flags), model.target) for model in settings.models]
@@ -184,18 +176,32 @@ def check_declared(
         if target not in groups.setdefault(own, []):
             groups[own].append(target)
     paths = [target for target in more if not is_model_target(target)]
-    reports: list[Report] = []
-    try:
+    if not groups and not paths:
+        return check((), replace(settings, nested=()))
+
+    def reports() -> Iterator[Report]:
         for own, targets in groups.items():
-            reports.append(check(targets, own, on_progress, cache=cache))
+            yield check(targets, own, on_progress, cache=cache)
         if paths:
-            reports.append(check_targets(paths, settings, on_progress))
+            yield check_targets(paths, settings, on_progress)
+
+    return _merged_as_made(reports(), settings)
+
+
+def _merged_as_made(reports: Iterable[Report], settings: Settings) -> Report:
+    """One report for all, also for those that were made before a KeyboardInterrupt."""
+    from tclint.engine.report import Interrupted
+
+    made: list[Report] = []
+    try:
+        for report in reports:
+            made.append(report)
     except KeyboardInterrupt as error:
-        reports += [error.report] if isinstance(error, Interrupted) else []
-        if not reports:
+        made += [error.report] if isinstance(error, Interrupted) else []
+        if not made:
             raise
-        raise Interrupted(merged(reports, settings)) from error
-    return merged(reports, settings) if reports else check((), replace(settings, nested=()))
+        raise Interrupted(merged(made, settings)) from error
+    return merged(made, settings)
 
 
 _LISTS = ("entries", "findings", "below_min_gain", "suppressed", "skipped", "errors", "baselined", "paths")

@@ -88,7 +88,6 @@ def explain_target(
         UsageError: the target is not a model, or nothing in it has that name.
         TargetError: the target could not be built or traced.
     """
-    from tclint.analysis.graph_context import GraphContext
     from tclint.analysis.what_if.usual_batch import with_usual_batch
     from tclint.tracing import trace_targets
 

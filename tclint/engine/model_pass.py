@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tclint.analysis.advice import advice
+from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
-from tclint.config.settings import REPORTED_PRECISIONS, Settings
+from tclint.analysis.what_if.combined import all_fixes
+from tclint.analysis.what_if.comparisons import WhatIf, batch_limits
+from tclint.analysis.what_if.usual_batch import with_usual_batch
+from tclint.analysis.widths.alignment import efficient_multiple
+from tclint.config.settings import REPORTED_PRECISIONS, Precision, Settings
 from tclint.core.finding import Finding
 from tclint.core.units import percent_text, time_text
+from tclint.cost.communication import communication_bytes
+from tclint.cost.estimate import Estimate, estimate
+from tclint.cost.gaps import with_flops
+from tclint.cost.gpu import Gpu
+from tclint.cost.scenario import Scenario
+from tclint.cost.transforms.loss import computes_loss, with_cross_entropy
+from tclint.engine.doubts import ranged, unpriced, untrained, written_backward
 from tclint.engine.report import Entry, Metrics, PlannedFix
 from tclint.engine.run_cost import RunCost
 from tclint.engine.size_origins import with_origins
-from tclint.graph.ops import Assumption
-
-if TYPE_CHECKING:
-    from tclint.analysis.graph_context import GraphContext
-    from tclint.cost.gpu import Gpu
-    from tclint.graph.lowering.work import Gap
-    from tclint.graph.ops import Graph
-    from tclint.tracing import TraceResult
+from tclint.graph.lowering.step import forward_flops
+from tclint.graph.lowering.work import Attention, Convolution, Gap, Gemm, Traffic, Work
+from tclint.graph.ops import Assumption, Graph, TensorSpec
+from tclint.tracing import TraceResult
 
 
 def check_graph(
     result: TraceResult, rules: Sequence[GraphRule], settings: Settings
 ) -> tuple[Entry, list[Finding], GraphContext]:
     """The entry of a traced model, its findings, and the context that priced them."""
-    from tclint.analysis.advice import advice
-    from tclint.analysis.graph_context import GraphContext
-    from tclint.analysis.what_if.comparisons import WhatIf, batch_limits
-    from tclint.analysis.what_if.usual_batch import with_usual_batch
-    from tclint.engine.doubts.guess_ranges import ranged
-    from tclint.engine.doubts.trained_share import untrained
-    from tclint.engine.doubts.unpriced import unpriced, written_backward
-    from tclint.engine.model_facts import aligned_flops_percent, graph_hash
-    from tclint.graph.lowering.step import forward_flops
-
     graph = result.graph
     assert graph is not None
     started = time.perf_counter()
@@ -139,7 +140,6 @@ def in_doubt(finding: Finding) -> Finding:
 def as_priced(graph: Graph, settings: Settings) -> tuple[Graph, Settings]:
     """The graph that an entry prices, with the loss that the settings name, and the settings for its
     price."""
-    from tclint.cost.transforms.loss import computes_loss, with_cross_entropy
 
     settings, _ = _as_compiled(graph, settings)
     if settings.mode == "train" and settings.loss == "cross_entropy" and not computes_loss(graph):
@@ -148,7 +148,6 @@ def as_priced(graph: Graph, settings: Settings) -> tuple[Graph, Settings]:
 
 
 def _communication(graph: Graph, settings: Settings, gpu: Gpu) -> dict[str, Any]:
-    from tclint.cost.communication import communication_bytes
 
     if settings.parallel == "none" or settings.mode != "train":
         return {}
@@ -162,9 +161,6 @@ _FELT_PERCENT = 1.0
 
 def _with_loss(graph: Graph, settings: Settings) -> tuple[Graph, tuple[Assumption, ...]]:
     """The graph with the loss that the settings name, or else an assumption about the loss that it lacks."""
-    from tclint.cost.estimate import estimate
-    from tclint.cost.scenario import Scenario
-    from tclint.cost.transforms.loss import computes_loss, with_cross_entropy
 
     if computes_loss(graph):
         return graph, ()
@@ -231,27 +227,22 @@ def _unknown(metrics: Metrics) -> Metrics:
 def _priced_as(context: GraphContext) -> Iterator[Assumption]:
     """The assumptions of the prices; those of a single GPU appear once."""
     estimates = [context.estimate(scenario) for scenario in context.scenarios]
-    for what in dict.fromkeys(what for estimate in estimates for what in estimate.assumptions):
+    for what in dict.fromkeys(what for one in estimates for what in one.assumptions):
         yield Assumption(what)
 
 
 def _gaps(context: GraphContext) -> tuple[Gap, ...]:
     """The gaps on any of the GPUs; an op may be a gap on one and have a price on another."""
-    from tclint.cost.gaps import with_flops
 
     found = (gap for scenario in context.scenarios for gap in context.estimate(scenario).gaps)
     return with_flops(dict.fromkeys(found), context.graph)
 
 
 def with_fixes_made(
-    entry: Entry,
-    context: GraphContext,
-    listed: Sequence[Finding],
-    below: Sequence[Finding],
+    entry: Entry, context: GraphContext, listed: Sequence[Finding], below: Sequence[Finding]
 ) -> Entry:
     """The entry with the step after its listed fixes, and after those below the listing limit that then gain
     enough."""
-    from tclint.analysis.what_if.combined import all_fixes
 
     fixed = all_fixes(
         context,
@@ -285,3 +276,73 @@ def with_fixes_made(
         for step in fixed.steps
     )
     return replace(entry, metrics=metrics, fixes_made=len(fixed.made), plan=plan)
+
+
+_PRECISIONS: dict[str, Precision] = {"float16": "fp16", "bfloat16": "bf16"}
+
+
+def graph_hash(graph: Graph) -> str:
+    """A hash, of 16 hex digits, of the model's computation: operators, shapes, dtypes, parameters, in order.
+
+    Files, lines, timings and versions do not enter, so an edit that changes no computation keeps the hash.
+    """
+    document = {
+        "ops": [
+            {
+                "name": op.name,
+                "inputs": [_spec(spec) for spec in op.inputs],
+                "outputs": [_spec(spec) for spec in op.outputs],
+                "attributes": dict(op.attributes),
+                "module_path": op.module_path,
+            }
+            for op in graph.ops
+        ],
+        "parameters": [[p.name, p.shape, p.dtype, p.trainable, p.is_buffer] for p in graph.parameters],
+        "inputs": [_spec(spec) for spec in graph.inputs],
+    }
+    text = json.dumps(document, sort_keys=True, default=str, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _spec(spec: TensorSpec) -> list[Any]:
+    return [spec.shape, spec.dtype, spec.strides, spec.parameter, spec.producer, spec.output_index]
+
+
+def aligned_flops_percent(estimate: Estimate) -> float | None:
+    """The percentage of the step's matrix-product FLOPs whose contiguous dims are aligned for Tensor Cores.
+
+    A dim is aligned if it is a multiple of 8 for fp16 and bf16, of 4 for tf32 (NVIDIA, Matrix Multiplication
+    Background, Table 1). Kernels that autocast leaves in fp32 and depthwise convolutions have no such
+    multiple and do not count. None if nothing counts.
+    """
+    aligned = counted = 0
+    for kernel in estimate.kernels:
+        work = kernel.work
+        if isinstance(work, Traffic) or (isinstance(work, Convolution) and work.is_depthwise):
+            continue
+        multiple = _multiple(work.dtype, estimate.scenario.precision)
+        if multiple is None:
+            continue
+        counted += work.flops
+        if all(size % multiple == 0 for size in _contiguous_sizes(work)):
+            aligned += work.flops
+    return 100.0 * aligned / counted if counted else None
+
+
+def _multiple(dtype: str, precision: Precision) -> int | None:
+    if dtype == "float32":
+        return efficient_multiple("tf32") if precision == "tf32" else None
+    if dtype == "int8" or dtype.startswith("float8_"):
+        return efficient_multiple("int8")
+    return efficient_multiple(_PRECISIONS[dtype]) if dtype in _PRECISIONS else None
+
+
+def _contiguous_sizes(work: Work) -> tuple[int, ...]:
+    """The sizes of the contiguous dims of both operands and of the result."""
+    if isinstance(work, Gemm):
+        return tuple(size for _, size in work.contiguous)
+    if isinstance(work, Convolution):
+        return (work.in_channels // work.groups, work.out_channels // work.groups)
+    if isinstance(work, Attention):
+        return (work.head_dim, work.value_head_dim)
+    return ()

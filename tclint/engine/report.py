@@ -111,7 +111,7 @@ class Entry:
     inputs: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
     """Name, dtype and shape of every tensor that the model was called with."""
     graph_hash: str = ""
-    """The hash of the model's computation (tclint.engine.model_facts.graph_hash)."""
+    """The hash of the model's computation (tclint.engine.model_pass.graph_hash)."""
     torch_version: str = ""
     """The version of torch that traced it."""
     comparisons: tuple[Comparison, ...] = ()

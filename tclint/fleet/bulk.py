@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from tclint.config.settings import Settings
+from tclint.engine.caches import ReportCache, Traced
 from tclint.engine.check import check
 from tclint.engine.report import EntryError, Report
-from tclint.engine.report_cache import ReportCache
-from tclint.engine.trace_cache import Traced
 from tclint.fleet import processes
 from tclint.fleet.cluster import Lost, Workplace
 from tclint.fleet.results import lines_of

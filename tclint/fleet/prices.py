@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tclint.config.settings import Precision, Settings
@@ -14,11 +14,11 @@ from tclint.cost.memory.step_memory import fits
 from tclint.cost.scenario import Scenario
 from tclint.engine.model_pass import as_priced
 from tclint.fleet.cluster import Lost, Workplace, completed, connected
-from tclint.fleet.formulas import Formula, Point
 from tclint.fleet.processes import completed as completed_by_processes
-from tclint.fleet.shapes import Shapes
+from tclint.fleet.shapes import Formula, Point, Shapes
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph
+from tclint.tracing.worker.client import in_order
 
 CHUNK = 50
 """Points that a process is handed at once."""
@@ -128,15 +128,21 @@ def price_families(
     ]
     count = sum(len(family.points) for family in families)
     processes = min(pricing.settings.jobs or os.cpu_count() or 1, len(chunks))
+    found: Iterator[list[Cost | None] | Lost]
     if scheduler and chunks:
-        found = _in_order(_on_cluster(pricing, chunks, scheduler))
+        found = in_order(_on_cluster(pricing, chunks, scheduler))
     elif processes <= 1 or count <= FEW_POINTS:
         found = (costs_of_points(pricing, chunk) for chunk in chunks)
     else:
         jobs = [(pricing, chunk) for chunk in chunks]
-        found = _in_order(completed_by_processes(costs_of_points, jobs, processes))
+        found = in_order(completed_by_processes(costs_of_points, jobs, processes))
     done = 0
     for costs in found:
+        if isinstance(costs, Lost):
+            raise TargetError(
+                f"A process that priced points was ended from outside, probably because memory ran out "
+                f"({costs.reason}); sweep again with fewer --jobs."
+            )
         done += len(costs)
         if on_progress:
             on_progress(f"pricing points ({done:,} of {count:,})")
@@ -157,23 +163,8 @@ def costs_in_place(place: Workplace, pricing: Pricing, family: Family) -> list[C
 
 def _on_cluster(
     pricing: Pricing, chunks: Sequence[Family], scheduler: str
-) -> Iterator[tuple[int, list[Cost | None] | Lost]]:
+) -> Generator[tuple[int, list[Cost | None] | Lost], None, None]:
     file = pricing.settings.calibration
     place = Workplace.here([file] if file else [])
     with connected(scheduler, place) as client:
         yield from completed(client, costs_in_place, [(place, pricing, chunk) for chunk in chunks])
-
-
-def _in_order(found: Iterator[tuple[int, list[Cost | None] | Lost]]) -> Iterator[list[Cost | None]]:
-    early: dict[int, list[Cost | None]] = {}
-    following = 0
-    for at, costs in found:
-        if isinstance(costs, Lost):
-            raise TargetError(
-                f"A process that priced points was ended from outside, probably because memory ran out "
-                f"({costs.reason}); sweep again with fewer --jobs."
-            )
-        early[at] = costs
-        while following in early:
-            yield early.pop(following)
-            following += 1

@@ -10,7 +10,7 @@ import pickle
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ _SERVE = "from tclint.fleet.processes import serve; serve()"
 
 def completed(
     function: Callable[..., ResultT], jobs: Sequence[tuple[Any, ...]], count: int
-) -> Iterator[tuple[int, ResultT | Lost]]:
+) -> Generator[tuple[int, ResultT | Lost], None, None]:
     """The results of `function(*job)` with the positions of their jobs, as they come, one for each job.
 
     A job whose process is killed is Lost; a new process takes the next one.

@@ -19,7 +19,7 @@ from tclint.core.rule import CRASH_CODE
 from tclint.engine.report import Report
 from tclint.report.formats.json import clean, to_dict
 from tclint.report.formats.jsonlines import HEADER, records
-from tclint.report.load import load_report
+from tclint.report.saved import load_report
 
 Json = Mapping[str, Any]
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tclint.config.settings import Precision, Settings
 from tclint.core.errors import UsageError
 from tclint.cost.gpu import load_gpu
 from tclint.cost.gpu.factors import factors_note
-from tclint.fleet.formulas import Point, Samples, samples_of
 from tclint.fleet.grid import Grid
 from tclint.fleet.prices import Cost, Family, Pricing, price_families
-from tclint.fleet.shapes import Shapes, Unresolved, is_same_program, learn
+from tclint.fleet.shapes import Point, Samples, Shapes, Unresolved, is_same_program, learn, samples_of
 from tclint.graph.ops import Graph
 from tclint.tracing import trace_runs
 
@@ -96,28 +95,20 @@ class _Slice:
         return [(point, graphs[self.positions[point]]) for point in points]
 
 
+@dataclass
 class _Run:
     """One sweep while it runs."""
 
-    def __init__(
-        self,
-        target: str,
-        grid: Grid,
-        settings: Settings,
-        pricing: Pricing,
-        on_progress: Progress | None,
-        scheduler: str,
-    ) -> None:
-        self.costs: dict[int, Cost] = {}
-        self.errors: dict[int, str] = {}
-        self.traced: set[int] = set()
-        self.notes: list[str] = []
-        self._target = target
-        self._grid = grid
-        self._settings = settings
-        self._pricing = pricing
-        self._on_progress = on_progress
-        self._scheduler = scheduler
+    target: str
+    grid: Grid
+    settings: Settings
+    pricing: Pricing
+    on_progress: Progress | None
+    scheduler: str
+    costs: dict[int, Cost] = field(default_factory=dict)
+    errors: dict[int, str] = field(default_factory=dict)
+    traced: set[int] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
 
     def trace(self, positions: Iterable[int]) -> None:
         """Trace and price the points that have no cost yet."""
@@ -126,10 +117,10 @@ class _Run:
 
     def resize(self) -> None:
         """Price what resizing gives, beside the points that are traced for it."""
-        fixed = [number for number, axis in enumerate(self._grid.axes) if not axis.is_size]
+        fixed = [number for number, axis in enumerate(self.grid.axes) if not axis.is_size]
         families: list[tuple[_Slice, Family]] = []
         graphs: dict[int, Graph] = {}
-        pending = self._slices(range(len(self._grid.points)), fixed)
+        pending = self._slices(range(len(self.grid.points)), fixed)
         while pending:
             planned = [(part, samples_of(list(part.positions))) for part in pending]
             planned = [
@@ -148,7 +139,7 @@ class _Run:
                     continue
                 branching = _branching_axes(part, samples, graphs)
                 if branching and len(branching) < len(part.free):
-                    held = {axis for axis in range(len(self._grid.axes)) if axis not in part.free}
+                    held = {axis for axis in range(len(self.grid.axes)) if axis not in part.free}
                     pending += self._slices(part.positions.values(), [*held, *branching])
                     continue
                 found = self._family(part, samples, graphs)
@@ -164,25 +155,25 @@ class _Run:
         if not wanted:
             return
         self.traced.update(wanted)
-        points = (self._grid.points[at] for at in wanted)
-        runs = [(self._target, self._grid.settings_at(point, self._settings)) for point in points]
-        for number, (result,) in trace_runs(runs, jobs=self._settings.jobs, on_progress=self._on_progress):
+        points = (self.grid.points[at] for at in wanted)
+        runs = [(self.target, self.grid.settings_at(point, self.settings)) for point in points]
+        for number, (result,) in trace_runs(runs, jobs=self.settings.jobs, on_progress=self.on_progress):
             if result.graph is None:
                 self.errors[wanted[number]] = str(result.error)
             else:
-                self.costs[wanted[number]] = self._pricing.cost_of(result.graph)
+                self.costs[wanted[number]] = self.pricing.cost_of(result.graph)
                 yield wanted[number], result.graph
 
     def _slices(self, positions: Iterable[int], held: Iterable[int]) -> list[_Slice]:
         """The points by their values on some axes; those that differ on no other axis are left out."""
-        points = self._grid.points
+        points = self.grid.points
         others = sorted(set(held))
         groups: dict[str, list[int]] = {}
         for at in positions:
             groups.setdefault(repr([points[at][axis] for axis in others]), []).append(at)
         parts = []
         for group in groups.values():
-            sizes = [axis for axis in range(len(self._grid.axes)) if axis not in others]
+            sizes = [axis for axis in range(len(self.grid.axes)) if axis not in others]
             free = tuple(axis for axis in sizes if len({points[at][axis] for at in group}) > 1)
             if free:
                 by_size = {tuple(points[at][axis] for axis in free): at for at in group}
@@ -202,8 +193,8 @@ class _Run:
         shapes = Shapes(base, formulas)
         for point, graph in part.traces_of(graphs, samples.all):
             resized = shapes.at(point)
-            if resized is None or not self._pricing.is_same_step(resized, graph):
-                where = self._grid.text_at(part.positions[point])
+            if resized is None or not self.pricing.is_same_step(resized, graph):
+                where = self.grid.text_at(part.positions[point])
                 return Unresolved(f"resizing gives another step than a trace does, at {where}")
         missing = tuple(point for point in points if part.positions[point] not in self.costs)
         return Family(base, formulas, missing)
@@ -211,7 +202,7 @@ class _Run:
     def _price(self, families: Sequence[tuple[_Slice, Family]]) -> None:
         positions = (part.positions[point] for part, family in families for point in family.points)
         costs = price_families(
-            self._pricing, [family for _, family in families], self._on_progress, self._scheduler
+            self.pricing, [family for _, family in families], self.on_progress, self.scheduler
         )
         refused = 0
         for at, cost in zip(positions, costs, strict=True):

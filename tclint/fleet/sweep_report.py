@@ -1,4 +1,4 @@
-"""A sweep as a table for people, as CSV, Parquet and JSON."""
+"""A sweep as a table for people, as CSV, Parquet and JSON, and as a page with a chart of all points."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import io
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -20,6 +21,8 @@ from tclint.fleet.frontier import Neighbour, front, neighbours, times_us
 from tclint.fleet.prices import Price
 from tclint.fleet.sweep import Sweep
 from tclint.report.formats.json import clean, rounded
+from tclint.report.html.markup import Cell, overview_section, text
+from tclint.report.html.page import document, island
 
 FORMATS = ("text", "csv", "json")
 SCHEMA_VERSION = "1.0"
@@ -35,6 +38,8 @@ def render(sweep: Sweep, format_name: str) -> str:
         return json.dumps(clean(_document(sweep)), indent=1, allow_nan=False) + "\n"
     if format_name == "csv":
         return _csv(sweep)
+    if format_name == "html":
+        return _page(sweep)
     return "".join(f"{line}\n" for line in _text(sweep))
 
 
@@ -229,3 +234,88 @@ def parquet(sweep: Sweep) -> bytes:
     file = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(pyarrow.table(columns), file)
     return bytes(file.getvalue())
+
+
+PAGE_ROWS = 2_000
+"""The most rows of the table, those of the fronts first; the chart has every point that fits."""
+_HEADER = (
+    "point", "GPU", "precision", "parameters", "step time", "ready", "memory", "on the front", "faster"
+)  # fmt: skip
+_NUMBERS = frozenset({"parameters", "step time", "ready", "memory"})
+
+
+def _page(sweep: Sweep) -> str:
+    """The page, with everything in it; a browser needs no network for it."""
+    fronts = [front(sweep, at) for at in range(len(price_kinds(sweep)))]
+    points = plural(len(sweep.grid.points), "point")
+    how = f"{points}, {sweep.traced} of them traced"
+    notes = "".join(f"<p class='facts'>Traced, not resized: {text(note)}</p>" for note in sweep.notes)
+    notes += "".join(f"<p class='facts'>Assumed: {text(what)}</p>" for what in sweep.assumptions)
+    failed = f"<p>{plural(len(sweep.errors), 'point')} failed.</p>" if sweep.errors else ""
+    body = f"""<header><h1>tclint</h1><p class="counts">Sweep of {text(sweep.target)}: {how}.</p>
+{notes}{failed}</header>
+<main>
+<noscript><p>The chart needs JavaScript; the table has its numbers.</p></noscript>
+<section id="sweep"></section>
+{_page_table(sweep, fronts)}
+</main>
+<footer><p>tclint {text(__version__)}. Times are predictions for GPU kernels, not measurements. \
+A point is on the Pareto front if it fits the GPU and none with as many parameters takes less time; \
+! marks more memory than the GPU has, and the chart leaves such points out.</p>
+"""
+    before, after = document(f"sweep of {sweep.target}", body, ("models.js", "sweep.js"))
+    return before + island(_data(sweep, fronts)) + after
+
+
+def _data(sweep: Sweep, fronts: list[frozenset[int]]) -> dict[str, Any]:
+    """By GPU and precision: [point, parameters, time, ready, on the front] of every point that fits."""
+    is_per_sample = len({cost.batch for cost in sweep.costs.values()}) > 1
+    kinds = []
+    for at, kind in enumerate(price_kinds(sweep)):
+        points: list[list[float | None]] = []
+        for position, sample_us in times_us(sweep, at).items():
+            cost = sweep.costs[position]
+            price = cost.prices[at]
+            if price.fits:
+                time_us = float(f"{sample_us if is_per_sample else price.step_time_us:.5g}")
+                ready = round(price.readiness_percent, 1) if math.isfinite(price.readiness_percent) else None
+                points.append([position, cost.parameters, time_us, ready, int(position in fronts[at])])
+        kinds.append({"name": f"{kind.gpu}, {kind.precision}", "points": points})
+    return {
+        "is_per_sample": is_per_sample,
+        "points": {position: point_text(sweep, position) for position in sorted(sweep.costs)},
+        "kinds": kinds,
+    }
+
+
+def _page_table(sweep: Sweep, fronts: list[frozenset[int]]) -> str:
+    rows = list(_cells(sweep, fronts))
+    left_out = (
+        f"<p>{len(rows) - PAGE_ROWS} rows left out: --format csv has all.</p>"
+        if len(rows) > PAGE_ROWS
+        else ""
+    )
+    return overview_section("Points", _HEADER, _NUMBERS, rows[:PAGE_ROWS], left_out)
+
+
+def _cells(sweep: Sweep, fronts: list[frozenset[int]]) -> Iterator[list[Cell]]:
+    offers = [neighbours(sweep, at) for at in range(len(fronts))]
+    order = sorted(
+        ((position, at) for at in range(len(fronts)) for position in sweep.costs),
+        key=lambda place: (place[0] not in fronts[place[1]], place[1], place[0]),
+    )
+    for position, at in order:
+        cost = sweep.costs[position]
+        price, offer = cost.prices[at], offers[at].get(position)
+        cells: tuple[Cell, ...] = (
+            (point_text(sweep, position), None),
+            (price.gpu, None),
+            (price.precision, None),
+            (count(cost.parameters), cost.parameters),
+            (time_text(price.step_time_us), price.step_time_us),
+            (percent_text(price.readiness_percent), price.readiness_percent),
+            (memory_text(price), price.memory_bytes),
+            ("yes" if position in fronts[at] else "no", None),
+            ("" if offer is None else change_text(offer), None),
+        )
+        yield [(text(said), size) for said, size in cells]

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tclint.core.errors import UsageError
+from tclint.core.units import percent_text, time_text
 from tclint.engine.report import Report
 
 MARKER = "tclint"
@@ -73,8 +75,6 @@ def check_ready(
     """
     __tracebackhide__ = True
     from tclint.config.keywords import session_settings
-    from tclint.core.errors import UsageError
-    from tclint.core.units import percent_text, time_text
     from tclint.engine.check import check
     from tclint.integrations.session import with_inputs
 

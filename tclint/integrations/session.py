@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 from tclint.core.errors import UsageError
+from tclint.core.target import is_path
 from tclint.engine.report import Report
 from tclint.report.render import Style, render
 
@@ -19,7 +20,6 @@ def with_inputs(model: Any, inputs: Any) -> Any:
     """
     from torch import nn
 
-    from tclint.core.target import is_path
     from tclint.graph.ops import Graph
     from tclint.tracing import object_names
     from tclint.tracing.worker.objects import Captured

@@ -9,9 +9,9 @@ from difflib import SequenceMatcher
 
 from tclint.graph.ops import Op
 from tclint.profile.kernel_names import kernel_name
-from tclint.profile.sizes import OPERATORS, product_sizes, tensor_shapes
 from tclint.profile.summary import COMMUNICATION
 from tclint.profile.trace import Kernel, Operator, Trace
+from tclint.profile.works import OPERATORS, product_sizes, tensor_shapes
 
 _SAME: dict[str, str] = {name: group for group, names in OPERATORS["same"].items() for name in names}
 """Operators that stand for each other: versions of torch take different ones for the same work."""

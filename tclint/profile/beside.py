@@ -13,16 +13,16 @@ from tclint.core.target import is_model_target
 from tclint.core.text import printable
 from tclint.core.units import percent_text, time_text
 from tclint.cost.estimate import Estimate
-from tclint.cost.gpu import Gpu
-from tclint.engine.check import Traces
+from tclint.cost.gpu import Gpu, load_gpu
+from tclint.engine.check import Traces, check
 from tclint.engine.report import Report
 from tclint.graph.ops import Op
 from tclint.profile.alignment import Alignment, align
 from tclint.profile.kernel_names import MATRIX_KINDS, kernel_name
 from tclint.profile.predicted import float32_precision
 from tclint.profile.profile import RankProfile
-from tclint.profile.sizes import dtype_of
 from tclint.profile.trace import Trace
+from tclint.profile.works import dtype_of
 
 _DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
 POOR_MATCH_PERCENT = 50.0
@@ -147,7 +147,6 @@ def beside(
         TargetError: the model could not be built or traced.
     """
     from tclint.analysis.graph_context import GraphContext
-    from tclint.engine.check import check
 
     if not is_model_target(target):
         raise UsageError(
@@ -191,8 +190,6 @@ def recorded_gpu(profile: RankProfile, given: Sequence[str] = ()) -> Gpu:
     Raises:
         UsageError: it is unknown.
     """
-    from tclint.cost.gpu import load_gpu
-
     if given:
         return load_gpu(given[0])
     try:

@@ -13,6 +13,7 @@ from tclint.core.units import plural
 from tclint.core.version import __version__
 from tclint.cost.gpu import Factor, Gpu
 from tclint.cost.gpu.factors import factors_text, read_factors
+from tclint.cost.kernels.pricing import calibration_key
 from tclint.profile.beside import Beside
 from tclint.profile.predicted import priced_operators
 from tclint.profile.profile import RankProfile
@@ -59,8 +60,6 @@ class Fitted:
 
 def samples_of_traces(profiles: Iterable[RankProfile], gpu: Gpu) -> Iterator[Sample]:
     """The operators of traces whose recorded sizes tell what they computed."""
-    from tclint.cost.kernels.pricing import calibration_key
-
     for profile in profiles:
         for row in priced_operators(profile.trace, gpu):
             key = calibration_key(row.work, gpu, row.precision)
@@ -70,8 +69,6 @@ def samples_of_traces(profiles: Iterable[RankProfile], gpu: Gpu) -> Iterator[Sam
 
 def samples_of_model(besides: Iterable[Beside]) -> Iterator[Sample]:
     """Matched ops of the model, forward and backward apart, where nearly all they run is of one kind."""
-    from tclint.cost.kernels.pricing import calibration_key
-
     for beside in besides:
         estimate = beside.estimate
         for index, time in beside.alignment.measured.items():

@@ -11,10 +11,10 @@ from statistics import fmean, variance
 from tclint.core.document import Block, Document, Heading, Lines, Table
 from tclint.core.units import time_text
 from tclint.profile.profile import RankProfile, slowest_first
-from tclint.profile.sizes import sizes_text
 from tclint.profile.summary import occupation
 from tclint.profile.tensor_cores import TITLES, Judge, Use
 from tclint.profile.trace import Kernel, Trace
+from tclint.profile.works import sizes_text
 
 _LEAST_STEPS = 3
 """Fewer do not tell by how much steps differ."""

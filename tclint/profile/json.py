@@ -75,10 +75,7 @@ def add_to_report(besides: Sequence[Beside], document: dict[str, Any]) -> dict[s
         "fix": beside.fix and asdict(beside.fix),
         "alignment": {**alignment, "matched_percent": beside.alignment.matched_percent},
         "ops": [
-            {
-                **picked(row.op, "index", "name", "module_path"),
-                **picked(row, "measured_us", "predicted_us"),
-            }
+            {**picked(row.op, "index", "name", "module_path"), **picked(row, "measured_us", "predicted_us")}
             for row in beside.rows
         ],
         "ranks": [

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from tclint.core.text import listed
 from tclint.core.units import percent_text, plural, time_text
 from tclint.profile.kernel_names import kernel_name
-from tclint.profile.sizes import ProductSizes, product_sizes, tensor_shapes
 from tclint.profile.summary import LAUNCH_BOUND_PERCENT, PAUSE_US, Summary
 from tclint.profile.trace import Kernel, Operator, Trace
+from tclint.profile.works import ProductSizes, product_sizes, tensor_shapes
 
 _BETWEEN = 12
 """Kernels between the first product and the softmax, or the softmax and the second."""

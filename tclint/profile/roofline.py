@@ -11,7 +11,7 @@ from tclint.core.units import significant, time_text
 from tclint.cost.gpu import Gpu, load_gpu
 from tclint.profile.predicted import PricedOperator, priced_operators
 from tclint.profile.profile import RankProfile
-from tclint.profile.sizes import sizes_text
+from tclint.profile.works import sizes_text
 
 POINTS_AT_MOST = 400
 _WIDTH, _HEIGHT, _MARGIN = 900.0, 420.0, 50.0

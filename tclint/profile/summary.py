@@ -7,9 +7,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from tclint.profile.sizes import DTYPES, dtype_of, sizes_text
 from tclint.profile.tensor_cores import ON_TENSOR_CORES, Judge, Use, Verdict
 from tclint.profile.trace import Kernel, Operator, Trace
+from tclint.profile.works import DTYPES, dtype_of, sizes_text
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 

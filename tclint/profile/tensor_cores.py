@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tclint.profile.kernel_names import GENERATIONS, MATRIX_KINDS, KernelName, instructions_of, kernel_name
-from tclint.profile.sizes import convolution_sizes, dtype_of, product_sizes
 from tclint.profile.trace import Device, Kernel, Operator
-from tclint.profile.works import gemm_of
+from tclint.profile.works import convolution_sizes, dtype_of, gemm_of, product_sizes
 
 Use = Literal["on", "older", "misaligned", "possible", "narrow", "none", "unknown"]
 

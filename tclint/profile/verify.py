@@ -103,7 +103,7 @@ def _gpus(torch: Torch | None) -> tuple[str, ...]:
 
 
 def _beside(profile: RankProfile, target: str, settings: Settings, trace: TraceResult) -> Beside:
-    from tclint.engine.trace_cache import Traced
+    from tclint.engine.caches import Traced
 
     (found,) = beside([profile], target, settings, ("gpus", "mode", "precision"), traces=Traced([trace]))
     how = (

@@ -63,7 +63,7 @@ class Diff:
 
 
 def diff(old: Json, new: Json, *, budget: Budget = DEFAULT_BUDGET, fail_on: FailOn = "warning") -> Diff:
-    """Compare two reports (documents of `tclint.report.load.load_report`).
+    """Compare two reports (documents of `tclint.report.saved.load_report`).
 
     Args:
         budget: by how much models may get worse, each in the scenario that it is run in. A model that was

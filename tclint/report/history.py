@@ -16,8 +16,8 @@ from typing import Any
 from tclint.core.errors import UsageError
 from tclint.core.finding import LEVEL_ORDER
 from tclint.core.text import printable
-from tclint.report.load import SUFFIXES, load_report
 from tclint.report.metrics import ENTRY_METRICS, GPU_METRICS
+from tclint.report.saved import SUFFIXES, load_report
 
 KEY_COLUMNS = (
     "report", "time", "commit", "dirty", "tclint", "tclint_hash", "torch", "target", "model", "graph_hash",

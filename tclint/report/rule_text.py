@@ -10,9 +10,18 @@ from dataclasses import dataclass
 from tclint.core.finding import Finding
 from tclint.core.markup import text
 from tclint.core.rule import REFERENCES, Rule
-from tclint.report.catalogue import engine_page, rule_kind, rule_page
+from tclint.report.catalogue import (
+    Part,
+    Reference,
+    engine_page,
+    reference_texts,
+    references,
+    rule_kind,
+    rule_page,
+    sections,
+    summaries,
+)
 from tclint.report.render import Style
-from tclint.report.rule_parts import Part, Reference, reference_texts, references, sections, summaries
 
 _CODE_SECTIONS = ("Example", "Use instead")
 

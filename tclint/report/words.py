@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from tclint.core.finding import LEVEL_ORDER, Effect, Finding, GpuEffect, Location
 from tclint.core.text import listed
 from tclint.core.units import hours_text, percent_text, plural, time_text, uncertainty_text
 from tclint.engine.check import relative_path
 from tclint.engine.report import Metrics, Report
-
-if TYPE_CHECKING:
-    from tclint.graph.ops import Site
-    from tclint.source.syntax.discovery import Skipped
+from tclint.graph.ops import Site
+from tclint.source.syntax.discovery import Skipped
 
 
 def place_text(location: Location) -> str:

@@ -18,12 +18,12 @@ from tclint.config.settings import Settings
 from tclint.core.errors import TclintError
 from tclint.core.finding import Finding
 from tclint.core.units import plural, time_text, uncertainty_text
+from tclint.engine.caches import TraceCache, Traced
 from tclint.engine.check import check
 from tclint.engine.declared_models import settings_of as declared_settings
 from tclint.engine.declared_models import target_of
 from tclint.engine.model_listing.candidates import list_models
 from tclint.engine.report import Report
-from tclint.engine.trace_cache import TraceCache, Traced
 from tclint.server.text import unchanged_lines
 from tclint.tracing import TraceResult, trace_targets
 

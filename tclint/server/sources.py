@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from tclint.config.settings import Settings
 from tclint.core.errors import TclintError
 from tclint.core.finding import Edit, Finding
+from tclint.edits.texts import edits_between
 from tclint.engine.check import check
 from tclint.engine.fixes.sources import fix
 from tclint.engine.report import Report
 from tclint.server.text import Text
 from tclint.source.syntax.discovery import SUFFIXES
+from tclint.source.syntax.parse import decode
 
 SettingsOf = Callable[[str], Settings]
 """The settings that hold for a file.
@@ -61,9 +63,6 @@ def lint(path: str, text: Text, version: int | None, settings_of: SettingsOf, *,
 
 def fix_all(linted: Linted) -> tuple[Edit, ...]:
     """The edits that make all safe fixes of a document, those included that others make way for."""
-    from tclint.edits.texts import edits_between
-    from tclint.source.syntax.parse import decode
-
     if linted.report is None:
         return ()
     name = named(linted.path)

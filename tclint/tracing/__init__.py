@@ -8,11 +8,13 @@ from typing import Any
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError, UsageError
 from tclint.graph.ops import Graph
-from tclint.tracing.worker.client import TraceResult
-from tclint.tracing.worker.client import trace_runs as _trace_runs
-from tclint.tracing.worker.client import trace_targets as _trace_targets
+from tclint.tracing.worker.client import check_inputs, library_models, progress, trace_runs, trace_targets
+from tclint.tracing.worker.result_file import TraceResult
 
-__all__ = ["TraceResult", "object_names", "trace_callable", "trace_objects", "trace_runs", "trace_targets"]
+__all__ = [
+    "TraceResult", "library_models", "object_names", "trace_callable", "trace_objects", "trace_runs",
+    "trace_targets",
+]  # fmt: skip
 
 
 def trace_callable(
@@ -61,8 +63,6 @@ def trace_objects(
     Raises:
         UsageError: a spec in `settings.inputs` is malformed; nothing was traced.
     """
-    from tclint.tracing.worker.client import check_inputs, progress
-
     check_inputs(settings)
     from tclint.tracing.worker.objects import trace_object
 
@@ -82,65 +82,3 @@ def object_names(given: Sequence[Any]) -> dict[str, Any]:
         same = sum(other == name or other.startswith(f"{name} (") for other in named)
         named[f"{name} ({same + 1})" if same else name] = one
     return named
-
-
-def trace_targets(
-    targets: Sequence[str],
-    settings: Settings,
-    *,
-    own: Mapping[str, Settings] | None = None,
-    on_progress: Callable[[str], None] | None = None,
-) -> Iterator[TraceResult]:
-    """Build and trace each target in a process of its own, several at a time.
-
-    The worker process starts with this call, not with the first `next()`, so that torch is imported while
-    the caller does other work. A target that hangs, exits, crashes or exhausts memory becomes an error;
-    the others go on.
-
-    Args:
-        targets: 'path/file.py:callable', 'package.module:callable', 'timm:resnet50' or 'hf:gpt2'.
-        settings: uses inputs, input_sets, arguments, batch, mode, network, timeout_s,
-            memory_limit_mib and jobs.
-        own: by target, settings whose batch counts instead.
-        on_progress: called with one line when a target starts.
-
-    Yields:
-        A TraceResult per target and set of inputs, in the order of the targets.
-
-    Raises:
-        UsageError: a spec in `settings.inputs` is malformed; nothing was started.
-    """
-    return _trace_targets(targets, settings, on_progress, own or {})
-
-
-def trace_runs(
-    runs: Sequence[tuple[str, Settings]],
-    *,
-    jobs: int = 0,
-    on_progress: Callable[[str], None] | None = None,
-) -> Iterator[tuple[int, list[TraceResult]]]:
-    """As `trace_targets`, with every target under its own settings; one may come several times.
-
-    Args:
-        runs: targets and their settings.
-        jobs: how many are traced at once; 0: one per CPU core.
-        on_progress: called with one line when a target starts.
-
-    Yields:
-        The position of a run, and a TraceResult per set of its inputs, as they come.
-
-    Raises:
-        UsageError: a spec of a run's inputs is malformed; nothing was started.
-    """
-    return _trace_runs(runs, jobs, on_progress)
-
-
-def library_models(library: str) -> list[str]:
-    """The names of all models of 'timm', or of all model types of 'hf', listed by a process of its own.
-
-    Raises:
-        UsageError: the library's package cannot be imported.
-    """
-    from tclint.tracing.worker.client import library_models
-
-    return library_models(library)

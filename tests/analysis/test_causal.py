@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 import tclint
-from tclint.analysis.attention import attention_blocks
-from tclint.analysis.causal import causal_mask
+from tclint.analysis.attention import attention_blocks, causal_mask
 from tclint.analysis.what_if.fusions import with_fused_attention
 from tclint.graph.ops import Graph
 

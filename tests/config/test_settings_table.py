@@ -22,8 +22,8 @@ from tclint.config.settings import SETTINGS, SETTINGS_BY_KEY, Settings
 from tclint.core.errors import UsageError
 from tclint.cost.scenario import Scenario
 from tclint.engine.baseline import scenario_of
+from tclint.engine.caches import TraceCache
 from tclint.engine.report import Report
-from tclint.engine.trace_cache import TraceCache
 from tclint.report.formats.json import schema, to_dict
 
 if sys.version_info >= (3, 11):

@@ -11,10 +11,10 @@ import tclint
 from tclint.config.pyproject import load_config
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
-from tclint.engine import trace_cache
+from tclint.engine import caches
+from tclint.engine.caches import TraceCache
 from tclint.engine.declared_models import check_declared, check_targets, with_nested
 from tclint.engine.report import Interrupted, Report
-from tclint.engine.trace_cache import TraceCache
 
 MODEL = """\
 import pathlib
@@ -93,13 +93,13 @@ def test_only_models_whose_files_changed_are_traced_again(
         "cache: alone.py:build is traced: it was not traced yet",
     ]
     traced: list[str] = []
-    trace = trace_cache.trace_targets
+    trace = caches.trace_targets
 
     def spy(targets, settings, own=None, on_progress=None):  # type: ignore[no-untyped-def]
         traced.extend(targets)
         return trace(targets, settings, own=own, on_progress=on_progress)
 
-    monkeypatch.setattr(trace_cache, "trace_targets", spy)
+    monkeypatch.setattr(caches, "trace_targets", spy)
     again, said = _check(project)
     assert said == ["cache: model.py:build is unchanged", "cache: alone.py:build is unchanged"]
     assert traced == []
@@ -150,16 +150,16 @@ def test_a_damaged_record_is_replaced(project: Path) -> None:
 def test_another_tool_or_torch_is_a_reason(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _declare(project, '["model.py:build"]')
     _check(project)
-    real = trace_cache.environment()
+    real = caches.environment()
     for name, reason in (("tclint", "new tclint"), ("torch", "another torch"), ("packages", "packages")):
-        monkeypatch.setattr(trace_cache, "environment", lambda name=name: {**real, name: "other"})
+        monkeypatch.setattr(caches, "environment", lambda name=name: {**real, name: "other"})
         (said,) = _looked_up(project, monkeypatch)
         assert reason in said
 
 
 def _looked_up(project: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a run says about its models, without tracing any."""
-    monkeypatch.setattr(trace_cache, "trace_targets", lambda *_, **__: iter(()))
+    monkeypatch.setattr(caches, "trace_targets", lambda *_, **__: iter(()))
     said: list[str] = []
     settings = load_config(project / "pyproject.toml")
     check_declared(settings, cache=TraceCache(str(project), said.append))
@@ -189,7 +189,7 @@ def test_a_model_that_failed_is_tried_again(project: Path) -> None:
 
 
 def _records(project: Path) -> list[Path]:
-    return list((project / trace_cache.FOLDER).glob("*.json.gz"))
+    return list((project / caches.FOLDER).glob("*.json.gz"))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import tclint
 from tclint.config.settings import Precision
 from tclint.cost.estimate import estimate
 from tclint.cost.scenario import Scenario
-from tclint.engine.model_facts import aligned_flops_percent, graph_hash
+from tclint.engine.model_pass import aligned_flops_percent, graph_hash
 from tclint.graph.ops import Graph
 
 

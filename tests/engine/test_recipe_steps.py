@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tclint.config.settings import Settings
+from tclint.engine.caches import TraceCache
 from tclint.engine.check import check
 from tclint.engine.report import Report
-from tclint.engine.trace_cache import TraceCache
 
 # What is asked of transformers, for a network of two layers.
 STAND_IN = {

@@ -15,9 +15,9 @@ from sample_report import BELOW, VOCABULARY
 from tclint.config.settings import Settings
 from tclint.core.rule import Rule
 from tclint.core.saved import from_json, to_json
-from tclint.engine import report_cache
+from tclint.engine import caches
+from tclint.engine.caches import ReportCache
 from tclint.engine.report import EntryError, Report
-from tclint.engine.report_cache import ReportCache
 from tclint.report.render import FORMATS, render
 
 TARGET = "model.py:LanguageModel"
@@ -125,7 +125,7 @@ def _rules_of_others(run: Run, monkeypatch: pytest.MonkeyPatch) -> Settings:
     class Mine(Rule):
         pass
 
-    monkeypatch.setattr(report_cache, "all_rules", lambda: [Mine])
+    monkeypatch.setattr(caches, "all_rules", lambda: [Mine])
     return Settings()
 
 
@@ -143,9 +143,9 @@ def test_what_rests_on_more_than_the_model_is_not_kept(
 
 def test_another_tclint_or_torch_runs_it_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     check(run)
-    now = report_cache.environment()
+    now = caches.environment()
     for name in ("tclint", "torch", "packages"):
-        monkeypatch.setattr(report_cache, "environment", lambda name=name: {**now, name: "another"})
+        monkeypatch.setattr(caches, "environment", lambda name=name: {**now, name: "another"})
         check(run)
     assert run.made == 4
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import tclint
-from tclint.engine.doubts.trained_share import untrained
+from tclint.engine.doubts import untrained
 
 
 class Net(nn.Module):

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from tclint.fleet.formulas import Formula, formulas_of, samples_of
+from tclint.fleet.shapes import Formula, formulas_of, samples_of
 
 POINTS = [(width, heads) for width in (64, 96, 128, 256) for heads in (2, 4, 8)]
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import tclint
 from tclint.graph.lowering.step import forward_flops
-from tclint.integrations import captured_graphs, dynamo
+from tclint.integrations import dynamo
 
 
 class Net(nn.Module):
@@ -177,4 +177,4 @@ def test_errors_of_its_own_are_warnings(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_names_of_weights(target: str, name: str | None) -> None:
     node = torch.fx.Graph().placeholder(target)
-    assert captured_graphs._weight_name(node, torch.zeros(2)) == name
+    assert dynamo._weight_name(node, torch.zeros(2)) == name

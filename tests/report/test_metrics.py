@@ -19,9 +19,9 @@ from tclint.cost.rows import Memory
 from tclint.engine.provenance import git_state, tool_hash
 from tclint.engine.report import EntryError, Report
 from tclint.report.formats.json import schema
-from tclint.report.load import load_report
 from tclint.report.metrics import MetricRow, metric_rows
 from tclint.report.render import render
+from tclint.report.saved import load_report
 
 WHOLE = Draft202012Validator(schema())
 RECORD = WHOLE.evolve(schema=schema()["$defs"]["record"])

@@ -15,8 +15,8 @@ from torch import Tensor, empty, nn
 import tclint
 from tclint.analysis.attention import attention_blocks
 from tclint.analysis.change import CHANNELS_LAST, Change, resize
-from tclint.analysis.latency import LATENCY_BOUND_PERCENT, latency_bound
 from tclint.analysis.layers import is_depthwise, layers_phrase, module_pattern, width_dims
+from tclint.analysis.limits import LATENCY_BOUND_PERCENT, latency_bound
 from tclint.analysis.what_if.layer_edits import (
     ungrouped,
     with_fused_expansion,
@@ -32,12 +32,12 @@ from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph, Op
 from tclint.graph.ops.graph import Parameter
 from tclint_rules.architecture.activation import ActivationNotFusable
-from tclint_rules.architecture.latency import LatencyBoundLayers
+from tclint_rules.architecture.limits import LatencyBoundLayers
 from tclint_rules.architecture.manual_attention import ManualAttention
-from tclint_rules.convolutions.depthwise_convolution import DepthwiseConv
 from tclint_rules.convolutions.early_stage import EarlyStageExtras
+from tclint_rules.convolutions.grouped_convolution import DepthwiseConv
 from tclint_rules.dims.alignment import LinearMisaligned
-from tclint_rules.dims.small_gemm import SmallGemm
+from tclint_rules.dims.small_products import SmallGemm
 
 
 def conv_net() -> Graph:

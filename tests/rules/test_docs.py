@@ -11,7 +11,7 @@ import pytest
 from tclint.core.rule import Rule
 from tclint.cost.gpu import all_gpus
 from tclint.engine.rules.registry import all_rules
-from tclint.report.rule_parts import documents, references
+from tclint.report.catalogue import documents, references
 from tclint.source.source_rule import SourceRule
 
 RULES = all_rules()

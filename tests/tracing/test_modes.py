@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tclint.config.settings import Settings
-from tclint.engine.trace_cache import TraceCache
+from tclint.engine.caches import TraceCache
 from tclint.graph.ops import Graph
 from tclint.tracing import trace_targets
 

@@ -15,9 +15,7 @@ from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph
 from tclint.tracing.patches.modules import construct_site_of, remembered_construction
 from tclint.tracing.recipes.adapters import adapt, quantize, train_whole
-from tclint.tracing.recipes.fused_loss import fuse_loss
-from tclint.tracing.recipes.places import at_line
-from tclint.tracing.recipes.sizes import known_model
+from tclint.tracing.recipes.build import at_line, fuse_loss, known_model
 from tclint.tracing.values.sites import SiteFinder
 
 WIDTH = 256

@@ -28,16 +28,8 @@ BATCH_FACTORS = (0.25, 0.5, 1, 2, 4, 8, 16)
 
 COMPARED_LAYOUTS: tuple[Layout, ...] = ("contiguous", "channels_last")
 COMPARED_PRECISIONS: tuple[Precision, ...] = (
-    "fp32",
-    "tf32-cudnn",
-    "tf32",
-    "fp16",
-    "bf16",
-    "pure-fp16",
-    "pure-bf16",
-    "fp8",
-    "int8",
-)
+    "fp32", "tf32-cudnn", "tf32", "fp16", "bf16", "pure-fp16", "pure-bf16", "fp8", "int8",
+)  # fmt: skip
 SWITCHED_PRECISIONS: frozenset[Precision] = frozenset({"tf32-cudnn"})
 """Precisions that get a row only if cuDNN has work to do."""
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from math import prod
 
-from tclint.analysis.attention import AttentionBlock
-from tclint.analysis.causal import causal_mask
+from tclint.analysis.attention import AttentionBlock, causal_mask
 from tclint.analysis.layers import consumers, operand_positions
 from tclint.analysis.what_if.layer_edits import emptied, resized, with_ops
 from tclint.graph.ops import Graph, Op, TensorSpec, contiguous_strides

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.latency import batch_is_assumed
+from tclint.analysis.limits import batch_is_assumed
 from tclint.analysis.what_if.comparisons import BatchLimits, WhatIf, batch_groups, batch_limits
 from tclint.config.settings import Settings
 from tclint.graph.dims.coupled import DimsUnresolved

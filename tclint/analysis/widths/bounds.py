@@ -39,10 +39,7 @@ def alignment_gain_percent(
 def _padded(work: Work, multiple: int) -> Work:
     if isinstance(work, Gemm):
         return replace(
-            work,
-            m=round_up(work.m, multiple),
-            n=round_up(work.n, multiple),
-            k=round_up(work.k, multiple),
+            work, m=round_up(work.m, multiple), n=round_up(work.n, multiple), k=round_up(work.k, multiple)
         )
     if isinstance(work, Convolution) and work.groups == 1:
         return replace(

@@ -9,16 +9,10 @@ from tclint.engine.model_listing.files import ModelClass, ModelFile, Project, ow
 
 _MODULE_BASES = frozenset(
     {
-        "BaseModule",
-        "LightningModule",
-        "Module",
-        "ModuleDict",
-        "ModuleList",
-        "PreTrainedModel",
-        "ScriptModule",
-        "Sequential",
+        "BaseModule", "LightningModule", "Module", "ModuleDict", "ModuleList", "PreTrainedModel",
+        "ScriptModule", "Sequential",
     }
-)
+)  # fmt: skip
 ABSTRACT = frozenset({"BaseModule", "LightningModule", "Module", "PreTrainedModel", "ScriptModule"})
 _LIBRARIES = re.compile(
     r"(torch\.nn|timm\.models|torchvision\.models|torchvision\.ops|diffusers\.models|torch_geometric\.nn)\..*\.?[A-Z]\w*"

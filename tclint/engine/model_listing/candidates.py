@@ -17,15 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from tclint.engine.model_listing.builders import ABSTRACT, Modules
-from tclint.engine.model_listing.files import (
-    EXAMPLES,
-    ModelClass,
-    ModelFile,
-    Project,
-    names_in,
-    needs,
-    read,
-)
+from tclint.engine.model_listing.files import EXAMPLES, ModelClass, ModelFile, Project, names_in, needs, read
 
 _NO_MODEL = re.compile(
     r"(?i:\w*(loss(es)?|criterion|matcher|tokeni[sz]er?|dataset|(data)?loader|optimi[sz]er|scheduler|metrics?)"

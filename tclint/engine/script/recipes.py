@@ -37,23 +37,10 @@ _SETTINGS: Mapping[str, tuple[object, ...] | None] = {
 }
 """Field of Settings that a file can state -> its valid values; None: a count."""
 _BUILT = (
-    "model",
-    "length",
-    "weights",
-    "checkpointing",
-    "rank",
-    "targets",
-    "also_targets",
-    "also_trained",
-    "dropout",
-    "adapters",
-    "bits",
-    "double_quantized",
-    "attention",
-    "fused_loss",
-    "tokens",
+    "model", "length", "weights", "checkpointing", "rank", "targets", "also_targets", "also_trained",
+    "dropout", "adapters", "bits", "double_quantized", "attention", "fused_loss", "tokens",
     "vocabulary_multiple",
-)
+)  # fmt: skip
 """Settings that define how the model is built (tclint.tracing.recipes.build)."""
 _OF_LAUNCHERS = ("precision", "parallel", "gpu_count", "has_master_weights")
 

@@ -13,8 +13,8 @@ from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding, Location
 from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME
 from tclint.core.target import RECIPE_SUFFIXES, SCRIPT_SUFFIXES, is_recipe
+from tclint.engine.sources.program import SourceText, lint_programs
 from tclint.engine.sources.recipes import lint_recipes
-from tclint.engine.sources.text import SourceText
 from tclint.source.project.launchers import passed_to
 from tclint.source.project.scripts import Scripts
 from tclint.source.project.versions import without_newer_edits
@@ -144,7 +144,6 @@ def lint(
                 outcomes[path] = broken
     if any(text.rules for text in texts.values()):
         tables_cache = open_cache()
-        from tclint.engine.sources.program import lint_programs
 
         linted, parts = lint_programs(texts, settings, tables_cache, contents)
         outcomes.update(linted)
@@ -221,8 +220,6 @@ def _unreadable(path: str, problem: NotPython) -> Finding:
 
 
 def _cache_of(settings: Settings) -> TablesCache | None:
-    from tclint.source.syntax.cache import TablesCache
-
     return TablesCache.of(settings)
 
 

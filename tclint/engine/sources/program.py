@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from tclint.config.settings import Settings
-from tclint.core.finding import Finding, Location
+from tclint.core.finding import Finding, Location, Related
 from tclint.core.rule import CRASH_CODE, apply_rule
 from tclint.core.text import listed
-from tclint.engine.groups import gathered
+from tclint.core.units import plural
 from tclint.engine.sources.program_cache import FileOutcome, ProgramCache
-from tclint.engine.sources.text import SourceText
 from tclint.engine.suppressions import parse_suppressions
 from tclint.source.context import SourceContext
 from tclint.source.project.noted import noting
@@ -334,3 +333,49 @@ def _parsed(data: bytes, parse_text: Callable[[str], Parsed]) -> Parsed | None:
         return parse_text(decode(data))
     except NotPython:
         return None
+
+
+def gathered(findings: Iterable[Finding], is_silenced: Callable[[Finding], bool]) -> list[Finding]:
+    """The findings with each group of a rule merged into its first finding, which names the other places."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    alone: list[Finding] = []
+    for finding in findings:
+        if finding.group and not is_silenced(finding):
+            groups.setdefault((finding.code, finding.group), []).append(finding)
+        else:
+            alone.append(finding)
+    return [*alone, *(_as_one(group) for group in groups.values())]
+
+
+def _as_one(group: list[Finding]) -> Finding:
+    paths = list(dict.fromkeys(finding.location.path for finding in group))
+    first, *others = sorted(
+        group, key=lambda it: (paths.index(it.location.path), it.location.line, it.location.column)
+    )
+    if not others:
+        return first
+    return replace(
+        first,
+        message=f"{first.message} The same goes for {plural(len(others), 'more place')}.",
+        related=(
+            *first.related,
+            *(Related(other.location, "here as well", is_alike=True) for other in others),
+        ),
+        evidence={**first.evidence, "lines": sorted({finding.location.line for finding in group})},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """A file that is linted."""
+
+    path: str
+    written: bytes
+    """The bytes on the disk."""
+    data: bytes
+    """The bytes of its program; for a notebook the code of its cells."""
+    notebook: Notebook | None
+    rules: tuple[SourceRule, ...]
+    """The rules that it concerns."""
+    is_named: bool
+    """Whether the file itself was named, and not just its folder."""

@@ -65,11 +65,7 @@ def attention(low: Lowering) -> None:
     fused = (
         low.op.name != "scaled_dot_product_attention"
         or unfused_reason(
-            query,
-            key,
-            value,
-            has_mask=mask is not None,
-            is_grouped=bool(low.attribute("enable_gqa", False)),
+            query, key, value, has_mask=mask is not None, is_grouped=bool(low.attribute("enable_gqa", False))
         )
         is None
     )

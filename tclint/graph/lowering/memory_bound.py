@@ -291,12 +291,7 @@ def _nll(low: Lowering, rows: int, size: int) -> None:
     low.traffic("loss", rows * itemsize + targets, dense_bytes(low.output), operation="nll_loss")
     if low.any_needed:  # zeros everywhere, one value per row
         low.traffic(
-            "loss",
-            targets,
-            size + rows * itemsize,
-            launches=2,
-            operation="nll_loss_backward",
-            backward=True,
+            "loss", targets, size + rows * itemsize, launches=2, operation="nll_loss_backward", backward=True
         )
 
 

@@ -119,16 +119,7 @@ class Attention:
 
 
 TrafficClass = Literal[
-    "elementwise",
-    "norm",
-    "softmax",
-    "reduction",
-    "pool",
-    "embedding",
-    "scatter",
-    "copy",
-    "loss",
-    "optimizer",
+    "elementwise", "norm", "softmax", "reduction", "pool", "embedding", "scatter", "copy", "loss", "optimizer"
 ]
 
 

@@ -11,6 +11,7 @@ from tclint.config.precisions import PRECISION_FACTS
 from tclint.config.settings import REPORTED_PRECISIONS, Precision, Settings
 from tclint.core.text import printable
 from tclint.core.units import percent_text, time_text, uncertainty_text
+from tclint.cost.gpu import load_gpu
 from tclint.cost.rows import Estimate, Row
 from tclint.engine.check import relative_path
 from tclint.engine.report import Entry
@@ -47,7 +48,6 @@ LEAST_MODULES = 50
 def profiles(entry: Entry, settings: Settings) -> Iterator[Profile]:
     """One per GPU of the run and precision of its units; none where no graph was kept."""
     from tclint.analysis.graph_context import GraphContext
-    from tclint.cost.gpu import load_gpu
 
     if entry.graph is None:
         return

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tclint.graph.ops import Site
 from tclint.graph.weights.plan import AxisPlan, WeightEdit, WeightPlan
 from tclint.tracing.equality.weights import old_entries
+from tclint.tracing.values.operators import Args, Kwargs
 from tclint.tracing.values.sites import SiteFinder
 
 _DOUBLES = {
@@ -114,9 +115,7 @@ class Watch(TorchDispatchMode):
                 if all(axis.segments != other.segments for other in ways):
                     ways.append(axis)
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         if any(kind.__torch_dispatch__ != _PLAIN for kind in types or ()):
             return NotImplemented  # a subclass runs the operator on the tensors that it is made of
         args = tuple(map(_doubled, args))
@@ -136,9 +135,7 @@ class Watch(TorchDispatchMode):
 
     # -- numbers
 
-    def _numbers(
-        self, schema: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _numbers(self, schema: Any, name: str, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         given: list[tuple[int | str, float]] = []
         for place, argument in enumerate(schema.arguments):
             key: int | str = place if place < len(args) else argument.name

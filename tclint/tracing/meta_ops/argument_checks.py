@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from tclint.tracing.meta_ops.index_checks import INDEX_CHECKS, listed, may_mix, type_name
+from tclint.tracing.values.operators import Kwargs
 
 
-def check_arguments(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+def check_arguments(name: str, args: Sequence[Any], kwargs: Kwargs) -> None:
     """Raise what torch would raise for a call of operator `name`; silent where nothing is known against it.
 
     Args:
@@ -51,45 +52,24 @@ def _added_product(added: torch.Tensor, left: torch.Tensor, right: torch.Tensor,
     _same_dtype(added, right)
 
 
-def _convolution(
-    tensor: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> None:
-    del stride, padding, dilation
-    _check_convolution(tensor, weight, bias, groups, transposed=False)
+def _convolution(*, transposed: bool) -> Callable[..., None]:
+    def check(
+        tensor: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        *others: Any,
+        groups: int = 1,
+        **_: Any,
+    ) -> None:
+        # Of both, the groups are the fourth of the other arguments.
+        groups = others[3] if len(others) > 3 else groups
+        _check_convolution(tensor, weight, bias, groups, transposed=transposed)
+
+    return check
 
 
-def _transposed_convolution(
-    tensor: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> None:
-    del stride, padding, output_padding, dilation
-    _check_convolution(tensor, weight, bias, groups, transposed=True)
-
-
-def _any_convolution(
-    tensor: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-) -> None:
-    del stride, padding, dilation, output_padding
+def _any_convolution(tensor: torch.Tensor, weight: torch.Tensor, bias: Any, *others: Any) -> None:
+    _, _, _, transposed, _, groups = others
     _check_convolution(tensor, weight, bias, groups, transposed=transposed)
 
 
@@ -288,8 +268,10 @@ _CHECKS: dict[str, Callable[..., None]] = {
     **INDEX_CHECKS,
     **dict.fromkeys(("bmm", "dot", "matmul", "mm", "mv"), _product),
     **dict.fromkeys(("addmm", "addmv", "baddbmm"), _added_product),
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed_convolution),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution(transposed=False)),
+    **dict.fromkeys(
+        ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _convolution(transposed=True)
+    ),
     **dict.fromkeys(("batch_norm", "instance_norm", "native_batch_norm"), _channel_norm),
     **dict.fromkeys(("layer_norm", "native_layer_norm"), _layer_norm),
     **dict.fromkeys(("gru_cell", "lstm_cell", "rnn_relu_cell", "rnn_tanh_cell"), _cell),
@@ -299,18 +281,8 @@ _CHECKS: dict[str, Callable[..., None]] = {
     **{
         name: _needs_floating(name)
         for name in (
-            "adaptive_avg_pool1d",
-            "adaptive_avg_pool2d",
-            "adaptive_avg_pool3d",
-            "gelu",
-            "glu",
-            "hardsigmoid",
-            "hardswish",
-            "mish",
-            "silu",
-            "softplus",
-            "std",
-            "var",
+            "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "gelu", "glu", "hardsigmoid",
+            "hardswish", "mish", "silu", "softplus", "std", "var",
         )
     },
     **{name: _needs_dim(name) for name in ("log_softmax", "softmax")},
@@ -318,4 +290,4 @@ _CHECKS: dict[str, Callable[..., None]] = {
     "group_norm": _group_norm,
     "linear": _linear,
     "scaled_dot_product_attention": _attention,
-}
+}  # fmt: skip

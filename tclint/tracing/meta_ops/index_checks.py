@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from tclint.tracing.values.operators import Args
 from tclint.tracing.values.origin import is_traced
 
 # Autocast around the model, which a trace does not see, would convert them.
@@ -163,7 +164,7 @@ INDEX_CHECKS: MappingProxyType[str, Callable[..., None]] = MappingProxyType(
 """By ATen name."""
 
 
-def integer_indices(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def integer_indices(args: Args) -> tuple[Any, ...]:
     """Real Boolean masks in an index list, replaced by the positions they select."""
     indices: list[Any] = []
     for index in args[1]:

@@ -10,7 +10,7 @@ from tclint.tracing.meta_ops.argument_checks import check_arguments
 from tclint.tracing.meta_ops.shape_rules import RULES, Metadata
 from tclint.tracing.values.aliasing import shares_memory
 from tclint.tracing.values.formats import is_dense
-from tclint.tracing.values.operators import OperatorFacts
+from tclint.tracing.values.operators import Args, Kwargs, OperatorFacts
 from tclint.tracing.values.origin import map_tensors
 
 _META = torch.device("meta")
@@ -34,7 +34,7 @@ def to_meta(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=_META)
 
 
-def made_like(name: str, source: torch.Tensor | None, kwargs: dict[str, Any]) -> torch.Tensor | None:
+def made_like(name: str, source: torch.Tensor | None, kwargs: Kwargs) -> torch.Tensor | None:
     """What `zeros_like` and its kind make on meta of a dense tensor: its strides; None for other calls."""
     if source is None or name not in _LIKE or source.layout is not torch.strided or not is_dense(source):
         return None
@@ -49,9 +49,7 @@ class MetaKernels:
     def __init__(self) -> None:
         self._memory: dict[Any, Any] = {}
 
-    def recall(
-        self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Any, Any]:
+    def recall(self, facts: OperatorFacts, args: Args, kwargs: Kwargs) -> tuple[Any, Any]:
         """What the call is remembered by, and its outputs if they are known without torch's kernel.
 
         Raises:
@@ -63,21 +61,14 @@ class MetaKernels:
         if metadata is not None:
             check_arguments(facts.full_name, args, kwargs)
             return None, empty_meta(metadata)
-        key = _key(function, args, kwargs)
+        key = _key(facts.function, args, kwargs)
         try:
             remembered = self._memory.get(key)
         except TypeError:
             return None, None  # an argument that cannot be hashed
         return key, None if remembered is None else _replay(remembered)
 
-    def run(
-        self,
-        key: Any,
-        function: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        tensors: list[torch.Tensor],
-    ) -> Any:
+    def run(self, key: Any, function: Any, args: Args, kwargs: Kwargs, tensors: list[torch.Tensor]) -> Any:
         """The operator's outputs as meta tensors, remembered by `key` where that is not None.
 
         Raises:
@@ -90,7 +81,7 @@ class MetaKernels:
         return output
 
 
-def _known_metadata(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Metadata | None:
+def _known_metadata(facts: OperatorFacts, args: Args, kwargs: Kwargs) -> Metadata | None:
     """What a shape rule says of a call; None where there is none, or it is not certain."""
     # Operators of other libraries may have the names of PyTorch's.
     rule = RULES.get(facts.full_name) if facts.operator.startswith("aten::") else None
@@ -102,7 +93,7 @@ def _known_metadata(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[st
         return None  # malformed call: torch's own kernel words the error
 
 
-def _key(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _key(function: Any, args: Args, kwargs: Kwargs) -> Any:
     return (
         id(function),  # facts_of keeps every operator that it was asked about
         tuple([_freeze(value) for value in args]),
@@ -136,11 +127,7 @@ def _metadata(tensor: torch.Tensor) -> Metadata:
 
 
 def run_on_zeros(
-    function: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    tensors: list[torch.Tensor],
-    error: Exception,
+    function: Any, args: Args, kwargs: Kwargs, tensors: list[torch.Tensor], error: Exception
 ) -> Any:
     """Metadata of an operator that has no meta kernel, found by running it for real on zeros.
 

@@ -155,11 +155,7 @@ def _attention(
     # writes (batch, length, heads, size) and hands back its transpose (torch/_meta_registrations.py).
     if attn_mask is None and size == query.shape[-1] and is_dense(query):
         return tuple(query.shape), query.stride(), query.dtype
-    return (
-        (batch, heads, length, size),
-        (length * heads * size, size, heads * size, 1),
-        query.dtype,
-    )
+    return ((batch, heads, length, size), (length * heads * size, size, heads * size, 1), query.dtype)
 
 
 def _angle(tensor: Any) -> Metadata | None:

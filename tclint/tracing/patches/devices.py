@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import _python_dispatch
 
 from tclint.tracing.meta_ops.meta_kernels import to_meta
-from tclint.tracing.patches import jagged
 from tclint.tracing.patches.patch import interruption_point
 from tclint.tracing.record.placeholder_weights import become_meta
 from tclint.tracing.values.contents import likely_values
+from tclint.tracing.values.operators import Args, Kwargs
 from tclint.tracing.values.origin import ensure_origin
 
 _CPU = torch.device("cpu")
@@ -34,9 +36,7 @@ class DeviceRewriter(TorchFunctionMode):
         self._assume = assume
         self._one_device = one_device
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         interruption_point()
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
@@ -88,11 +88,11 @@ def _on_meta_as(outputs: Any, gradients: Any) -> Any:
     return gradients
 
 
-def _stay(_assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _stay(_assume: Any, _func: Any, args: Args, _kwargs: Kwargs) -> Any:
     return args[0]
 
 
-def _numpy(assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _numpy(assume: Any, _func: Any, args: Args, _kwargs: Kwargs) -> Any:
     tensor = args[0]
     if not tensor.is_meta:
         return NotImplemented
@@ -111,14 +111,14 @@ def _numpy(assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, An
     return made
 
 
-def _array(assume: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _array(assume: Any, func: Any, args: Args, kwargs: Kwargs) -> Any:
     """`numpy.asarray(tensor)`, and all of numpy's functions that are given one."""
     made = _numpy(assume, func, args[:1], {})
     dtype = args[1] if len(args) > 1 else kwargs.get("dtype")
     return made if made is NotImplemented or dtype is None else made.astype(dtype, copy=False)
 
 
-def _tolist(assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _tolist(assume: Any, _func: Any, args: Args, _kwargs: Kwargs) -> Any:
     tensor = args[0]
     if not tensor.is_meta:
         return NotImplemented
@@ -139,7 +139,7 @@ def _tolist(assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, A
     return nested(tuple(tensor.shape))
 
 
-def _format(_assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _format(_assume: Any, _func: Any, args: Args, _kwargs: Kwargs) -> Any:
     # Only ever printed, so the value matters to nobody.
     tensor = args[0]
     if not tensor.is_meta:
@@ -149,7 +149,7 @@ def _format(_assume: Any, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, 
     return f"tensor(shape={tuple(tensor.shape)})"
 
 
-def _to(_assume: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _to(_assume: Any, func: Any, args: Args, kwargs: Kwargs) -> Any:
     """Drop the device of `.to(...)`; keep dtype, copy and memory format."""
     tensor, *rest = args
     kept = {key: value for key, value in kwargs.items() if key in ("dtype", "copy", "memory_format")}
@@ -174,7 +174,7 @@ def _to(_assume: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return func(tensor, **kept)
 
 
-def _new_tensor(_assume: Any, _func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _new_tensor(_assume: Any, _func: Any, args: Args, kwargs: Kwargs) -> Any:
     tensor, *rest = args
     data = rest[0] if rest else kwargs.get("data")
     if not tensor.is_meta or data is None or isinstance(data, torch.Tensor):
@@ -182,7 +182,7 @@ def _new_tensor(_assume: Any, _func: Any, args: tuple[Any, ...], kwargs: dict[st
     return torch.tensor(data, dtype=kwargs.get("dtype") or tensor.dtype)
 
 
-def _type(_assume: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _type(_assume: Any, func: Any, args: Args, kwargs: Kwargs) -> Any:
     """`.type("torch.cuda.HalfTensor")` is `.type(torch.float16)`; what is asked for names no device."""
     wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
     if wanted is None:
@@ -195,7 +195,7 @@ def _type(_assume: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return func(args[0], dtype) if isinstance(dtype, torch.dtype) else NotImplemented
 
 
-def _set_data(_assume: Any, func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _set_data(_assume: Any, func: Any, args: Args, _kwargs: Kwargs) -> Any:
     """`weight.data = value` where torch refuses: in inference mode, and if only one of the two is on meta.
 
     In inference mode it is enough, with equal metadata, that `weight` now comes from what made `value`.
@@ -220,19 +220,76 @@ def _set_data(_assume: Any, func: Any, args: tuple[Any, ...], _kwargs: dict[str,
     return None
 
 
-_HANDLERS: dict[str, Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]] = {
+_without_modes = getattr(_python_dispatch, "_disable_current_modes", contextlib.nullcontext)
+
+_Assume = Callable[[str], None]
+
+
+def _make_jagged(_assume: _Assume, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Let the offsets and lengths follow the values to meta."""
+    if not args[0].is_meta:
+        return NotImplemented
+    moved = [_to_meta(value) for value in args[1:]]
+    return function(args[0], *moved, **{name: _to_meta(value) for name, value in kwargs.items()})
+
+
+def _attend_jagged(assume: _Assume, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Attention as the one kernel that a GPU runs; torch would choose it by the device."""
+    given = args[:3]
+    if len(given) < 3 or not all(map(_is_jagged, given)):
+        return NotImplemented
+    assume("attention over jagged sequences: equal lengths assumed")
+    query = given[0]
+    dense = [_rows(tensor.transpose(1, 2)).transpose(1, 2) for tensor in given]
+    made = function(*dense, *args[3:], **kwargs).transpose(1, 2).flatten(0, 1)
+    values = query.transpose(1, 2).values()
+    if missing := values.shape[0] - made.shape[0]:
+        made = torch.cat([made, made.new_empty((missing, *made.shape[1:]))])
+    known = {name: getattr(query, f"_maybe_{name}", None) for name in ("min_seqlen", "max_seqlen")}
+    return torch.nested.nested_tensor_from_jagged(made, query.offsets(), **known).transpose(1, 2)
+
+
+def _separate_jagged(assume: _Assume, _function: Any, args: Args, kwargs: Kwargs) -> Any:
+    """The sequences of a nested tensor, one by one."""
+    if not _is_jagged(args[0]) or (args[1] if len(args) > 1 else kwargs.get("dim", 0)) != 0:
+        return NotImplemented
+    assume("the sequences of a jagged nested tensor: equal lengths assumed")
+    return list(_rows(args[0]).unbind(0))
+
+
+def _is_jagged(tensor: Any) -> bool:
+    return bool(tensor.is_nested and tensor.layout is torch.jagged and tensor.is_meta)
+
+
+def _rows(tensor: torch.Tensor) -> torch.Tensor:
+    """As many elements in each sequence, without the rest."""
+    values, count = tensor.values(), tensor.shape[0]
+    length = max(1, values.shape[0] // count)
+    if values.shape[0] != length * count:
+        values = values[: length * count]
+    return values.unflatten(0, (-1, length))
+
+
+def _to_meta(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor) or value.is_meta or value.is_nested:
+        return value
+    with _without_modes():  # the recorder would keep a small constant real
+        return to_meta(value)
+
+
+_HANDLERS: dict[str, Callable[[Any, Any, Args, Kwargs], Any]] = {
     "__array__": _array,
     "__format__": _format,
     "__set__": _set_data,
-    "_nested_view_from_jagged": jagged.make,
+    "_nested_view_from_jagged": _make_jagged,
     "cpu": _stay,
     "cuda": _stay,
     "new_tensor": _new_tensor,
     "numpy": _numpy,
     "pin_memory": _stay,
-    "scaled_dot_product_attention": jagged.attend,
+    "scaled_dot_product_attention": _attend_jagged,
     "to": _to,
     "tolist": _tolist,
     "type": _type,
-    "unbind": jagged.separate,
+    "unbind": _separate_jagged,
 }

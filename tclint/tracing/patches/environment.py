@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.machinery
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import nn
 
 from tclint.tracing.patches.autocast import autocast_without_gpu
 from tclint.tracing.patches.compilers import without_compilation, without_exporting, without_scripting
 from tclint.tracing.patches.custom_functions import patched_apply, visible_checkpoints
 from tclint.tracing.patches.distributed import MODULES, plain_wrappers
-from tclint.tracing.patches.gpu import without_cuda
 from tclint.tracing.patches.higher_order import SCANS, generic_scans
-from tclint.tracing.patches.patch import nothing, patch, patched
-from tclint.tracing.patches.stored_weights import LIBRARIES, library_loaders
-from tclint.tracing.patches.weights import lazy_parameters
+from tclint.tracing.patches.patch import itself, nothing, patch, patched
+from tclint.tracing.patches.stored_weights import LIBRARIES, lazy_parameters, library_loaders
 
 
 @patch(
@@ -31,10 +31,7 @@ def without_attention_fast_path() -> Iterator[None]:
         yield
 
 
-@patch(
-    replaces="`torch.nn.attention.flex_attention._validate_device`",
-    why="it refuses tensors on meta",
-)
+@patch(replaces="`torch.nn.attention.flex_attention._validate_device`", why="it refuses tensors on meta")
 def flex_attention_on_meta() -> Iterator[None]:
     flex = sys.modules.get("torch.nn.attention.flex_attention")
     with patched([(flex, "_validate_device", nothing)]):
@@ -138,3 +135,75 @@ def without_gpu() -> Iterator[None]:
         derivatives_need_autograd(),
     ):
         yield
+
+
+_VALUES: dict[str, Any] = {
+    "current_device": 0,
+    "empty_cache": None,
+    "get_device_capability": (9, 0),
+    "get_device_name": "assumed by tclint",
+    "is_bf16_supported": True,
+    "manual_seed": None,
+    "manual_seed_all": None,
+    "set_device": None,
+    "synchronize": None,
+}
+_TENSORS = {
+    "BFloat16Tensor": torch.bfloat16,
+    "BoolTensor": torch.bool,
+    "ByteTensor": torch.uint8,
+    "DoubleTensor": torch.float64,
+    "FloatTensor": torch.float32,
+    "HalfTensor": torch.float16,
+    "IntTensor": torch.int32,
+    "LongTensor": torch.int64,
+}
+
+
+@patch(
+    replaces="`nn.Module.cuda`, `nn.Module.to`, functions of `torch.cuda` such as `current_device`, "
+    "`torch.cuda.FloatTensor` and its kin",
+    why="models move themselves to a GPU and ask what it can do; left alone where there is a GPU",
+)
+def without_cuda() -> Iterator[None]:
+    if torch.cuda.is_available():
+        yield
+        return
+    modules = [(nn.Module, "cuda", itself), (nn.Module, "to", _to_device_by_number(nn.Module.to))]
+    with patched([*modules, *_fake_cuda()]):
+        yield
+
+
+@functools.cache
+def _fake_cuda() -> tuple[tuple[Any, str, Any], ...]:
+    """Made once in a worker, and not for every trace; a function each, as torch._dynamo wants it."""
+    return (
+        *((torch.cuda, name, _returns(value)) for name, value in _VALUES.items()),
+        *((torch.cuda, name, _typed(dtype)) for name, dtype in _TENSORS.items()),
+    )
+
+
+def _to_device_by_number(to: Callable[..., Any]) -> Callable[..., Any]:
+    """`model.to(rank)` as `model.to("cuda")`, which needs no GPU to be understood."""
+
+    def to_named(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if args and type(args[0]) is int:
+            args = ("cuda", *args[1:])
+        elif type(kwargs.get("device")) is int:
+            kwargs["device"] = "cuda"
+        return to(self, *args, **kwargs)
+
+    return to_named
+
+
+def _returns(value: Any) -> Callable[..., Any]:
+    return lambda *_args, **_kwargs: value
+
+
+def _typed(dtype: torch.dtype) -> Callable[..., torch.Tensor]:
+    def make(*args: Any, **_kwargs: Any) -> torch.Tensor:
+        if len(args) == 1 and isinstance(args[0], (list, tuple)):
+            return torch.tensor(args[0], dtype=dtype)
+        return torch.empty(*args, dtype=dtype)
+
+    return make

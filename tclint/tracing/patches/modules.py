@@ -147,13 +147,8 @@ def _wrapped_modules() -> Iterator[None]:
     undone=_UNDONE,
 )
 def remembered_construction(sites: SiteFinder) -> Iterator[None]:
-    before = _watched.sites
-    with _wrapped_modules():
-        _watched.sites = sites
-        try:
-            yield
-        finally:
-            _watched.sites = before
+    with _wrapped_modules(), patched([(_watched, "sites", sites)]):
+        yield
 
 
 @patch(
@@ -190,10 +185,5 @@ def tracked_calls(recorder: Recorder, model: nn.Module) -> Iterator[None]:
             stacks.pop()
 
     recorder.sites.mark_module_call(call.__code__)
-    before = _watched.call
-    with _wrapped_modules():
-        _watched.call = call
-        try:
-            yield
-        finally:
-            _watched.call = before
+    with _wrapped_modules(), patched([(_watched, "call", call)]):
+        yield

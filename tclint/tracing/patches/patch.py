@@ -34,19 +34,12 @@ class Patch:
     """What of torch, as a reader would look it up."""
     why: str
     undone: str
-    versions: tuple[str, ...]
-    """The versions of torch that it was run with."""
 
 
 def patch(
-    *,
-    replaces: str,
-    why: str,
-    undone: str = "when the block ends",
-    versions: tuple[str, ...] = RUN_WITH,
+    *, replaces: str, why: str, undone: str = "when the block ends"
 ) -> Callable[
-    [Callable[_Arguments, Iterator[None]]],
-    Callable[_Arguments, contextlib.AbstractContextManager[None]],
+    [Callable[_Arguments, Iterator[None]]], Callable[_Arguments, contextlib.AbstractContextManager[None]]
 ]:
     """Make a context manager of a generator function, and list it."""
 
@@ -54,7 +47,7 @@ def patch(
         function: Callable[_Arguments, Iterator[None]],
     ) -> Callable[_Arguments, contextlib.AbstractContextManager[None]]:
         name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
-        PATCHES.append(Patch(name, replaces, why, undone, versions))
+        PATCHES.append(Patch(name, replaces, why, undone))
         return contextlib.contextmanager(function)
 
     return make

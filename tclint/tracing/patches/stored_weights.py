@@ -1,7 +1,8 @@
-"""Stored weights: their values matter to nobody, and their absence stops no build."""
+"""Weights without their values, which matter to nobody: neither made, nor read from what is stored."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -10,10 +11,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _python_dispatch
 
 from tclint.core.target import WEIGHT_FILES
 from tclint.graph.ops import Assumption
-from tclint.tracing.patches.patch import patch, patched
+from tclint.tracing.patches.patch import itself, patch, patched
 from tclint.tracing.values.sites import SiteFinder
 
 _DESCRIBES = re.compile(r"arg|conf|cfg|hparam|hyper|opt(ion)?s?$|class|vocab|version", re.IGNORECASE)
@@ -73,8 +75,6 @@ def taken_notes() -> tuple[Assumption, ...]:
     why="a file of weights that is missing, or on a GPU, must not stop a build: random ones cost as much",
 )
 def random_weights(sites: SiteFinder) -> Iterator[None]:
-    before = _watched.sites
-    _watched.sites = sites
     load, fetch, fill = torch.load, torch.hub.download_url_to_file, nn.Module.load_state_dict
 
     def loaded(f: Any, *args: Any, **kwargs: Any) -> Any:
@@ -106,17 +106,15 @@ def random_weights(sites: SiteFinder) -> Iterator[None]:
         result.missing_keys.clear()
         return result
 
-    try:
-        with patched(
-            [
-                (torch, "load", loaded),
-                (torch.hub, "download_url_to_file", fetched),
-                (nn.Module, "load_state_dict", filled),
-            ]
-        ):
-            yield
-    finally:
-        _watched.sites = before
+    with patched(
+        [
+            (_watched, "sites", sites),
+            (torch, "load", loaded),
+            (torch.hub, "download_url_to_file", fetched),
+            (nn.Module, "load_state_dict", filled),
+        ]
+    ):
+        yield
 
 
 def _absent(error: Exception, path: Any) -> AbsentWeights:
@@ -185,3 +183,34 @@ def _from_configuration(cls: Any, /, name: Any = None, *args: Any, config: Any =
     _note(str(name))
     model = model.to(dtype) if isinstance(dtype, torch.dtype) else model
     return (model.eval(), {}) if kwargs.get("output_loading_info") else model.eval()
+
+
+@patch(
+    replaces="`torch.nn.init._no_grad_uniform_`, `_no_grad_normal_`, `_no_grad_trunc_normal_`",
+    why="random values of weights matter to nobody and take time; all public initialisers end in these, "
+    "also those that were imported by name",
+)
+def without_initialisation() -> Iterator[None]:
+    names = ("_no_grad_uniform_", "_no_grad_normal_", "_no_grad_trunc_normal_")
+    with patched([(nn.init, name, itself) for name in names]):
+        yield
+
+
+@patch(
+    replaces="`torch.nn.parameter.UninitializedTensorMixin.materialize`",
+    why="lazy parameters take their shape outside the recorder, which cannot swap a tensor's storage",
+)
+def lazy_parameters() -> Iterator[None]:
+    mixin = getattr(nn.parameter, "UninitializedTensorMixin", None)
+    materialize: Any = getattr(mixin, "materialize", None)
+    # Without these two a lazy parameter is made under the recorder, which most models survive.
+    without_modes = getattr(_python_dispatch, "_disable_current_modes", contextlib.nullcontext)
+    without_functions = getattr(torch._C, "DisableTorchFunction", contextlib.nullcontext)
+
+    def plain(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        # Stays on the CPU, where it was made: its memory is reserved and never touched.
+        with without_modes(), without_functions():
+            materialize(self, shape, device=device, dtype=dtype)
+
+    with patched([(mixin, "materialize", plain)]):
+        yield

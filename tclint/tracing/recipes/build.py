@@ -7,12 +7,17 @@ import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from types import FunctionType
 from typing import Any, TypeAlias
 
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
 from tclint.core.errors import TargetError
+from tclint.core.toml import packaged_toml
 from tclint.graph.ops import Assumption, Site
-from tclint.tracing.recipes.places import at_line
-from tclint.tracing.recipes.sizes import known_model
 
 _Found: TypeAlias = "tuple[Callable[[], Any], Sequence[Assumption]]"
 
@@ -80,8 +85,6 @@ def find_recipe_model(path: str, settings: Mapping[str, Any], lines: Mapping[str
             model = _base(model_class, config, file)
         notes[1:] = _adapted(model, file, weights) if file.get("rank") else ()
         if file.get("fused_loss"):
-            from tclint.tracing.recipes.fused_loss import fuse_loss
-
             fuse_loss(model)
         if file.get("checkpointing"):
             # transformers 5 has a new name for it.
@@ -143,8 +146,6 @@ def _base(model_class: Any, config: Any, file: _File) -> Any:
 
 @contextlib.contextmanager
 def _default_dtype(name: str) -> Iterator[None]:
-    import torch
-
     before = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, name))
     try:
@@ -155,8 +156,6 @@ def _default_dtype(name: str) -> Iterator[None]:
 
 def _adapted(model: Any, file: _File, weights: str) -> Iterator[Assumption]:
     """Quantize the base, and put adapters on it; what to say about it."""
-    import torch
-
     from tclint.tracing.recipes.adapters import adapt, quantize, train_whole
 
     rank, bits = int(file.get("rank")), file.get("bits")
@@ -186,6 +185,77 @@ def _adapted(model: Any, file: _File, weights: str) -> Iterator[Assumption]:
 
 
 def _inputs(length: int) -> dict[str, Any]:
-    import torch
-
     return {name: torch.zeros(1, length, dtype=torch.int64) for name in ("input_ids", "labels")}
+
+
+_CALL = lambda call: call()  # noqa: E731  (one line: the frame's line is the function's)
+
+
+def at_line(path: str, line: int, call: Callable[[], Any]) -> Any:
+    """What `call()` returns. Layers that it makes were made at that line of the file, to whoever walks the
+    frames."""
+    code = _CALL.__code__.replace(co_filename=path, co_firstlineno=line, co_name="recipe")
+    return FunctionType(code, {})(call)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """A model's configuration, as far as it decides sizes."""
+
+    model_type: str
+    """transformers' name of its architecture."""
+    config: Mapping[str, Any]
+    dtype: str
+    """That of its published weights."""
+    source: str
+
+
+def known_model(name: str) -> KnownModel | None:
+    """The model of that id, or that torchtune or torchtitan calls so; None where the table has none."""
+    table = packaged_toml("tclint.tracing.recipes", "sizes.toml")
+    plain = _without(name.lower(), table["suffixes"])
+    for row in table["model"]:
+        patterns = [pattern.lower() for pattern in row["names"]]
+        if any(fnmatchcase(one, pattern) for pattern in patterns for one in (name.lower(), plain)):
+            return KnownModel(row["type"], row["config"], row["dtype"], row["source"])
+    return None
+
+
+def _without(name: str, suffixes: list[str]) -> str:
+    while (found := next((end for end in suffixes if name.endswith(end)), None)) is not None:
+        name = name.removesuffix(found)
+    return name
+
+
+_LEAST = 1024
+
+
+def fuse_loss(model: Any) -> None:
+    """Make the forward of a causal language model of transformers end in the loss, chunk by chunk of tokens.
+
+    A chunk's logits are computed again for its gradients, which Liger computes in its forward at once: the
+    product with the vocabulary is priced once more than its kernels run it.
+    """
+    decoder, head = model.base_model, model.get_output_embeddings()
+
+    def forward(input_ids: Tensor, labels: Tensor) -> Tensor:
+        """input_ids and labels (batch, tokens), int64 -> a number."""
+        hidden = decoder(input_ids=input_ids)[0].flatten(0, 1)
+        size = _chunk_size(len(hidden), head.weight.shape[0], head.weight.shape[1])
+        parts = zip(hidden.split(size), labels.flatten().split(size), strict=True)
+        losses = [checkpoint(_loss, head, part, wanted, use_reentrant=False) for part, wanted in parts]
+        return sum(losses[1:], losses[0])
+
+    model.forward = forward
+
+
+def _loss(head: nn.Module, hidden: Tensor, labels: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(head(hidden).float(), labels, reduction="sum")
+
+
+def _chunk_size(tokens: int, words: int, width: int) -> int:
+    """Tokens whose logits take as much as the hidden states of all, rounded up to a power of two
+    (liger_kernel/ops/fused_linear_cross_entropy.py), or _LEAST: autograd adds up the gradients of the head's
+    weight chunk by chunk, which the kernels do in place."""
+    chunks = -(-words // width)
+    return max(_LEAST, 1 << max(-(-tokens // chunks) - 1, 0).bit_length())

@@ -10,14 +10,15 @@ from tclint.graph.ops import Cast
 from tclint.graph.ops.op_tables import autocast_lists
 from tclint.tracing.meta_ops.meta_kernels import empty_meta
 from tclint.tracing.values.formats import dtype_name
+from tclint.tracing.values.operators import Args, Kwargs
 from tclint.tracing.values.origin import origin_for_reading, set_origin
 
 _CASTABLE = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def cast_arguments(
-    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], low: torch.dtype
-) -> tuple[tuple[Any, ...], dict[str, Any], tuple[Cast, ...]]:
+    name: str, args: Args, kwargs: Kwargs, low: torch.dtype
+) -> tuple[Args, Kwargs, tuple[Cast, ...]]:
     """The arguments as autocast would hand them to operator `name`, and the conversions made."""
     policy = autocast_lists().policy(name)
     if policy == "lower_precision":
@@ -41,12 +42,7 @@ def cast_arguments(
             set_origin(converted, origin)
             if policy != "fp32_result":  # there the kernel converts what it reads
                 casts.append(
-                    Cast(
-                        tuple(value.shape),
-                        dtype_name(value.dtype),
-                        dtype_name(target),
-                        origin.parameter,
-                    )
+                    Cast(tuple(value.shape), dtype_name(value.dtype), dtype_name(target), origin.parameter)
                 )
             return converted
         if type(value) in (list, tuple):
@@ -60,7 +56,7 @@ def cast_arguments(
     )
 
 
-def _dtypes(args: tuple[Any, ...]) -> set[torch.dtype]:
+def _dtypes(args: Args) -> set[torch.dtype]:
     found = set()
     for value in args:
         for item in value if isinstance(value, (list, tuple)) else (value,):

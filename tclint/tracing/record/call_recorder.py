@@ -13,16 +13,9 @@ from torch.fx import Node
 from tclint.graph.ops import Cast, Checkpoint
 from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.record.fx_writer import Arguments, Call, FxWriter, TensorName
-from tclint.tracing.record.kinds import VIEW_OR_COPY
 from tclint.tracing.values.aliasing import WrittenMemory, shares_memory, storage_key
-from tclint.tracing.values.operators import OperatorFacts
-from tclint.tracing.values.origin import (
-    ensure_origin,
-    new_origin,
-    origin_of,
-    parameter_of,
-    tensors_in,
-)
+from tclint.tracing.values.operators import VIEW_OR_COPY, Args, Kwargs, OperatorFacts
+from tclint.tracing.values.origin import ensure_origin, new_origin, origin_of, parameter_of, tensors_in
 from tclint.tracing.values.sites import NOWHERE, Caller, SiteFinder, SitePair
 
 MAX_OPS = 1_000_000
@@ -83,8 +76,8 @@ class CallRecorder:
     def record(
         self,
         facts: OperatorFacts,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: Args,
+        kwargs: Kwargs,
         output: Any,
         casts: tuple[Cast, ...],
         *,

@@ -13,10 +13,9 @@ from torch.fx import GraphModule, Node
 
 from tclint.graph.ops import Graph, Op, TensorSpec
 from tclint.tracing.record.fx_writer import Call, TensorName
-from tclint.tracing.record.kinds import VIEW_OR_COPY, kind_of
 from tclint.tracing.values.aliasing import shares_memory
 from tclint.tracing.values.formats import DTYPE_NAMES
-from tclint.tracing.values.operators import facts_of, json_value, required_facts
+from tclint.tracing.values.operators import VIEW_OR_COPY, facts_of, json_value, kind_of, required_facts
 from tclint.tracing.values.sites import NOWHERE, SiteFinder
 
 _aten = torch.ops.aten

@@ -16,7 +16,7 @@ from tclint.graph.ops import Cast, Checkpoint
 from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.values.aliasing import storage_key
 from tclint.tracing.values.constants import uniform_value
-from tclint.tracing.values.operators import OperatorFacts
+from tclint.tracing.values.operators import Args, Kwargs, OperatorFacts
 from tclint.tracing.values.origin import Origin, origin_of, parameter_of
 from tclint.tracing.values.sites import SitePair
 
@@ -62,8 +62,8 @@ class Call:
 class Arguments(NamedTuple):
     """What an operator is given, with nodes for tensors."""
 
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: Args
+    kwargs: Kwargs
     read_as: dict[int, torch.Tensor]
 
 
@@ -91,7 +91,7 @@ class FxWriter:
         node.meta = {"val": to_meta(tensor), "tclint": TensorName(input_name=name)}
         self._inputs[name] = node
 
-    def arguments(self, facts: OperatorFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
+    def arguments(self, facts: OperatorFacts, args: Args, kwargs: Mapping[str, Any]) -> Arguments:
         """What an operator call is given, as it is now. Where the results are placed is left out."""
         read_as: dict[int, torch.Tensor] = {}
         tensors = 0

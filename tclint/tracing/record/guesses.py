@@ -14,9 +14,10 @@ import torch
 from tclint.graph.ops import numel
 from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.values.assumptions import SELECTED_LEAST, Assumptions
+from tclint.tracing.values.operators import Args, Kwargs
 from tclint.tracing.values.origin import ensure_origin, origin_of
 
-Guess = Callable[[Assumptions, Any, tuple[Any, ...], dict[str, Any]], Any]
+Guess = Callable[[Assumptions, Any, Args, Kwargs], Any]
 
 GUESSES: dict[str, Guess] = {}
 
@@ -37,7 +38,7 @@ def _empty(shape: Any, dtype: torch.dtype = torch.int64) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device=_META)
 
 
-def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name: str, default: Any) -> Any:
+def _argument(args: Args, kwargs: Kwargs, position: int, name: str, default: Any) -> Any:
     return args[position] if len(args) > position else kwargs.get(name, default)
 
 
@@ -61,23 +62,19 @@ def _assume_share(assumptions: Assumptions, what: str, mask: torch.Tensor) -> in
 
 
 @_guesses("nonzero", "argwhere")
-def _nonzero(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _nonzero(assumptions: Assumptions, _function: Any, args: Args, _kwargs: Kwargs) -> Any:
     count = _assume_share(assumptions, "nonzero of traced data", args[0])
     return _empty((count, args[0].dim()))
 
 
 @_guesses("nonzero_numpy")
-def _nonzero_numpy(
-    assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]
-) -> Any:
+def _nonzero_numpy(assumptions: Assumptions, _function: Any, args: Args, _kwargs: Kwargs) -> Any:
     count = _assume_share(assumptions, "nonzero of traced data", args[0])
     return [_empty((count,)) for _ in range(max(args[0].dim(), 1))]
 
 
 @_guesses("masked_select")
-def _masked_select(
-    assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]
-) -> Any:
+def _masked_select(assumptions: Assumptions, _function: Any, args: Args, _kwargs: Kwargs) -> Any:
     tensor, mask = args[:2]
     shape = torch.broadcast_shapes(tensor.shape, mask.shape)
     if not mask.is_meta:
@@ -87,7 +84,7 @@ def _masked_select(
 
 
 @_guesses("index", "_unsafe_index")
-def _index(assumptions: Assumptions, function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _index(assumptions: Assumptions, function: Any, args: Args, _kwargs: Kwargs) -> Any:
     tensor, indices = args[:2]
     if not any(isinstance(index, torch.Tensor) and index.dtype in _MASKS for index in indices):
         return NotImplemented
@@ -106,7 +103,7 @@ def _index(assumptions: Assumptions, function: Any, args: tuple[Any, ...], _kwar
 
 
 @_guesses("unique_consecutive", "_unique2", "_unique", "unique_dim")
-def _unique(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _unique(assumptions: Assumptions, _function: Any, args: Args, _kwargs: Kwargs) -> Any:
     tensor = args[0]
     # Usually drives a Python loop over groups: a few of them show the work of one.
     count = min(tensor.numel(), 4)
@@ -115,9 +112,7 @@ def _unique(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kw
 
 
 @_guesses("repeat_interleave")
-def _repeat_interleave(
-    assumptions: Assumptions, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _repeat_interleave(assumptions: Assumptions, function: Any, args: Args, kwargs: Kwargs) -> Any:
     overload = function._overloadname
     if overload not in ("Tensor", "self_Tensor"):
         return NotImplemented
@@ -145,7 +140,7 @@ def _repeat_interleave(
 
 
 @_guesses("bincount")
-def _bincount(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _bincount(assumptions: Assumptions, _function: Any, args: Args, kwargs: Kwargs) -> Any:
     count = max(_argument(args, kwargs, 2, "minlength", 0), 1)
     origin = origin_of(args[0])
     if origin is not None and origin.choices:
@@ -155,14 +150,12 @@ def _bincount(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], k
 
 
 @_guesses("histc")
-def _histc(_assumptions: Assumptions, _function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _histc(_assumptions: Assumptions, _function: Any, args: Args, kwargs: Kwargs) -> Any:
     return _empty((_argument(args, kwargs, 1, "bins", 100),), args[0].dtype)
 
 
 @_guesses("_grouped_mm", "_scaled_grouped_mm")
-def _grouped_mm(
-    _assumptions: Assumptions, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _grouped_mm(_assumptions: Assumptions, function: Any, args: Args, kwargs: Kwargs) -> Any:
     left, right = args[:2]
     dtype = kwargs.get("out_dtype") or (left.dtype if "scaled" not in function.name() else torch.bfloat16)
     if left.dim() == 2 and right.dim() == 3:
@@ -177,7 +170,7 @@ def _grouped_mm(
 
 
 @_guesses("nms", "qnms")
-def _nms(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _nms(assumptions: Assumptions, _function: Any, args: Args, _kwargs: Kwargs) -> Any:
     count = args[0].shape[0]
     if assumptions.policy == "least":
         count = -(-count // SELECTED_LEAST)
@@ -186,13 +179,13 @@ def _nms(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kwarg
 
 
 @_guesses("equal", "allclose")
-def _equal(assumptions: Assumptions, _function: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _equal(assumptions: Assumptions, _function: Any, _args: Args, _kwargs: Kwargs) -> Any:
     assumptions.add("comparison of traced tensors: assumed to be equal")
     return True
 
 
 @_guesses("item", "_local_scalar_dense", "is_nonzero")
-def _item(assumptions: Assumptions, function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _item(assumptions: Assumptions, function: Any, args: Args, _kwargs: Kwargs) -> Any:
     count = args[0].numel()
     if count != 1 and not assumptions.are_made:  # else the count itself may be a guess
         if "nonzero" in function.name():
@@ -204,7 +197,7 @@ def _item(assumptions: Assumptions, function: Any, args: tuple[Any, ...], _kwarg
 
 
 @_guesses("one_hot")
-def _one_hot(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _one_hot(assumptions: Assumptions, _function: Any, args: Args, kwargs: Kwargs) -> Any:
     classes = _argument(args, kwargs, 1, "num_classes", -1)
     origin = origin_of(args[0])
     choices = None if origin is None else origin.choices
@@ -220,9 +213,7 @@ def _one_hot(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], kw
 
 
 @_guesses("lstm", "gru", "rnn_tanh", "rnn_relu")
-def _recurrent(
-    _assumptions: Assumptions, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _recurrent(_assumptions: Assumptions, function: Any, args: Args, kwargs: Kwargs) -> Any:
     packed = function._overloadname == "data"
     tensor, hidden = args[0], args[2] if packed else args[1]
     several = isinstance(hidden, (list, tuple))
@@ -240,7 +231,7 @@ def _recurrent(
 
 
 @_guesses("_pack_padded_sequence")
-def _pack(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _pack(assumptions: Assumptions, _function: Any, args: Args, _kwargs: Kwargs) -> Any:
     tensor, lengths, batch_first = args
     steps, batch = (tensor.shape[1], tensor.shape[0]) if batch_first else tensor.shape[:2]
     if lengths.is_meta:
@@ -251,7 +242,7 @@ def _pack(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kwar
 
 
 @_guesses("_pad_packed_sequence")
-def _unpack(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+def _unpack(assumptions: Assumptions, _function: Any, args: Args, _kwargs: Kwargs) -> Any:
     data, sizes, batch_first, _padding, total = args
     steps = max(int(sizes.numel()), total)
     if sizes.is_meta:
@@ -272,7 +263,5 @@ def _unpack(assumptions: Assumptions, _function: Any, args: tuple[Any, ...], _kw
     "sym_constrain_range",
     "sym_constrain_range_for_size",
 )
-def _assertion(
-    _assumptions: Assumptions, _function: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]
-) -> Any:
+def _assertion(_assumptions: Assumptions, _function: Any, _args: Args, _kwargs: Kwargs) -> Any:
     return None

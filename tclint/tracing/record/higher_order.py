@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_map
 
 from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.values.assumptions import Assumptions
-from tclint.tracing.values.operators import Argument, OperatorFacts
+from tclint.tracing.values.operators import Args, Argument, Kwargs, OperatorFacts
 
 _META = torch.device("meta")
 
@@ -27,9 +27,7 @@ class Recording(Protocol):
     def __exit__(self, *exception: Any) -> Any: ...
 
 
-def run_higher_order(
-    recorder: Recording, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def run_higher_order(recorder: Recording, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """The outputs of a higher-order operator, with what it does recorded.
 
     Raises:

@@ -36,6 +36,8 @@ from tclint.tracing.values.constants import (
 from tclint.tracing.values.contents import note_contents
 from tclint.tracing.values.makers import maker_of
 from tclint.tracing.values.operators import (
+    Args,
+    Kwargs,
     OperatorFacts,
     facts_of,
     is_composite,
@@ -109,9 +111,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
 
     # ------------------------------------------------------------------ dispatch
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         if types and any(kind.__torch_dispatch__ != _NO_DISPATCH for kind in types):
             # A tensor subclass runs the operator on the tensors that it is made of, which come here in turn.
             self.had_gradients_above = self._has_gradients()
@@ -122,15 +122,13 @@ class Recorder(CallRecorder, TorchDispatchMode):
             return run_higher_order(self, func, args, kwargs)
         tensors = tensors_in(args, kwargs)
         if facts.is_factory:
-            return self._make(func, facts, args, kwargs)
+            return self._make(facts, args, kwargs)
         for tensor in tensors:
             if tensor.is_meta or self._written.is_demoted(tensor):
-                return self._run_meta(func, facts, args, kwargs, tensors)
-        return self._run_real(func, facts, args, kwargs, tensors)
+                return self._run_meta(facts, args, kwargs, tensors)
+        return self._run_real(facts, args, kwargs, tensors)
 
-    def _make(
-        self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _make(self, facts: OperatorFacts, args: Args, kwargs: Kwargs) -> Any:
         """Run a factory operator on the CPU for small constants, else on meta."""
         device = kwargs.get("device")
         source = args[0] if args and isinstance(args[0], torch.Tensor) else None
@@ -144,7 +142,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
             kwargs = {**kwargs, "device": _CPU} if device is not None else kwargs
             if kwargs.get("pin_memory"):
                 kwargs = {**kwargs, "pin_memory": False}
-            output = function(*args, **kwargs)
+            output = facts.function(*args, **kwargs)
             if facts.full_name in UNDEFINED_FACTORIES:
                 # Whatever lay in memory would make traces differ, and crash kernels that take it for indices.
                 output.zero_()
@@ -153,24 +151,17 @@ class Recorder(CallRecorder, TorchDispatchMode):
         kwargs.pop("pin_memory", None)
         output = made_like(facts.full_name, source, kwargs)
         if output is None:
-            output = function(*args, **kwargs)
+            output = facts.function(*args, **kwargs)
         if self.writer is not None and facts.full_name not in UNDEFINED_FACTORIES:
             self.record(facts, args, kwargs, output, ())
         return output
 
-    def _run_real(
-        self,
-        function: Any,
-        facts: OperatorFacts,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        tensors: list[torch.Tensor],
-    ) -> Any:
+    def _run_real(self, facts: OperatorFacts, args: Args, kwargs: Kwargs, tensors: list[torch.Tensor]) -> Any:
         """Compute the values. Work on constants alone is not recorded, work on inputs is."""
         if facts.full_name in RANDOM_FILLERS and tensors and tensors[0].numel() > MAX_REAL_UNDEFINED:
             return args[0]
         if facts.full_name in RANDOM_FACTORIES:
-            return self._run_meta(function, facts, args, kwargs, tensors)
+            return self._run_meta(facts, args, kwargs, tensors)
         device = kwargs.get("device")
         if device is not None and device.type not in ("cpu", "meta"):
             kwargs = {**kwargs, "device": _CPU}
@@ -179,7 +170,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
             kwargs = {**kwargs, "device": _CPU}
         in_forward = self.writer is not None
         if tensors and not facts.returns_view and not stays_small(facts.full_name, args, tensors, in_forward):
-            return self._run_meta(function, facts, args, kwargs, tensors)
+            return self._run_meta(facts, args, kwargs, tensors)
         from_inputs = self.writer is not None and any(
             is_traced(tensor) or self._written.is_written(tensor) for tensor in tensors
         )
@@ -188,11 +179,11 @@ class Recorder(CallRecorder, TorchDispatchMode):
                 self._learn_of_writes(tensor)
         before = self._arguments(facts, args, kwargs) if from_inputs and facts.mutates else None
         try:
-            output = function(*args, **kwargs)
+            output = facts.function(*args, **kwargs)
         except (NotImplementedError, RuntimeError):
             if self.writer is None or not tensors:
                 raise
-            return self._run_meta(function, facts, args, kwargs, tensors)
+            return self._run_meta(facts, args, kwargs, tensors)
         if from_inputs and _only_repeats(facts, args):
             set_origin(output, ensure_origin(args[0]))
         elif from_inputs:
@@ -203,14 +194,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
             inherit_parameter(tensors, output)
         return output
 
-    def _run_meta(
-        self,
-        function: Any,
-        facts: OperatorFacts,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        tensors: list[torch.Tensor],
-    ) -> Any:
+    def _run_meta(self, facts: OperatorFacts, args: Args, kwargs: Kwargs, tensors: list[torch.Tensor]) -> Any:
         device = kwargs.get("device")
         if device is not None and device.type != "meta" and facts.name in _COPIES_BETWEEN_DEVICES:
             kwargs = {**kwargs, "device": _META}
@@ -230,12 +214,12 @@ class Recorder(CallRecorder, TorchDispatchMode):
                     break
                 self._learn_of_writes(tensor)
         if facts.in_place and not facts.reshapes_in_place:
-            self._write_in_place(function, facts, args, kwargs)
+            self._write_in_place(facts, args, kwargs)
             return target
         if facts.full_name in _CHECKED_AS_GIVEN:
             check_arguments(facts.full_name, args, kwargs)
         if facts.full_name in GUESSES:
-            output = GUESSES[facts.full_name](self.assumptions, function, args, kwargs)
+            output = GUESSES[facts.full_name](self.assumptions, facts.function, args, kwargs)
             if output is not NotImplemented:
                 self.record(facts, args, kwargs, output, casts, given=tensors)
                 note_contents(facts, args, kwargs, output)
@@ -254,19 +238,19 @@ class Recorder(CallRecorder, TorchDispatchMode):
                 kwargs["device"] = _META
             tensors = tensors_in(args, kwargs)
         if self.writer is not None and facts.full_name in _DECOMPOSED:
-            return self._run_parts(function, facts, args, kwargs, casts)
+            return self._run_parts(facts, args, kwargs, casts)
         # Operators such as squeeze_ change the very tensor that they are given.
         before = self._arguments(facts, args, kwargs) if facts.reshapes_in_place else None
-        key, output = self._kernels.recall(function, facts, args, kwargs)
+        key, output = self._kernels.recall(facts, args, kwargs)
         if output is None:
             check_arguments(facts.full_name, args, kwargs)
             try:
-                output = self._kernels.run(key, function, args, kwargs, tensors)
+                output = self._kernels.run(key, facts.function, args, kwargs, tensors)
             except (NotImplementedError, RuntimeError) as error:
-                if is_composite(function):
+                if is_composite(facts.function):
                     # Data-dependent sizes inside it may meet a guess.
-                    return self._run_parts(function, facts, args, kwargs, casts, error)
-                output = run_on_zeros(function, args, kwargs, tensors, error)
+                    return self._run_parts(facts, args, kwargs, casts, error)
+                output = run_on_zeros(facts.function, args, kwargs, tensors, error)
         if _only_repeats(facts, args):
             set_origin(output, ensure_origin(args[0]))
             return output
@@ -274,9 +258,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         note_contents(facts, args, kwargs, output)
         return output
 
-    def _write_in_place(
-        self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def _write_in_place(self, facts: OperatorFacts, args: Args, kwargs: Kwargs) -> None:
         written = args[0]
         if self.writer is None:
             return
@@ -285,27 +267,24 @@ class Recorder(CallRecorder, TorchDispatchMode):
             written = self._demote_for_good(written)
         others = tensors_in(args[1:], kwargs)
         if any(tensor.shape != written.shape or tensor.dtype != written.dtype for tensor in others):
-            self._check_write(function, facts, (written, *args[1:]), kwargs)
+            self._check_write(facts, (written, *args[1:]), kwargs)
         self.record(facts, (written, *args[1:]), kwargs, written, ())
         note_contents(facts, args, kwargs, written)
         self._written.add(written)
 
-    def _check_write(
-        self, function: Any, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def _check_write(self, facts: OperatorFacts, args: Args, kwargs: Kwargs) -> None:
         """Raise what the in-place operator raises where another tensor does not fit the written one."""
         check_arguments(facts.full_name, args, kwargs)
         if facts.full_name in GUESSES or facts.full_name in _INDEXED:
             return
         with contextlib.suppress(NotImplementedError):
-            function(*map_tensors(args, to_meta), **map_tensors(kwargs, to_meta))
+            facts.function(*map_tensors(args, to_meta), **map_tensors(kwargs, to_meta))
 
     def _run_parts(
         self,
-        function: Any,
         facts: OperatorFacts,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: Args,
+        kwargs: Kwargs,
         casts: tuple[Cast, ...],
         error: Exception | None = None,
     ) -> Any:
@@ -315,7 +294,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         before, self._parent = self._parent, written
         try:
             with self:
-                output = function.decompose(*args, **kwargs)
+                output = facts.function.decompose(*args, **kwargs)
         except Exception:
             if written is not None and self.writer is not None:
                 self.writer.take_back(written)  # the model may go on without it
@@ -327,9 +306,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         self.record(facts, args, kwargs, output, casts, written=written)
         return output
 
-    def _arguments(
-        self, facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Arguments | None:
+    def _arguments(self, facts: OperatorFacts, args: Args, kwargs: Kwargs) -> Arguments | None:
         """What an operator is given, where it has to be written down before the operator runs."""
         return None if self.writer is None else self.writer.arguments(facts, args, kwargs)
 
@@ -369,7 +346,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         return self._demote(tensor)
 
 
-def _only_repeats(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
+def _only_repeats(facts: OperatorFacts, args: Args) -> bool:
     """Whether a view is that of a `:` in an index, or detaches what is detached or what nothing can be.
 
     Older versions of torch (2.6) run an operator for each `:`, and detach twice.

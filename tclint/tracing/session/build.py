@@ -12,8 +12,12 @@ from tclint.graph.ops import Assumption, Parameter
 from tclint.tracing.patches.devices import DeviceRewriter
 from tclint.tracing.patches.environment import without_gpu
 from tclint.tracing.patches.modules import construct_site_of, remembered_construction
-from tclint.tracing.patches.stored_weights import AbsentWeights, random_weights, taken_notes
-from tclint.tracing.patches.weights import without_initialisation
+from tclint.tracing.patches.stored_weights import (
+    AbsentWeights,
+    random_weights,
+    taken_notes,
+    without_initialisation,
+)
 from tclint.tracing.record.recorder import Recorder
 from tclint.tracing.session.weights import is_lazy, named_tensors
 from tclint.tracing.values.assumptions import MAX_ATTEMPTS, Instruction

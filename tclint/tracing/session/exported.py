@@ -1,14 +1,19 @@
-"""Programs that torch.export made: read as they are, without running them again."""
+"""Programs that torch.export made, also from a file: read as they are, without running them again."""
 
 from __future__ import annotations
 
 import dataclasses
+import io
+import zipfile
+from pathlib import PurePath
 from typing import Any
 
 import torch
 from torch import nn
 from torch.export import ExportedProgram
 
+from tclint.core.errors import TargetError
+from tclint.core.target import ONNX
 from tclint.graph.ops import Graph, Parameter
 from tclint.tracing.patches.compilers import remember_compiled
 from tclint.tracing.record.fx_reader import graph_from_fx
@@ -77,3 +82,40 @@ def _parameter(name: str, tensor: torch.Tensor, *, is_buffer: bool = False) -> P
         trainable=not is_buffer and tensor.requires_grad,
         is_buffer=is_buffer,
     )
+
+
+_NAME_A_BUILDER = "name what builds the model, as 'path/file.py:callable'"
+
+
+def load_program(path: str) -> ExportedProgram:
+    """The program in a file that torch.export.save wrote.
+
+    Raises:
+        TargetError: the file holds something else, or torch cannot read it.
+    """
+    if PurePath(path).suffix.lower() == ".onnx":
+        raise TargetError(f"{path}: an {ONNX}.")
+    try:
+        # Read here, so that the cache of traces learns which file this rests on.
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError as error:
+        raise TargetError(f"{path} cannot be read: {error.strerror}.") from None
+    if PurePath(path).suffix.lower() != ".pt2":
+        kind = "a TorchScript archive" if _is_torchscript(content) else "a file of weights"
+        raise TargetError(f"{path} is {kind}, which holds no Python to trace; {_NAME_A_BUILDER}.")
+    try:
+        return torch.export.load(io.BytesIO(content))
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+        raise TargetError(
+            f"torch {torch.__version__} cannot load {path}: {reason}; save it again with this version."
+        ) from error
+
+
+def _is_torchscript(content: bytes) -> bool:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return any("/code/" in name for name in archive.namelist())
+    except zipfile.BadZipFile:
+        return False

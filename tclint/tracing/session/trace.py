@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import linecache
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter  # bound before user code can replace it
@@ -90,10 +91,7 @@ def trace_model(
         read = graph_from_fx(recording.fx)
         nodes = without_composites(recording.fx)
         graph = dataclasses.replace(
-            read,
-            parameters=list_parameters(model),
-            assumptions=recording.assumptions,
-            fx=lambda: nodes,
+            read, parameters=list_parameters(model), assumptions=recording.assumptions, fx=lambda: nodes
         )
     return dataclasses.replace(
         graph,
@@ -152,9 +150,10 @@ def record(
         writer = FxWriter()
         recorder = Recorder(sites, writer, keep_constants=keep_constants, flipped=flipped, policy=policy)
         try:
-            return _record_once(
-                model, args, kwargs, recorder, writer, inference, tuple(adjustments), one_device=one_device
+            returned = _record_once(
+                model, args, kwargs, recorder, writer, inference=inference, one_device=one_device
             )
+            return Recording(writer.graph, recorder.assumptions.listed(), tuple(adjustments), returned)
         except (TooManyOps, MemoryError, RecursionError):
             raise
         except Exception as error:
@@ -188,11 +187,11 @@ def _record_once(
     kwargs: Mapping[str, Any],
     recorder: Recorder,
     writer: FxWriter,
-    inference: bool,
-    adjustments: tuple[str, ...],
     *,
-    one_device: bool = False,
-) -> Recording:
+    inference: bool,
+    one_device: bool,
+) -> Any:
+    """What the forward returned, on meta; what it did is in the writer."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(higher_order_operators(Recorder))
         recorder.weights = stack.enter_context(weights_on_meta(model, inference=inference))
@@ -217,7 +216,7 @@ def _record_once(
         if isinstance(returned, Generator):
             returned = list(returned)  # a forward that yields runs only now
         writer.finish(recorder.current(tensor) for tensor in tensors_of(returned))
-    return Recording(writer.graph, recorder.assumptions.listed(), adjustments, returned)
+    return returned
 
 
 class _Inputs:
@@ -277,8 +276,6 @@ def _has_values(tensor: torch.Tensor) -> bool:
 
 def argument_names(model: nn.Module, count: int) -> list[str]:
     """Names of the forward's positional arguments; 'inputs[1]' where they are collected by a star."""
-    import inspect
-
     names: list[str] = []
     try:
         parameters = list(inspect.signature(model.forward).parameters.values())

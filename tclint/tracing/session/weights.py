@@ -109,11 +109,7 @@ def weights_on_meta(model: nn.Module, *, inference: bool = False) -> Iterator[di
 
 
 def _swapped(
-    slots: _Slots,
-    stand_in: Callable[[Any], Any],
-    swapped: dict[int, tuple[Any, Any]],
-    *,
-    keeps_meta: bool,
+    slots: _Slots, stand_in: Callable[[Any], Any], swapped: dict[int, tuple[Any, Any]], *, keeps_meta: bool
 ) -> Iterator[_Place]:
     """Put something in the place of each tensor, the same wherever the tensor is.
 

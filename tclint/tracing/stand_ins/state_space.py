@@ -17,8 +17,7 @@ class RMSNorm(FusedRMSNorm):
 
 
 torch.library.define(
-    "tclint::selective_scan",
-    "(Tensor u, Tensor delta, Tensor a, Tensor b, Tensor c, Tensor? z) -> Tensor",
+    "tclint::selective_scan", "(Tensor u, Tensor delta, Tensor a, Tensor b, Tensor c, Tensor? z) -> Tensor"
 )
 torch.library.register_fake("tclint::selective_scan", lambda u, *_others: torch.empty_like(u))
 

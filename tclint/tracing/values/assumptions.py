@@ -75,10 +75,7 @@ class Assumptions:
     """
 
     def __init__(
-        self,
-        sites: SiteFinder,
-        flipped: dict[Instruction, bool] | None = None,
-        policy: Policy = "likely",
+        self, sites: SiteFinder, flipped: dict[Instruction, bool] | None = None, policy: Policy = "likely"
     ) -> None:
         self.policy = policy
         self.branches: list[GuessedBranch] = []

@@ -17,10 +17,7 @@ class Cache:
 
 
 def filled(
-    value: Any,
-    make: Callable[[torch.Tensor, str], Any],
-    place: str = "",
-    known: dict[int, Any] | None = None,
+    value: Any, make: Callable[[torch.Tensor, str], Any], place: str = "", known: dict[int, Any] | None = None
 ) -> Any:
     """A copy of containers and plain objects with other tensors in them.
 

@@ -15,62 +15,28 @@ from tclint.graph.ops import numel
 # Contents do not matter: allocated or drawn at random.
 UNDEFINED_FACTORIES = frozenset(
     {
-        "empty",
-        "empty_like",
-        "empty_permuted",
-        "empty_quantized",
-        "empty_strided",
-        "new_empty",
+        "empty", "empty_like", "empty_permuted", "empty_quantized", "empty_strided", "new_empty",
         "new_empty_strided",
     }
-)
+)  # fmt: skip
 RANDOM_FACTORIES = frozenset(
     {"normal", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like"}
 )
 FACTORIES = (
     frozenset(
         {
-            "arange",
-            "bartlett_window",
-            "blackman_window",
-            "eye",
-            "fft_fftfreq",
-            "fft_rfftfreq",
-            "full",
-            "full_like",
-            "hamming_window",
-            "hann_window",
-            "kaiser_window",
-            "linspace",
-            "logspace",
-            "new_full",
-            "new_ones",
-            "new_zeros",
-            "ones",
-            "ones_like",
-            "randperm",
-            "scalar_tensor",
-            "tril_indices",
-            "triu_indices",
-            "zeros",
-            "zeros_like",
+            "arange", "bartlett_window", "blackman_window", "eye", "fft_fftfreq", "fft_rfftfreq", "full",
+            "full_like", "hamming_window", "hann_window", "kaiser_window", "linspace", "logspace", "new_full",
+            "new_ones", "new_zeros", "ones", "ones_like", "randperm", "scalar_tensor", "tril_indices",
+            "triu_indices", "zeros", "zeros_like",
         }
     )
     | UNDEFINED_FACTORIES
     | RANDOM_FACTORIES
-)
+)  # fmt: skip
 # Fillers whose result is random anyway: drawing the numbers would only cost time.
 RANDOM_FILLERS = frozenset(
-    {
-        "bernoulli_",
-        "cauchy_",
-        "exponential_",
-        "geometric_",
-        "log_normal_",
-        "normal_",
-        "random_",
-        "uniform_",
-    }
+    {"bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_"}
 )
 
 _BOOLEAN = frozenset(

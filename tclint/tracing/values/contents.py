@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tclint.tracing.values.operators import OperatorFacts
+from tclint.tracing.values.operators import Args, Kwargs, OperatorFacts
 from tclint.tracing.values.origin import Origin, ensure_origin, origin_of
 
 _TRUTHS = {
@@ -50,35 +50,14 @@ _ROUNDING = 1.0 + 1e-9
 
 _KEEPS_CONTENTS = frozenset(
     {
-        "_to_copy",
-        "alias",
-        "bool",
-        "clone",
-        "contiguous",
-        "detach",
-        "expand",
-        "expand_as",
-        "flatten",
-        "index",
-        "permute",
-        "repeat",
-        "reshape",
-        "select",
-        "slice",
-        "squeeze",
-        "t",
-        "to",
-        "transpose",
-        "type_as",
-        "unsqueeze",
-        "view",
-        "view_as",
-        "where",
+        "_to_copy", "alias", "bool", "clone", "contiguous", "detach", "expand", "expand_as", "flatten",
+        "index", "permute", "repeat", "reshape", "select", "slice", "squeeze", "t", "to", "transpose",
+        "type_as", "unsqueeze", "view", "view_as", "where",
     }
-)
+)  # fmt: skip
 
 
-def note_contents(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+def note_contents(facts: OperatorFacts, args: Args, kwargs: Kwargs, output: Any) -> None:
     """Leave on the outputs what their values may be, where the operator tells (top-k, argmax, ==, counts)."""
     name = facts.name
     if not args or not isinstance(args[0], torch.Tensor):
@@ -131,7 +110,7 @@ def note_contents(facts: OperatorFacts, args: tuple[Any, ...], kwargs: dict[str,
         _note_kept_contents(facts, args, output)
 
 
-def _note_kept_contents(facts: OperatorFacts, args: tuple[Any, ...], output: Any) -> None:
+def _note_kept_contents(facts: OperatorFacts, args: Args, output: Any) -> None:
     if facts.in_place:
         known = origin_of(output)
         if known is not None:
@@ -155,14 +134,14 @@ def _is_unknown_count(tensor: torch.Tensor) -> bool:
     return known is None or not (known.density or known.choices or known.is_match or known.mean is not None)
 
 
-def _note_scatter(args: tuple[Any, ...], kwargs: dict[str, Any], output: torch.Tensor) -> None:
+def _note_scatter(args: Args, kwargs: Kwargs, output: torch.Tensor) -> None:
     dim, index = _argument(args, kwargs, 1, "dim", 0), _argument(args, kwargs, 2, "index", None)
     if isinstance(index, torch.Tensor) and index.dim() == output.dim() > 0:
         # Ones put into zeros, as good as always: k of n in each row.
         ensure_origin(output).density = min(1.0, index.shape[dim] / max(1, output.shape[dim]))
 
 
-def _note_from_contents(name: str, args: tuple[Any, ...], known: Origin, output: Any) -> None:
+def _note_from_contents(name: str, args: Args, known: Origin, output: Any) -> None:
     if not isinstance(output, torch.Tensor):
         return
     if name in ("sum", "count_nonzero") and known.density:
@@ -204,5 +183,5 @@ def likely_values(tensor: torch.Tensor) -> list[int] | None:
     return values
 
 
-def _argument(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name: str, default: Any) -> Any:
+def _argument(args: Args, kwargs: Kwargs, position: int, name: str, default: Any) -> Any:
     return args[position] if len(args) > position else kwargs.get(name, default)

@@ -1,38 +1,33 @@
-"""What the recorder needs to know about an operator, read once from its schema."""
+"""What the recorder needs to know about an operator: its schema, read once, and the kind of its work."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
+from tclint.core.toml import packaged_toml
+from tclint.graph.ops import OpKind
 from tclint.tracing.values.constants import FACTORIES
 from tclint.tracing.values.formats import dtype_name
 
 # In-place operators that change the tensor's own shape or strides: their meta kernel has to run.
 _RESHAPES_IN_PLACE = frozenset(
     {
-        "as_strided_",
-        "detach_",
-        "rename_",
-        "resize_",
-        "resize_as_",
-        "set_",
-        "sparse_resize_",
-        "squeeze_",
-        "swapaxes_",
-        "swapdims_",
-        "t_",
-        "transpose_",
-        "unsafe_set_",
-        "unsqueeze_",
+        "as_strided_", "detach_", "rename_", "resize_", "resize_as_", "set_", "sparse_resize_", "squeeze_",
+        "swapaxes_", "swapdims_", "t_", "transpose_", "unsafe_set_", "unsqueeze_",
     }
-)
+)  # fmt: skip
 
 
 # Says where a tensor lives, which on the recording machine is never the GPU that is priced.
 _PLACEMENT = frozenset({"device", "pin_memory", "non_blocking", "generator"})
+
+
+Args: TypeAlias = tuple[Any, ...]
+Kwargs: TypeAlias = dict[str, Any]
+"""What an operator is called with, by place and by name."""
 
 
 class Argument(NamedTuple):
@@ -141,7 +136,7 @@ def json_value(value: Any) -> Any:
     return str(value).removeprefix("torch.")
 
 
-def is_whole_slice(facts: OperatorFacts, args: tuple[Any, ...]) -> bool:
+def is_whole_slice(facts: OperatorFacts, args: Args) -> bool:
     """Whether the call is the slice of a `:`: from the first element to whatever the last one is."""
     if facts.full_name != "slice" or len(args) < 4:
         return False
@@ -176,3 +171,22 @@ def _base_name(full_name: str, in_place: bool) -> str:
     if full_name in _DUNDER_NAMES:
         return _DUNDER_NAMES[full_name]
     return full_name.rstrip("_") if in_place else full_name
+
+
+# Read on import, which a worker does once for all models.
+_TABLES: dict[Any, list[str]] = packaged_toml("tclint.tracing.record", "op_kinds.toml")
+VIEW_OR_COPY = frozenset(_TABLES.pop("view_or_copy"))
+KINDS: dict[str, OpKind] = {name: kind for kind, names in _TABLES.items() for name in names}
+
+
+def kind_of(name: str, *, aliases_input: bool) -> OpKind:
+    """The kind of an operator by its ATen base name; 'other' when the table does not know it.
+
+    Args:
+        name: 'conv2d', 'add', ... without overload and trailing underscore.
+        aliases_input: the output shares memory with an input; decides 'view' or 'copy' for operators such
+            as reshape that do either.
+    """
+    if name in VIEW_OR_COPY:
+        return "view" if aliases_input else "copy"
+    return KINDS.get(name, "other")

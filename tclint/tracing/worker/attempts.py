@@ -91,8 +91,7 @@ def unknown_inputs(graph: Graph, reason: str, name: str, option: str) -> str:
 
 # Words of torch's and Python's messages about inputs that do not fit a model.
 _SHAPE_PROBLEM = re.compile(
-    r"shape|size|dim|channel|expected|mat1|broadcast|unpack|argument|divisible|dtype|index",
-    re.IGNORECASE,
+    r"shape|size|dim|channel|expected|mat1|broadcast|unpack|argument|divisible|dtype|index", re.IGNORECASE
 )
 
 _TARGETS = re.compile(r"(gt_?\w*|\w*targets?|\w*labels?|ground_truth\w*|y_true|annotations)")

@@ -12,15 +12,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
 
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError, UsageError
-from tclint.graph.ops import Graph
+from tclint.core.saved import picked
 from tclint.graph.weights.plan import PaddingProof, WeightPlan
 from tclint.tracing.inputs.specs import parse_input_set, parse_inputs
-from tclint.tracing.worker.result_file import EXIT_BROKEN, Run, read_runs
+from tclint.tracing.worker.result_file import EXIT_BROKEN, TraceResult, read_runs
 from tclint.tracing.worker.target_arguments import parse_arguments
 from tclint.tracing.worker.targets import check_file, parse_target
 
@@ -29,60 +29,76 @@ TORCH_MISSING = (
     "or run tclint in the environment that trains the model."
 )
 _GRACE_S = 2.0
-
-
-@dataclass(frozen=True)
-class TraceResult:
-    """What became of one target on one set of inputs: a graph or an error, never both."""
-
-    target: str
-    graph: Graph | None = None
-    error: TargetError | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Wall time of 'torch' (its import, once for all targets), 'import' (of the target's file), 'build' and
-    'trace' in the worker, and of 'read', the graph's way back."""
-    captured_output: str = ""
-    """What the target's code printed, its first 64 KiB."""
-    input_set: str = ""
-    """Which of the target's sets of inputs; empty: it has only one."""
-
-    @property
-    def entry(self) -> str:
-        """The name of the entry: the target, with the set of inputs where there are several."""
-        return f"{self.target} [{self.input_set}]" if self.input_set else self.target
+_OPTIONS = ("inputs", "input_sets", "arguments", "batch", "mode", "phase", "phase_tokens")
+"""Settings that TraceOptions are made of."""
 
 
 def trace_targets(
     targets: Sequence[str],
     settings: Settings,
-    on_progress: Callable[[str], None] | None,
-    own: Mapping[str, Settings],
+    *,
+    own: Mapping[str, Settings] | None = None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> Iterator[TraceResult]:
-    """See `tclint.tracing.trace_targets`."""
+    """Build and trace each target in a process of its own, several at a time.
+
+    The worker process starts with this call, not with the first `next()`, so that torch is imported while
+    the caller does other work. A target that hangs, exits, crashes or exhausts memory becomes an error;
+    the others go on.
+
+    Args:
+        targets: 'path/file.py:callable', 'package.module:callable', 'timm:resnet50' or 'hf:gpt2'.
+        settings: uses inputs, input_sets, arguments, batch, mode, network, timeout_s,
+            memory_limit_mib and jobs.
+        own: by target, settings whose batch counts instead.
+        on_progress: called with one line when a target starts.
+
+    Yields:
+        A TraceResult per target and set of inputs, in the order of the targets.
+
+    Raises:
+        UsageError: a spec in `settings.inputs` is malformed; nothing was started.
+    """
     check_inputs(settings)
     runs = []
     for target in targets:
-        stated = own.get(target, settings)
+        stated = (own or {}).get(target, settings)
         runs.append((target, replace(settings, batch=stated.batch, arguments=stated.arguments)))
-    return _in_order(trace_runs(runs, settings.jobs, on_progress))
+    found = trace_runs(runs, jobs=settings.jobs, on_progress=on_progress)
+    return (result for results in in_order(found) for result in results)
 
 
-def _in_order(found: Generator[tuple[int, list[TraceResult]], None, None]) -> Iterator[TraceResult]:
-    """The results of the first run, then those of the second, and so on."""
-    early: dict[int, list[TraceResult]] = {}
+_T = TypeVar("_T")
+
+
+def in_order(found: Generator[tuple[int, _T], None, None]) -> Iterator[_T]:
+    """What comes with its position in any order, from the first position on; then the generator is closed."""
+    early: dict[int, _T] = {}
     following = 0
     with contextlib.closing(found):
-        for index, results in found:
-            early[index] = results
+        for index, one in found:
+            early[index] = one
             while following in early:
-                yield from early.pop(following)
+                yield early.pop(following)
                 following += 1
 
 
 def trace_runs(
-    runs: Sequence[tuple[str, Settings]], jobs: int, on_progress: Callable[[str], None] | None
+    runs: Sequence[tuple[str, Settings]], *, jobs: int = 0, on_progress: Callable[[str], None] | None = None
 ) -> Generator[tuple[int, list[TraceResult]], None, None]:
-    """See `tclint.tracing.trace_runs`."""
+    """As `trace_targets`, with every target under its own settings; one may come several times.
+
+    Args:
+        runs: targets and their settings.
+        jobs: how many are traced at once; 0: one per CPU core.
+        on_progress: called with one line when a target starts.
+
+    Yields:
+        The position of a run, and a TraceResult per set of its inputs, as they come.
+
+    Raises:
+        UsageError: a spec of a run's inputs is malformed; nothing was started.
+    """
     for own in {settings for _, settings in runs}:
         check_inputs(own)
     folder = _result_folder()
@@ -211,15 +227,8 @@ def _requests(
             "root": roots[index] if roots is not None else None,
             "result": os.path.join(folder, f"{index}.json"),
             "scratch": os.path.join(folder, "tmp"),
-            "inputs": list(settings.inputs),
-            "input_sets": list(settings.input_sets),
-            "arguments": list(settings.arguments),
-            "batch": settings.batch,
-            "evaluate": settings.mode == "infer",
-            "phase": [settings.phase, settings.phase_tokens] if settings.phase != "none" else None,
-            "network": settings.network,
-            "timeout_s": settings.timeout_s,
-            "memory_limit_mib": settings.memory_limit_mib,
+            "options": picked(settings, *_OPTIONS),
+            **picked(settings, "network", "timeout_s", "memory_limit_mib"),
         }
     return refused, requests
 
@@ -440,25 +449,18 @@ def _results(target: str, outcome: _Outcome, folder: str, limits: dict[str, Any]
         started = time.perf_counter()
         file = os.path.join(folder, f"{outcome.id}.json")
         try:
-            runs = read_runs(file)
+            runs = read_runs(file, target, outcome.output)
             os.unlink(file)  # those of thousands of targets would fill the disk
         except FileNotFoundError:
-            message, details = f"{target} {_end_of(outcome, limits)}", outcome.output
+            ended = _end_text(outcome.signal, outcome.exit_code, outcome.output, limits["timeout_s"])
+            message, details = f"{target} {ended}", outcome.output
         except (OSError, ValueError) as problem:
             message = f"{target} spoilt the file with the result of its trace ({type(problem).__name__})."
         else:
             read_s = (time.perf_counter() - started) / max(1, len(runs))
-            return [_of_run(target, run, read_s, outcome.output) for run in runs]
+            return [replace(run, seconds={**run.seconds, "read": read_s}) for run in runs]
     error = TargetError(message, details=details, captured_output=outcome.output)
     return [TraceResult(target, error=error, captured_output=outcome.output)]
-
-
-def _of_run(target: str, run: Run, read_s: float, output: str) -> TraceResult:
-    error = None
-    if run.graph is None:
-        error = TargetError(run.error, details=run.details, captured_output=output)
-    seconds = {**run.seconds, "read": read_s}
-    return TraceResult(target, run.graph, error, seconds, output, run.input_set)
 
 
 def _problem(target: str, outcome: _Outcome, limits: dict[str, Any]) -> str | None:
@@ -473,10 +475,6 @@ def _problem(target: str, outcome: _Outcome, limits: dict[str, Any]) -> str | No
             "--timeout gives it more time."
         )
     return None
-
-
-def _end_of(outcome: _Outcome, limits: dict[str, Any]) -> str:
-    return _end_text(outcome.signal, outcome.exit_code, outcome.output, limits["timeout_s"])
 
 
 def end_of_process(status: int | None, output: str, timeout_s: float) -> str:
@@ -521,7 +519,11 @@ def _end_text(number: int | None, exit_code: int | None, output: str, timeout_s:
 
 
 def library_models(library: str) -> list[str]:
-    """See `tclint.tracing.library_models`."""
+    """The names of all models of 'timm', or of all model types of 'hf', listed by a process of its own.
+
+    Raises:
+        UsageError: the library's package cannot be imported.
+    """
     process = _start_worker(["--list", library])
     output, _ = process.communicate()
     if process.returncode != 0:

@@ -31,7 +31,7 @@ from tclint.tracing.inputs.given import (
 from tclint.tracing.inputs.guesses.example_calls import Origin
 from tclint.tracing.inputs.guesses.inference import infer_inputs
 from tclint.tracing.inputs.phases import Phase, phase_inputs
-from tclint.tracing.inputs.specs import SYNTAX, InputSpec
+from tclint.tracing.inputs.specs import SYNTAX, InputSpec, parse_input_set, parse_inputs
 from tclint.tracing.inputs.training_steps import trains_in_steps
 from tclint.tracing.patches.compilers import NotExported, exported_with
 from tclint.tracing.patches.environment import without_gpu
@@ -46,8 +46,8 @@ from tclint.tracing.values.layers import is_module, remember_builder
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.attempts import trace_or_explain
 from tclint.tracing.worker.project_files import import_roots
-from tclint.tracing.worker.result_file import Run
-from tclint.tracing.worker.target_arguments import ArgumentSpec, given_to
+from tclint.tracing.worker.result_file import TraceResult
+from tclint.tracing.worker.target_arguments import ArgumentSpec, given_to, parse_arguments
 from tclint.tracing.worker.targets import (
     LoadedTarget,
     load_target,
@@ -71,8 +71,24 @@ class TraceOptions:
     """Whether the model is put into eval mode, however it was built."""
     phase: Phase | None = None
 
+    @classmethod
+    def of(cls, settings: Any) -> TraceOptions:
+        """Those of what has these settings of a run.
 
-def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) -> Iterator[Run]:
+        Raises:
+            UsageError: a spec is malformed.
+        """
+        return cls(
+            inputs=parse_inputs(tuple(settings.inputs)),
+            input_sets=tuple((text, parse_input_set(text)) for text in settings.input_sets),
+            arguments=parse_arguments(tuple(settings.arguments)),
+            batch=settings.batch,
+            evaluate=settings.mode == "infer",
+            phase=None if settings.phase == "none" else Phase(settings.phase, settings.phase_tokens),
+        )
+
+
+def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) -> Iterator[TraceResult]:
     """Build one target in this process and trace it on each of its sets of inputs.
 
     Args:
@@ -120,7 +136,7 @@ def runs_of(
     sites: SiteFinder,
     seconds: Mapping[str, float],
     option: str = "--input",
-) -> Iterator[Run]:
+) -> Iterator[TraceResult]:
     """Trace a built model on each of its sets of inputs; see `trace_target`."""
     text = loaded.target.text
     # Nobody wrote a line that builds a library's model: what concerns all of it is said of its class.
@@ -147,9 +163,9 @@ def runs_of(
         except TargetError as error:
             if len(sets) == 1:
                 raise
-            yield Run(error=str(error), details=error.details, input_set=name, seconds=own_seconds)
+            yield TraceResult(text, None, error, own_seconds, input_set=name)
         else:
-            yield Run(graph, input_set=name, seconds=own_seconds)
+            yield TraceResult(text, graph, None, own_seconds, input_set=name)
 
 
 def split_built(built: Any, what: str) -> tuple[nn.Module, Any, tuple[Assumption, ...]]:

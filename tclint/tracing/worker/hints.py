@@ -22,10 +22,7 @@ _WORDS = (
         "the compiled operators of torchvision do not fit the torch installed here; install the torchvision "
         "that was built for it",
     ),
-    (
-        r"Sparse(Csr)?Meta'",
-        "this use of a sparse tensor cannot be traced; give the model a dense one",
-    ),
+    (r"Sparse(Csr)?Meta'", "this use of a sparse tensor cannot be traced; give the model a dense one"),
     (
         r"NestedTensorImpl",
         "nested tensors of the strided layout cannot be traced; make them with layout=torch.jagged, or give "

@@ -19,22 +19,10 @@ _Found = tuple[_Builder, Sequence[Assumption]]
 
 # What a model type is mostly trained as, in order: a head decides about a share of the step.
 _HEADS = (
-    "PRETRAINING",
-    "SPEECH_SEQ_2_SEQ",
-    "SEQ_TO_SEQ_CAUSAL_LM",
-    "CAUSAL_LM",
-    "MASKED_LM",
-    "IMAGE_TEXT_TO_TEXT",
-    "ZERO_SHOT_IMAGE_CLASSIFICATION",
-    "IMAGE_CLASSIFICATION",
-    "OBJECT_DETECTION",
-    "SEMANTIC_SEGMENTATION",
-    "UNIVERSAL_SEGMENTATION",
-    "DEPTH_ESTIMATION",
-    "CTC",
-    "AUDIO_CLASSIFICATION",
-    "VIDEO_CLASSIFICATION",
-)
+    "PRETRAINING", "SPEECH_SEQ_2_SEQ", "SEQ_TO_SEQ_CAUSAL_LM", "CAUSAL_LM", "MASKED_LM", "IMAGE_TEXT_TO_TEXT",
+    "ZERO_SHOT_IMAGE_CLASSIFICATION", "IMAGE_CLASSIFICATION", "OBJECT_DETECTION", "SEMANTIC_SEGMENTATION",
+    "UNIVERSAL_SEGMENTATION", "DEPTH_ESTIMATION", "CTC", "AUDIO_CLASSIFICATION", "VIDEO_CLASSIFICATION",
+)  # fmt: skip
 
 
 def find_library_model(library: str, name: str, arguments: Mapping[str, Any]) -> _Found:

@@ -68,18 +68,6 @@ def _no(*_args: Any, **_kwargs: Any) -> bool:
     return False
 
 
-def _equal(left: Any, right: Any) -> bool:
-    return bool(left == right)
-
-
-def _every(*values: Any) -> bool:
-    return all(values)
-
-
-def _some(*values: Any) -> bool:
-    return any(values)
-
-
 def _not_disabled(function: Any = None, *_args: Any, **_kwargs: Any) -> Any:
     return function if function is not None else (lambda wrapped: wrapped)
 
@@ -107,9 +95,9 @@ _STAND_INS: dict[str, dict[str, Any]] = {
         "has_guarding_hint": lambda *_args: True,
         "is_nested_int": _no,
         "statically_known_true": _truth,
-        "sym_and": _every,
-        "sym_eq": _equal,
-        "sym_or": _some,
+        "sym_and": lambda *values: all(values),
+        "sym_eq": lambda left, right: bool(left == right),
+        "sym_or": lambda *values: any(values),
     },
 }
 

@@ -22,26 +22,16 @@ from tclint.core.target import is_model_file, not_a_target
 from tclint.graph.ops import Assumption, Graph, Site
 from tclint.tracing.inputs.given import InferenceFailed, given_inputs
 from tclint.tracing.inputs.guesses.inference import infer_inputs
-from tclint.tracing.inputs.phases import Phase
-from tclint.tracing.inputs.specs import parse_input_set, parse_inputs
 from tclint.tracing.patches.modules import construct_site_of, named_modules
 from tclint.tracing.session.build import on_meta
-from tclint.tracing.session.exported import is_model, unwrapped
+from tclint.tracing.session.exported import is_model, load_program, unwrapped
 from tclint.tracing.values.layers import class_name, is_module
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.apart import Keep, apart
 from tclint.tracing.worker.attempts import trace_or_explain
-from tclint.tracing.worker.client import TraceResult
-from tclint.tracing.worker.entry import (
-    TraceOptions,
-    choose_inputs,
-    put_into_mode,
-    runs_of,
-    split_built,
-)
-from tclint.tracing.worker.model_files import load_program
-from tclint.tracing.worker.result_file import Run
-from tclint.tracing.worker.target_arguments import parse_arguments, resolve
+from tclint.tracing.worker.entry import TraceOptions, choose_inputs, put_into_mode, runs_of, split_built
+from tclint.tracing.worker.result_file import TraceResult
+from tclint.tracing.worker.target_arguments import resolve
 from tclint.tracing.worker.targets import (
     LoadedTarget,
     Target,
@@ -97,29 +87,20 @@ def trace_object(name: str, given: Any, settings: Settings) -> Iterator[TraceRes
     if isinstance(given, Graph):
         yield TraceResult(name, given)
         return
-    options = TraceOptions(
-        inputs=parse_inputs(settings.inputs),
-        input_sets=tuple((text, parse_input_set(text)) for text in settings.input_sets),
-        arguments=parse_arguments(settings.arguments),
-        batch=settings.batch,
-        evaluate=settings.mode == "infer",
-        phase=Phase(settings.phase, settings.phase_tokens) if settings.phase != "none" else None,
-    )
+    options = TraceOptions.of(settings)
 
-    def trace(keep: Keep) -> list[Run]:
+    def trace(keep: Keep) -> list[TraceResult]:
         return list(_runs(_Given.of(given, name), options, keep))
 
     try:
         runs = apart(trace, name, settings.timeout_s, _model_in(given))
     except TargetError as error:
-        runs = [Run(error=str(error), details=error.details)]
+        runs = [TraceResult(name, error=error)]
     except Exception as error:  # the other targets go on
         message = f"tclint failed on {name} ({describe(error)}); please report it."
-        runs = [Run(error=message, details=traceback_of(error))]
+        runs = [TraceResult(name, error=TargetError(message, details=traceback_of(error)))]
     for run in runs:
-        graph = None if run.graph is None else _own_nodes(run.graph, given)
-        problem = None if graph is not None else TargetError(run.error, details=run.details)
-        yield TraceResult(name, graph, problem, run.seconds, input_set=run.input_set)
+        yield run if run.graph is None else replace(run, graph=_own_nodes(run.graph, given))
 
 
 def _own_nodes(graph: Graph, given: Any) -> Graph:
@@ -134,7 +115,7 @@ def _model_in(given: Any) -> nn.Module | None:
     return model if is_module(model) else None
 
 
-def _runs(target: _Given, options: TraceOptions, keep: Keep) -> Iterator[Run]:
+def _runs(target: _Given, options: TraceOptions, keep: Keep) -> Iterator[TraceResult]:
     seconds: dict[str, float] = {}
     if options.arguments and is_model(target.given):
         raise TargetError(

@@ -86,11 +86,7 @@ def _project_names(top: Path) -> Iterator[str]:
             yield re.sub(r"[-.]", "_", name)
 
 
-_REQUIREMENTS = (
-    "requirements*.txt",
-    "requirements/*.txt",
-    "environment*.y*ml",
-)
+_REQUIREMENTS = ("requirements*.txt", "requirements/*.txt", "environment*.y*ml")
 _INSTALLED_BY_HAND = re.compile(r"(?:pip3?|conda) install\b[^\n]*")
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tclint.core.errors import TargetError
 from tclint.graph.ops import Graph
 
 EXIT_BROKEN = 70
@@ -17,20 +18,27 @@ _open, _replace, _dumps, _getpid = open, os.replace, json.dumps, os.getpid
 
 
 @dataclass(frozen=True)
-class Run:
-    """One trace of a built model: a graph or an error, never both."""
+class TraceResult:
+    """What became of one target on one set of inputs: a graph or an error, never both."""
 
+    target: str
     graph: Graph | None = None
-    error: str = ""
-    details: str = ""
-    """The traceback."""
-    input_set: str = ""
-    """Which of the target's sets of inputs; empty: the only one."""
+    error: TargetError | None = None
     seconds: dict[str, float] = field(default_factory=dict)
-    """Wall time of 'import', 'build' and 'trace'."""
+    """Wall time of 'torch' (its import, once for all targets), 'import' (of the target's file), 'build' and
+    'trace' in the worker, and of 'read', the graph's way back."""
+    captured_output: str = ""
+    """What the target's code printed, its first 64 KiB."""
+    input_set: str = ""
+    """Which of the target's sets of inputs; empty: it has only one."""
+
+    @property
+    def entry(self) -> str:
+        """The name of the entry: the target, with the set of inputs where there are several."""
+        return f"{self.target} [{self.input_set}]" if self.input_set else self.target
 
 
-def write_runs(path: str, runs: Sequence[Run], owner: int) -> None:
+def write_runs(path: str, runs: Sequence[TraceResult], owner: int) -> None:
     """Write all of them, or nothing if that fails midway: a line of facts, then a line for each graph.
 
     Args:
@@ -42,7 +50,11 @@ def write_runs(path: str, runs: Sequence[Run], owner: int) -> None:
     if _getpid() != owner:
         return
     headers = [
-        {"error": run.error, "details": run.details, "input_set": run.input_set, "seconds": run.seconds}
+        {
+            "error": run.error and {"message": str(run.error), "details": run.error.details},
+            "input_set": run.input_set,
+            "seconds": run.seconds,
+        }
         for run in runs
     ]
     lines = [_dumps(headers), *("" if run.graph is None else run.graph.to_json() for run in runs)]
@@ -51,8 +63,8 @@ def write_runs(path: str, runs: Sequence[Run], owner: int) -> None:
     _replace(path + ".part", path)
 
 
-def read_runs(path: str) -> list[Run]:
-    """What `write_runs` wrote.
+def read_runs(path: str, target: str, output: str) -> list[TraceResult]:
+    """What `write_runs` wrote of a target, with what the target's code printed.
 
     Raises:
         ValueError: something else wrote to the file.
@@ -62,7 +74,14 @@ def read_runs(path: str) -> list[Run]:
         first, *graphs = file.read().split("\n")
     try:
         return [
-            Run(Graph.from_json(graph) if graph else None, **header)
+            TraceResult(
+                target,
+                Graph.from_json(graph) if graph else None,
+                header["error"] and TargetError(**header["error"], captured_output=output),
+                header["seconds"],
+                output,
+                header["input_set"],
+            )
             for header, graph in zip(json.loads(first), graphs, strict=True)
         ]
     except (TypeError, KeyError, AttributeError) as error:

@@ -22,16 +22,10 @@ from tclint.core.errors import TargetError, closest
 from tclint.core.target import LIBRARIES, is_model_file, is_recipe_file
 from tclint.core.text import listed
 from tclint.graph.ops import Assumption, Site
-from tclint.tracing.stand_ins.install import (
-    can_be_offered,
-    has_stand_in,
-    offer,
-    stand_in_for,
-    stand_ins,
-)
+from tclint.tracing.stand_ins.install import can_be_offered, has_stand_in, offer, stand_in_for, stand_ins
+from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.hints import hint_for, holds_weights, in_plain_words
-from tclint.tracing.worker.path_edits import added_folders
-from tclint.tracing.worker.project_files import import_roots, package_of, setup_text
+from tclint.tracing.worker.project_files import added_folders, import_roots, package_of, setup_text
 from tclint.tracing.worker.project_imports import (
     OwnPackages,
     asked_for,
@@ -175,7 +169,6 @@ def _load_built(
 ) -> LoadedTarget:
     """A model that stands in the file: its place is its class, or the line that makes it of a library's."""
     from tclint.tracing.patches.modules import construct_site_of
-    from tclint.tracing.values.sites import SiteFinder
 
     if arguments:
         raise TargetError(f"{target.text} is built already, and takes no argument {arguments[0].name!r}.")
@@ -186,7 +179,7 @@ def _load_built(
 
 
 def _load_saved(target: Target, arguments: Mapping[str, Any]) -> LoadedTarget:
-    from tclint.tracing.worker.model_files import load_program
+    from tclint.tracing.session.exported import load_program
 
     if arguments:
         raise TargetError(f"{target.text} is built already, and takes no argument {next(iter(arguments))!r}.")
@@ -451,8 +444,6 @@ def _with_others(name: str | None, target: Target) -> str:
 
 
 def _line_outside_libraries(error: BaseException) -> str:
-    from tclint.tracing.values.sites import SiteFinder
-
     return where_in_user_code(error, SiteFinder().is_user_file)
 
 

@@ -17,12 +17,15 @@ import sys
 import tempfile
 import time
 import traceback
-from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from tclint.core.errors import TargetError
+from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.isolation import limit_resources, refuse_downloads, refuse_network
-from tclint.tracing.worker.result_file import Run, write_runs
+from tclint.tracing.worker.project_files import watch
+from tclint.tracing.worker.result_file import TraceResult, write_runs
+from tclint.tracing.worker.targets import describe, is_out_of_memory, where_in_user_code
 from tclint.tracing.worker.zygote import Zygote, send, silence_stdin
 
 _OLDEST_TORCH = (2, 4)
@@ -62,13 +65,7 @@ def run_target(request: dict[str, Any]) -> None:
     """Trace the request's target in this process, or run it, and write the result to its file."""
     import torch
 
-    from tclint.tracing.inputs.phases import Phase
-    from tclint.tracing.inputs.specs import parse_input_set, parse_inputs
-    from tclint.tracing.values.sites import SiteFinder
     from tclint.tracing.worker.entry import TraceOptions, trace_target
-    from tclint.tracing.worker.project_files import watch
-    from tclint.tracing.worker.target_arguments import parse_arguments
-    from tclint.tracing.worker.targets import describe, is_out_of_memory, where_in_user_code
 
     torch.set_num_threads(1)
     if request.get("root"):
@@ -83,16 +80,9 @@ def run_target(request: dict[str, Any]) -> None:
         refuse_downloads()
     files = watch(folder)
     seconds: dict[str, float] = {}
-    runs: list[Run] = []
+    runs: list[TraceResult] = []
     try:
-        options = TraceOptions(
-            inputs=parse_inputs(tuple(request["inputs"])),
-            input_sets=tuple((text, parse_input_set(text)) for text in request["input_sets"]),
-            arguments=parse_arguments(tuple(request["arguments"])),
-            batch=request["batch"],
-            evaluate=request["evaluate"],
-            phase=Phase(*request["phase"]) if request["phase"] else None,
-        )
+        options = TraceOptions.of(SimpleNamespace(**request["options"]))
         if request.get("padding"):
             from tclint.tracing.worker.padding_runs import run_of_padding
 
@@ -104,25 +94,27 @@ def run_target(request: dict[str, Any]) -> None:
             if run.graph is not None:
                 run.graph.metadata["source_files"] = read
     except BaseException as error:
+        details = ""
         if isinstance(error, TargetError):
-            run = Run(error=str(error), details=error.details, seconds=seconds)
+            told, details = str(error), error.details
         elif is_out_of_memory(error):
             limit = f"{request['memory_limit_mib']} MiB of memory"
             advice = "build it smaller, or raise --memory-limit"
-            run = Run(error=f"{target} needed more than {limit}: {advice}.", seconds=seconds)
+            told = f"{target} needed more than {limit}: {advice}."
         elif isinstance(error, KeyboardInterrupt):
             # No key was pressed: this process is in a group of its own.
-            run = Run(error=f"{target} raised KeyboardInterrupt.", seconds=seconds)
+            told = f"{target} raised KeyboardInterrupt."
         elif isinstance(error, RecursionError):
-            run = Run(error=f"{target} or its inputs nest without an end.", seconds=seconds)
+            told = f"{target} or its inputs nest without an end."
         else:
             line = where_in_user_code(error, SiteFinder(roots=(folder,)).is_user_file)
             if line:
                 cause = "its code changed something that tracing relies on"
             else:
                 cause = "please report it with the output of --debug"
-            run = Run(error=f"tclint failed on {target} ({describe(error)}{line}); {cause}.", seconds=seconds)
-        runs.append(replace(run, details=run.details or _traceback(error)))
+            told = f"tclint failed on {target} ({describe(error)}{line}); {cause}."
+        problem = TargetError(told, details=details or _traceback(error))
+        runs.append(TraceResult(target, error=problem, seconds=seconds))
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         # They may be closed, or replaced by anything.
         with contextlib.suppress(BaseException):

@@ -1,14 +1,16 @@
-"""Finds kernels that are too small for the GPU, and their share of the step."""
+"""Recognises models that something else than products limits: memory, or kernels too small for the GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tclint.analysis.change import COMPILED
 from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.layers import module_pattern
+from tclint.analysis.layers import indices_of, module_pattern
 from tclint.cost.rows import Row
 from tclint.graph.lowering.work import Convolution, Gemm
+from tclint.graph.ops.op import GEMM_KINDS
 
 LATENCY_BOUND_PERCENT = 20.0
 """A model counts as latency-bound if such kernels take at least this percentage of the step. Networks at the
@@ -80,3 +82,28 @@ def _size(row: Row) -> str:
         size = "x".join(str(extent) for extent in work.output_size)
         return f", on {work.batch} x {size} positions"
     return ""
+
+
+MOVING_KINDS = ("norm", "pool", "softmax", "elementwise", "reduction")
+"""Kinds of ops with few operations per byte."""
+
+
+def is_memory_bound(context: GraphContext) -> bool:
+    """Whether these ops take longer than all products and convolutions on some GPU.
+
+    They have to take longer by more than the error of the prediction, both eagerly and under torch.compile,
+    so that memory limits the architecture and not only its execution.
+    """
+    moving = indices_of(op for op in context.graph.ops if op.kind in MOVING_KINDS)
+    products = indices_of(op for op in context.graph.ops if op.kind in GEMM_KINDS)
+    compiled = context.with_settings(**COMPILED.settings)
+    for scenarios in zip(context.scenarios, compiled.scenarios, strict=True) if products else ():
+        estimates = [context.estimate(scenario) for scenario in scenarios]
+        if all(
+            estimate.time_of_us(moving)
+            > estimate.time_of_us(products)
+            * (1.0 + estimate.uncertainty_of_percent((*moving, *products)) / 100.0)
+            for estimate in estimates
+        ):
+            return True
+    return False

@@ -1,9 +1,10 @@
-"""Graphs of models, kept between runs: nothing is traced again until a file it rests on changes.
+"""What runs keep of models: nothing is traced, priced or checked again until a file it rests on changes.
 
-A record is gzipped JSON: of declared models in `.tclint_cache/` beside the configuration file, of others in
-the user's cache folder. It holds the traced graphs, and everything that tracing depends on: the trace
-settings, the versions of what traced, and a hash of every file that the model imported or opened. Pricing and
-rules are not part of it; they run afresh, without torch.
+A record of traces is gzipped JSON: of declared models in `.tclint_cache/` beside the configuration file, of
+others in the user's cache folder. It holds the traced graphs, and everything that tracing depends on: the
+trace settings, the versions of what traced, and a hash of every file that the model imported or opened.
+Pricing and rules are not part of it; they run afresh, without torch. A record of a report is in the user's
+cache folder and holds it without its graph; its name depends on all settings.
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ import sysconfig
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from tclint.config.settings import Settings, settings_in
 from tclint.core.errors import UsageError
 from tclint.core.files import forget_oldest, write_bytes_atomically
+from tclint.core.saved import from_json, to_json
 from tclint.core.text import digest
 from tclint.engine.check import Progress
+from tclint.engine.report import Report
+from tclint.engine.rules.registry import all_rules
 from tclint.graph.ops import Graph
 from tclint.source.syntax.cache import private_folder
 from tclint.tracing import TraceResult, trace_targets
@@ -120,7 +125,7 @@ class TraceCache:
         file = self._file(target, settings)
         started = time.perf_counter()
         try:
-            record = json.loads(gzip.decompress(file.read_bytes()))
+            record = _read(file)
         except FileNotFoundError:
             others = self._folder.glob(f"{digest(target)}-*.json.gz")
             return "it was not traced with these settings yet" if any(others) else "it was not traced yet"
@@ -164,22 +169,30 @@ class TraceCache:
                 if result.graph is not None
             ],
         }
-        # With mtime=0, equal records give equal files.
-        data = gzip.compress(json.dumps(record).encode(), compresslevel=5, mtime=0)
         try:
             self._folder.mkdir(exist_ok=True)
             ignore = self._folder / ".gitignore"
             if not ignore.exists():
                 write_bytes_atomically(str(ignore), b"*\n")
-            write_bytes_atomically(str(self._file(target, settings)), data)
+            _write(self._file(target, settings), record, self._kept)
         except (OSError, UsageError) as error:
             self._say(f"cache: nothing is kept: {error}")
-            return
-        forget_oldest(self._folder, self._kept)
 
     def _file(self, target: str, settings: Settings) -> Path:
         options = [os.getcwd(), *(item.json_value(settings) for item in settings_in("trace"))]
         return self._folder / f"{digest(target)}-{digest(json.dumps(options))}.json.gz"
+
+
+def _read(file: Path) -> Any:
+    return json.loads(gzip.decompress(file.read_bytes()))
+
+
+def _write(file: Path, record: dict[str, Any], kept: int) -> None:
+    """Write a record, and remove the oldest of its folder beyond so many."""
+    # With mtime=0, equal records give equal files.
+    data = gzip.compress(json.dumps(record).encode(), compresslevel=5, mtime=0)
+    write_bytes_atomically(str(file), data)
+    forget_oldest(file.parent, kept)
 
 
 def files_of(
@@ -257,8 +270,6 @@ _REASONS = {
 
 def environment() -> dict[str, Any]:
     """The versions and settings that a trace depends on; nothing is imported to find them."""
-    from importlib import metadata
-
     from tclint.engine.provenance import tool_hash
 
     try:
@@ -285,3 +296,67 @@ def _content_hash(path: str) -> str:
     if size > _HASHED_BYTES:
         return f"{size} bytes at {os.stat(path).st_mtime_ns}"
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+_OWN = ("tclint", "tclint_rules")
+_KEPT_REPORTS = 8192
+"""The most records to keep; the oldest are removed first."""
+
+
+class ReportCache:
+    """Stores reports in the user's cache folder and returns those of earlier runs."""
+
+    def __init__(self) -> None:
+        self._folder = private_folder("reports")
+        self._environment = environment()
+
+    def check(self, target: str, settings: Settings, run: Callable[[], Report]) -> Report:
+        """The stored report of `run` for a model, without its graph, if it is still valid; else a new one."""
+        kept = self.load(target, settings)
+        if kept is not None:
+            return kept
+        started_ns = time.time_ns()
+        report = run()
+        self.store(target, settings, report, started_ns)
+        return report
+
+    def load(self, target: str, settings: Settings) -> Report | None:
+        """The report of an earlier run on the model; None if there is none or it is no longer valid."""
+        file = self._file(target, settings)
+        try:
+            record = None if file is None else _read(file)
+            if record is None or difference(record, self._environment):
+                return None
+            report = from_json(record["report"])
+        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError, ImportError):
+            return None
+        return report if isinstance(report, Report) else None
+
+    def _file(self, target: str, settings: Settings) -> Path | None:
+        every = (settings, *dict(settings.nested).values())
+        rests_on_more = any(own.baseline or own.rules or own.calibration for own in every)
+        if self._folder is None or rests_on_more:
+            return None
+        key = json.dumps([os.getcwd(), to_json(settings)])
+        return self._folder / f"{digest(target)}-{digest(key)}.json.gz"
+
+    def store(self, target: str, settings: Settings, report: Report, started_ns: int) -> None:
+        """Store the report of a run on a model that began at `started_ns` (nanoseconds)."""
+        file = self._file(target, settings)
+        graphs = [entry.graph for entry in report.entries if entry.graph is not None]
+        if file is None or report.errors or not graphs or len(graphs) < len(report.entries):
+            return
+        if any(rule.__module__.partition(".")[0] not in _OWN for rule in all_rules()):
+            return  # local rules may change at any time
+        shown = (*report.findings, *report.below_min_gain, *report.suppressed)
+        # Comments in these files silence findings, even if no graph depends on the files.
+        rests_on = files_of(target, graphs, started_ns, {finding.location.path for finding in shown})
+        if rests_on is None:
+            return
+        record: dict[str, Any] = {**self._environment, **rests_on}
+        entries = tuple(replace(entry, graph=None) for entry in report.entries)
+        try:
+            record["report"] = to_json(replace(report, entries=entries, digests={}))
+            _write(file, record, _KEPT_REPORTS)
+        except (OSError, UsageError, TypeError, ValueError):
+            return
