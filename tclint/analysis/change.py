@@ -9,7 +9,7 @@ from typing import Any
 from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Graph
 
-Edit = Callable[[Graph], Graph | None]
+GraphEdit = Callable[[Graph], Graph | None]
 """Replaces ops in a graph with the same op indices; returns None if it does not fit that graph."""
 
 
@@ -21,7 +21,7 @@ class Change:
     """
 
     sizes: tuple[tuple[DimGroup, int], ...] = ()
-    edit: Edit | None = None
+    edit: GraphEdit | None = None
     """An edit of the graph, made after the sizes."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the step after the change, by which it is priced: {'layout': 'channels_last'}."""

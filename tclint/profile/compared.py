@@ -12,7 +12,7 @@ from tclint.core.document import Block, Document, Heading, Lines, Table
 from tclint.core.units import time_text
 from tclint.profile.profile import RankProfile, slowest_first
 from tclint.profile.summary import occupation
-from tclint.profile.tensor_cores import TITLES, Judge, Use
+from tclint.profile.tensor_cores import TITLES, Judge, KernelUse
 from tclint.profile.trace import Kernel, Trace
 from tclint.profile.works import sizes_text
 
@@ -31,7 +31,7 @@ class Side:
 
     time_us: float = 0.0
     kernels: float = 0.0
-    use: Use = "none"
+    use: KernelUse = "none"
     """Use by the kernels that took the most time."""
     reason: str = ""
 
@@ -129,11 +129,11 @@ class _Times:
 
     def __init__(self) -> None:
         self.by_step: dict[int | None, float] = defaultdict(float)
-        self.by_use: dict[tuple[Use, str], float] = defaultdict(float)
+        self.by_use: dict[tuple[KernelUse, str], float] = defaultdict(float)
         self.kernels = 0
 
     def side(self, steps: int) -> Side:
-        none: tuple[Use, str] = ("none", "")
+        none: tuple[KernelUse, str] = ("none", "")
         use, reason = max(self.by_use, key=lambda key: self.by_use[key], default=none)
         return Side(sum(self.by_step.values()) / steps, self.kernels / steps, use, reason)
 

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from tclint.profile.tensor_cores import ON_TENSOR_CORES, Judge, Use, Verdict
+from tclint.profile.tensor_cores import ON_TENSOR_CORES, Judge, KernelUse, Verdict
 from tclint.profile.trace import Kernel, Operator, Trace
 from tclint.profile.works import DTYPES, dtype_of, sizes_text
 
@@ -43,7 +43,7 @@ class OperatorTime:
     sizes: str
     """'M 4096, N 1024, K 3137' of matrix work, else the shapes of the arguments."""
     dtype: str
-    use: Use
+    use: KernelUse
     """What the kernels that took the most time use."""
     reason: str
     time_us: float = 0.0
@@ -101,8 +101,8 @@ class Summary:
     before_window_us: float
     """The part of it in kernels whose launch lies before the recorded window."""
     by_kind: dict[str, Share]
-    by_use: dict[Use, Share]
-    reasons: dict[tuple[Use, str], Share]
+    by_use: dict[KernelUse, Share]
+    reasons: dict[tuple[KernelUse, str], Share]
     conversions: Conversions
     operators: list[OperatorTime]
     """The longest first; communication left out."""
@@ -303,7 +303,7 @@ def _changes_dtype(operator: Operator | None) -> bool:
 
 def _operators(compute: Iterable[tuple[Kernel, Verdict]]) -> list[OperatorTime]:
     rows: dict[tuple[str, Direction, str, str], OperatorTime] = {}
-    uses: dict[int, dict[tuple[Use, str], float]] = defaultdict(lambda: defaultdict(float))
+    uses: dict[int, dict[tuple[KernelUse, str], float]] = defaultdict(lambda: defaultdict(float))
     calls: dict[int, set[int]] = defaultdict(set)
     for kernel, verdict in compute:
         operator = kernel.operator

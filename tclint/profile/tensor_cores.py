@@ -10,9 +10,9 @@ from tclint.profile.kernel_names import GENERATIONS, MATRIX_KINDS, KernelName, i
 from tclint.profile.trace import Device, Kernel, Operator
 from tclint.profile.works import convolution_sizes, dtype_of, gemm_of, product_sizes
 
-Use = Literal["on", "older", "misaligned", "possible", "narrow", "none", "unknown"]
+KernelUse = Literal["on", "older", "misaligned", "possible", "narrow", "none", "unknown"]
 
-TITLES: dict[Use, str] = {
+TITLES: dict[KernelUse, str] = {
     "on": "on Tensor Cores",
     "misaligned": "on Tensor Cores, misaligned",
     "older": "on Tensor Cores, instructions of an older generation",
@@ -22,7 +22,7 @@ TITLES: dict[Use, str] = {
     "unknown": "unknown kernels",
 }
 """In the order of reports."""
-ON_TENSOR_CORES: frozenset[Use] = frozenset({"on", "misaligned", "older"})
+ON_TENSOR_CORES: frozenset[KernelUse] = frozenset({"on", "misaligned", "older"})
 
 SMALL = 32
 """A dim below which cuBLAS often leaves Tensor Cores: half of the TF32 products with K <= 40 in published
@@ -39,7 +39,7 @@ _HAS_FP64 = {(8, 0), (9, 0), (10, 0)}
 class Verdict:
     """How one kernel stands to Tensor Cores."""
 
-    use: Use
+    use: KernelUse
     kind: str
     """The kind of the kernel, by kernel_names.toml."""
     reason: str = ""
@@ -74,7 +74,7 @@ class Judge:
             return Verdict("unknown" if name.tensor_cores == "unknown" else "none", name.kind)
         precision = name.precision or _PRECISIONS.get(dtype_of(kernel.operator) or "")
 
-        def found(use: Use, reason: str = "") -> Verdict:
+        def found(use: KernelUse, reason: str = "") -> Verdict:
             return Verdict(use, name.kind, reason, precision)
 
         state = name.tensor_cores
@@ -89,7 +89,7 @@ class Judge:
             return found("narrow", narrow)
         return found(*self._why_not(name.kind, precision, kernel))
 
-    def _on(self, name: KernelName, kernel: Kernel) -> tuple[Use, str]:
+    def _on(self, name: KernelName, kernel: Kernel) -> tuple[KernelUse, str]:
         size = _BYTES.get(name.precision or "")
         if name.alignment is not None and size is not None and name.alignment * size < _WANTED_BYTES:
             multiple = _WANTED_BYTES // size
@@ -101,7 +101,7 @@ class Judge:
             return "older", f"{(name.generation or '').capitalize()}'s instructions"
         return "on", ""
 
-    def _why_not(self, kind: str, precision: str | None, kernel: Kernel) -> tuple[Use, str]:
+    def _why_not(self, kind: str, precision: str | None, kernel: Kernel) -> tuple[KernelUse, str]:
         if precision == "fp64":
             if self._capability in _HAS_FP64:
                 return "possible", "float64, for which this GPU has Tensor Cores"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from tclint.engine.model_listing.files import ModelClass, ModelFile, Project, own_nodes
+from tclint.engine.model_listing.files import ListedProject, ModelClass, ModelFile, own_nodes
 
 _MODULE_BASES = frozenset(
     {
@@ -33,7 +33,7 @@ _BUILDER_NAME = re.compile(r"_?((build|make|create|get)_?(the_)?(\w*_)?(model|ne
 class Modules:
     """The module classes of a project and its functions that return modules."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: ListedProject) -> None:
         self.project = project
         self.classes = self._module_classes()
         self.builders: dict[ast.FunctionDef, bool] = {}

@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Literal
 
 from tclint.engine.model_listing.builders import ABSTRACT, Modules
-from tclint.engine.model_listing.files import EXAMPLES, ModelClass, ModelFile, Project, names_in, needs, read
+from tclint.engine.model_listing.files import (
+    EXAMPLES,
+    ListedProject,
+    ModelClass,
+    ModelFile,
+    names_in,
+    needs,
+    read,
+)
 
 _NO_MODEL = re.compile(
     r"(?i:\w*(loss(es)?|criterion|matcher|tokeni[sz]er?|dataset|(data)?loader|optimi[sz]er|scheduler|metrics?)"
@@ -76,7 +84,7 @@ def list_models(
     unread = [path for path, file in read_files.items() if file is None]
     files = [file for file in read_files.values() if file is not None]
     tested = [file for file in files if not _is_test(file.path)]
-    listing = _Listing(Project(tested or files))
+    listing = _Listing(ListedProject(tested or files))
     found: list[Candidate] = []
     for file in listing.project.files:
         candidates = [*listing.functions_of(file), *listing.classes_of(file)]
@@ -90,7 +98,7 @@ def list_models(
 class _Listing:
     """The module classes and builders of a project, and which of them to list."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: ListedProject) -> None:
         self.project = project
         self.known = Modules(project)
         self.parts = self._parts()

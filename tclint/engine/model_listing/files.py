@@ -59,7 +59,7 @@ class ModelFile:
         return ".".join(reversed(parts))
 
 
-class Project:
+class ListedProject:
     """The files that are read together."""
 
     def __init__(self, files: Sequence[ModelFile]) -> None:

@@ -37,7 +37,7 @@ _PLAIN = torch.Tensor.__torch_dispatch__
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class WatchedCall:
     """An operator that computes with numbers."""
 
     name: str
@@ -58,7 +58,7 @@ class Result:
 class Record:
     """What a run did, in order."""
 
-    calls: list[Call] = field(default_factory=list)
+    calls: list[WatchedCall] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
 
 
@@ -148,7 +148,7 @@ class Watch(TorchDispatchMode):
                 given.append((key, value))
         if not given:
             return args, kwargs
-        call = Call(name, tuple(value for _, value in given))
+        call = WatchedCall(name, tuple(value for _, value in given))
         position = len(self.record.calls)
         self.record.calls.append(call)
         if self._before is None or self.other_call is not None:
@@ -213,7 +213,7 @@ class Watch(TorchDispatchMode):
         return Difference(name.strip("_"), site, module, how)
 
 
-def _instead_of(known: Call | Result | None) -> str:
+def _instead_of(known: WatchedCall | Result | None) -> str:
     return "runs at the new sizes only" if known is None else f"runs in the place of {known.name.strip('_')}"
 
 

@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from tclint.graph.ops import Cast, Checkpoint
 from tclint.tracing.meta_ops.meta_kernels import to_meta
-from tclint.tracing.record.fx_writer import Arguments, Call, FxWriter, TensorName
+from tclint.tracing.record.fx_writer import Arguments, FxCall, FxWriter, TensorName
 from tclint.tracing.values.aliasing import WrittenMemory, shares_memory, storage_key
 from tclint.tracing.values.operators import VIEW_OR_COPY, Args, Kwargs, OperatorFacts
 from tclint.tracing.values.origin import ensure_origin, new_origin, origin_of, parameter_of, tensors_in
@@ -108,7 +108,7 @@ class CallRecorder:
         node = written
         if node is None:
             node = writer.call(facts, before or writer.arguments(facts, args, kwargs), self._parent)
-        call: Call = node.meta["tclint"]
+        call: FxCall = node.meta["tclint"]
         self._bind_outputs(node, call, output, made, given, rebinds=written is None)
         module, depth = self.modules[-1], len(self.modules) - 1
         stack, line = self._module_stack(depth), self.sites.find(sys._getframe(2), self.callers, depth)
@@ -153,7 +153,7 @@ class CallRecorder:
     def _bind_outputs(
         self,
         node: Node,
-        call: Call,
+        call: FxCall,
         output: Any,
         made: Sequence[Any],
         given: list[torch.Tensor],

@@ -12,7 +12,7 @@ from torch.fx import Graph as FxGraph
 from torch.fx import GraphModule, Node
 
 from tclint.graph.ops import Graph, Op, TensorSpec
-from tclint.tracing.record.fx_writer import Call, TensorName
+from tclint.tracing.record.fx_writer import FxCall, TensorName
 from tclint.tracing.values.aliasing import shares_memory
 from tclint.tracing.values.formats import DTYPE_NAMES
 from tclint.tracing.values.operators import VIEW_OR_COPY, facts_of, json_value, kind_of, required_facts
@@ -96,7 +96,7 @@ class _Reader:
             self.inputs.append(spec)
 
     def _call(self, node: Node) -> None:
-        recorded: Call | None = node.meta.get("tclint")
+        recorded: FxCall | None = node.meta.get("tclint")
         if recorded is None:
             value = node.meta.get("val")
             if not isinstance(value, (torch.Tensor, list, tuple)):
@@ -137,7 +137,7 @@ class _Reader:
             )
         )
 
-    def _described(self, node: Node) -> Call | None:
+    def _described(self, node: Node) -> FxCall | None:
         """What the recorder would have noted of another tracer's node; None where nothing is to be noted."""
         facts = facts_of(node.target)
         if facts is None:
@@ -150,10 +150,10 @@ class _Reader:
         if self._is_linear(node):
             facts = required_facts(_aten.linear.default)
         line = self._sites.of_trace(node.meta.get("stack_trace") or "")
-        return Call(facts, {}, None, is_alias=is_view, line=line)
+        return FxCall(facts, {}, None, is_alias=is_view, line=line)
 
     def _arguments(
-        self, node: Node, recorded: Call
+        self, node: Node, recorded: FxCall
     ) -> tuple[tuple[str, ...], tuple[TensorSpec, ...], dict[str, Any]]:
         """Names and tensors in schema order, and all other arguments by their names, as Op has them."""
         facts, args, kwargs = recorded.facts, node.args, node.kwargs
@@ -191,7 +191,9 @@ class _Reader:
             return self._made[value]
         return [self._given(item) for item in value] if isinstance(value, (list, tuple)) else value
 
-    def _outputs(self, node: Node, recorded: Call, inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    def _outputs(
+        self, node: Node, recorded: FxCall, inputs: tuple[TensorSpec, ...]
+    ) -> tuple[TensorSpec, ...]:
         """What a call made; noted as well, for those that are given it."""
         name = TensorName()
         if not recorded.names and inputs and all(spec.parameter for spec in inputs):

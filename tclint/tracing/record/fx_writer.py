@@ -17,7 +17,7 @@ from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.values.aliasing import storage_key
 from tclint.tracing.values.constants import uniform_value
 from tclint.tracing.values.operators import Args, Kwargs, OperatorFacts
-from tclint.tracing.values.origin import Origin, origin_of, parameter_of
+from tclint.tracing.values.origin import ValueOrigin, origin_of, parameter_of
 from tclint.tracing.values.sites import SitePair
 
 _CPU = torch.device("cpu")
@@ -35,7 +35,7 @@ class TensorName(NamedTuple):
 
 
 @dataclass(slots=True)
-class Call:
+class FxCall:
     """`node.meta["tclint"]` of an operator call: what torch.fx has no name for."""
 
     facts: OperatorFacts
@@ -124,7 +124,7 @@ class FxWriter:
         node.args = given.args
         if given.kwargs:
             node.kwargs = given.kwargs
-        node.meta["tclint"] = Call(facts, given.read_as, parent)
+        node.meta["tclint"] = FxCall(facts, given.read_as, parent)
         return node
 
     def take_back(self, call: Node) -> None:
@@ -181,7 +181,7 @@ class FxWriter:
                 self._weights[key] = node
         return node
 
-    def memory_of(self, tensor: torch.Tensor, origin: Origin | None) -> tuple[int, int] | None:
+    def memory_of(self, tensor: torch.Tensor, origin: ValueOrigin | None) -> tuple[int, int] | None:
         """Number and bytes of a constant's memory; None where it has none of its own that is known."""
         if tensor.is_meta:
             return None if origin is None or origin.maker is not None else origin.memory
@@ -197,14 +197,14 @@ class FxWriter:
 def without_composites(graph: FxGraph) -> FxGraph:
     """The graph without calls that were written down together with the parts that did their work."""
     calls = [node.meta.get("tclint") for node in graph.nodes]
-    composite = {call.parent for call in calls if isinstance(call, Call)}
+    composite = {call.parent for call in calls if isinstance(call, FxCall)}
     for node in reversed(graph.nodes):
         if node in composite and not node.users:
             graph.erase_node(node)
     return graph
 
 
-def _value(tensor: torch.Tensor, origin: Origin | None) -> float | None:
+def _value(tensor: torch.Tensor, origin: ValueOrigin | None) -> float | None:
     if not tensor.is_meta:
         return uniform_value(tensor)
     return None if origin is None or origin.maker is not None else origin.value

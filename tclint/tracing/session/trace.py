@@ -36,7 +36,7 @@ from tclint.tracing.values.assumptions import MAX_ATTEMPTS, Instruction, Policy
 from tclint.tracing.values.cache import Cache, filled
 from tclint.tracing.values.constants import MAX_REAL_INPUT
 from tclint.tracing.values.layers import class_name
-from tclint.tracing.values.origin import Origin, set_origin
+from tclint.tracing.values.origin import ValueOrigin, set_origin
 from tclint.tracing.values.sites import SiteFinder
 
 
@@ -233,7 +233,7 @@ class _Inputs:
                 # A new object even for meta tensors: the caller's must not keep the trace alive.
                 tensor = value.detach().clone() if _has_values(value) else to_meta(value)
                 self._declared[id(value)] = tensor
-                set_origin(tensor, Origin(input_name=name))
+                set_origin(tensor, ValueOrigin(input_name=name))
                 self._writer.declare_input(name, tensor)
             return self._declared[id(value)]
         if isinstance(value, Cache):

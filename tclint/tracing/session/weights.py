@@ -13,7 +13,7 @@ from torch import nn
 
 from tclint.tracing.patches.modules import named_modules
 from tclint.tracing.record.placeholder_weights import buffer_copy, meta_parameter
-from tclint.tracing.values.origin import Origin, clear_origin, named_weights, origin_of, set_origin
+from tclint.tracing.values.origin import ValueOrigin, clear_origin, named_weights, origin_of, set_origin
 
 _is_uninitialised: Callable[[Any], bool] = getattr(nn.parameter, "is_lazy", lambda _tensor: False)
 
@@ -85,7 +85,7 @@ def weights_on_meta(model: nn.Module, *, inference: bool = False) -> Iterator[di
     before: list[_Place] = []
     # Stand-ins stay alive, because a forward may put others in their place: no other tensor gets their ids.
     swapped: dict[int, tuple[Any, Any]] = {}
-    noted: list[tuple[torch.Tensor, Origin]] = []
+    noted: list[tuple[torch.Tensor, ValueOrigin]] = []
     temporary: list[torch.Tensor] = []
     modules = list({id(module): module for _, module in named_modules(model)}.values())
     try:
@@ -147,7 +147,7 @@ def _stand_in_once(tensor: Any, stand_in: Callable[[Any], Any], swapped: dict[in
 
 
 def _names(
-    model: nn.Module, noted: list[tuple[torch.Tensor, Origin]], temporary: list[torch.Tensor]
+    model: nn.Module, noted: list[tuple[torch.Tensor, ValueOrigin]], temporary: list[torch.Tensor]
 ) -> dict[int, str]:
     """The first qualified name of each weight by its id.
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from tclint.tracing.values.origin import Origin, ensure_origin, set_origin
+from tclint.tracing.values.origin import ValueOrigin, ensure_origin, set_origin
 
 _META = torch.device("meta")
 
@@ -50,7 +50,7 @@ def shares_memory(output: Any, arguments: list[torch.Tensor]) -> bool:
 class Write(NamedTuple):
     """An in-place write that other tensors of the same memory have to learn of."""
 
-    origin: Origin
+    origin: ValueOrigin
     """Where the written tensor came from."""
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -100,7 +100,7 @@ class WrittenMemory:
             del self.writes[key], self._memory[key]
         self._search_at = max(_FEW, 2 * len(self.writes))
 
-    def forget(self, tensor: torch.Tensor, origin: Origin) -> None:
+    def forget(self, tensor: torch.Tensor, origin: ValueOrigin) -> None:
         """A tensor that was just made contains all earlier writes."""
         key = storage_key(tensor)
         origin.writes_seen = len(self.writes.get(key, ())) if key is not None else 0

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tclint.tracing.values.operators import Args, Kwargs, OperatorFacts
-from tclint.tracing.values.origin import Origin, ensure_origin, origin_of
+from tclint.tracing.values.origin import ValueOrigin, ensure_origin, origin_of
 
 _TRUTHS = {
     "_is_all_true": True,
@@ -141,7 +141,7 @@ def _note_scatter(args: Args, kwargs: Kwargs, output: torch.Tensor) -> None:
         ensure_origin(output).density = min(1.0, index.shape[dim] / max(1, output.shape[dim]))
 
 
-def _note_from_contents(name: str, args: Args, known: Origin, output: Any) -> None:
+def _note_from_contents(name: str, args: Args, known: ValueOrigin, output: Any) -> None:
     if not isinstance(output, torch.Tensor):
         return
     if name in ("sum", "count_nonzero") and known.density:

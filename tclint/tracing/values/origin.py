@@ -12,7 +12,7 @@ from torch.fx import Node
 _ATTRIBUTE = "_tclint_origin"
 
 
-class Origin:
+class ValueOrigin:
     """Kept on the tensor object itself, so that it lives exactly as long as the tensor.
 
     Mostly defaults, so that making one sets nothing.
@@ -72,7 +72,7 @@ class Origin:
         """The tensor comes from an earlier run."""
         self.maker, self.place, self.writes_seen = None, None, 0
 
-    def take_maker(self, other: Origin) -> None:
+    def take_maker(self, other: ValueOrigin) -> None:
         """From now on the tensor is what made another one."""
         self.maker, self.place = other.maker, other.place
         self.input_name = other.input_name
@@ -100,9 +100,9 @@ def named_weights(names: dict[int, str]) -> Iterator[None]:
         _run.weights = before
 
 
-def origin_of(tensor: torch.Tensor) -> Origin | None:
+def origin_of(tensor: torch.Tensor) -> ValueOrigin | None:
     """What is known about the tensor, or None; that it is a weight of the model may be known all the same."""
-    found: Origin | None = getattr(tensor, _ATTRIBUTE, None)
+    found: ValueOrigin | None = getattr(tensor, _ATTRIBUTE, None)
     return found
 
 
@@ -123,38 +123,38 @@ def is_traced(tensor: torch.Tensor) -> bool:
     return origin is not None and (origin.maker is not None or origin.input_name is not None)
 
 
-def ensure_origin(tensor: torch.Tensor) -> Origin:
+def ensure_origin(tensor: torch.Tensor) -> ValueOrigin:
     """The tensor's origin, created where there is none."""
     known = tensor.__dict__
-    found: Origin | None = known.get(_ATTRIBUTE)
+    found: ValueOrigin | None = known.get(_ATTRIBUTE)
     if found is None:
-        found = known[_ATTRIBUTE] = Origin()
+        found = known[_ATTRIBUTE] = ValueOrigin()
         found.parameter = _run.weights.get(id(tensor))
     return found
 
 
-def new_origin(tensor: torch.Tensor) -> Origin:
+def new_origin(tensor: torch.Tensor) -> ValueOrigin:
     """The origin of a tensor that was just made: it is no weight, whichever tensor had its id before."""
     known = tensor.__dict__
-    found: Origin | None = known.get(_ATTRIBUTE)
+    found: ValueOrigin | None = known.get(_ATTRIBUTE)
     if found is None:
-        found = known[_ATTRIBUTE] = Origin()
+        found = known[_ATTRIBUTE] = ValueOrigin()
     return found
 
 
-def origin_for_reading(tensor: torch.Tensor) -> Origin:
+def origin_for_reading(tensor: torch.Tensor) -> ValueOrigin:
     """An origin for a passing tensor that stands for this one: the tensor's own, unless it is a weight.
 
     What becomes of the passing tensor is then not known of the weight.
     """
     if origin_of(tensor) is not None or id(tensor) not in _run.weights:
         return ensure_origin(tensor)
-    made = Origin()
+    made = ValueOrigin()
     made.parameter = parameter_of(tensor)
     return made
 
 
-def set_origin(tensor: torch.Tensor, origin: Origin) -> None:
+def set_origin(tensor: torch.Tensor, origin: ValueOrigin) -> None:
     """Replace what is known about the tensor."""
     tensor.__dict__[_ATTRIBUTE] = origin
 
