@@ -13,14 +13,14 @@ from typing import Any, TypeAlias
 
 from tclint.config.settings import Settings
 from tclint.core.text import listed
-from tclint.engine.script.models import made_by_program, made_by_target, models_of
+from tclint.engine.script.models import made_by_program, made_by_target, models_of, parsed
 from tclint.engine.script.settings import Evidence, statements
 from tclint.graph.ops import Assumption, Site
 from tclint.source.project.scripts import Scripts
 from tclint.source.run.program import Program
 from tclint.source.run.project import ProjectFiles
 from tclint.source.syntax.discovery import discover
-from tclint.source.syntax.parse import NotPython, Parsed, as_utf8, decode, parse
+from tclint.source.syntax.parse import NotPython, as_utf8
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 
 _TRAINS = (b"backward(", b".fit(", b".train(", b"training_step", b"Trainer")
@@ -44,7 +44,7 @@ def join(paths: Sequence[str], targets: Sequence[str], settings: Settings) -> di
             means nothing.
         settings: the user's settings; no script overrides those named in `settings.explicit`.
     """
-    files = ProjectFiles(_parsed)
+    files = ProjectFiles(parsed)
     starts = dict.fromkeys(_start(path) for path in discover(paths, settings)[0] if _trains(path))
     scripts = [one for path in starts if (one := _script(path, files)) is not None]
     if not scripts or len(scripts) > MOST_SCRIPTS:
@@ -197,10 +197,3 @@ def _script(path: str, files: ProjectFiles) -> Program | None:
         return None
     program = Program.of(file, files)
     return program if program.record.of("backward") else None
-
-
-def _parsed(_path: str, data: bytes) -> Parsed | None:
-    try:
-        return parse(decode(data))
-    except NotPython:
-        return None

@@ -12,6 +12,7 @@ from tclint.source.run.program import Program
 from tclint.source.run.programs import result_of
 from tclint.source.run.project import ProjectFiles
 from tclint.source.run.values import Constant, Event, Thing, Value, options_of
+from tclint.source.syntax.parse import NotPython, Parsed, decode, parse
 
 Made: TypeAlias = tuple[str, str]
 """A class or function that is made or run: (file, name) in the project; else ('', full name) or ('timm',
@@ -52,7 +53,7 @@ def made_by_target(target: str, files: ProjectFiles) -> set[Made]:
     where, _, name = target.rpartition(":")
     if where in LIBRARIES:
         return {(where, name)}
-    file = _file(where, files)
+    file = file_of(where, files)
     if file is None:
         return {("", f"{where}.{name}")}
     value, ran = result_of(file, files, name)
@@ -63,7 +64,8 @@ def made_by_target(target: str, files: ProjectFiles) -> set[Made]:
     return found
 
 
-def _file(where: str, files: ProjectFiles) -> File | None:
+def file_of(where: str, files: ProjectFiles) -> File | None:
+    """The file of a target: 'path/model.py', or a module by its full name."""
     if where.endswith(".py"):
         return files.file(os.path.abspath(where))
     return files.module_from(os.path.join(os.getcwd(), "<target>"), where)
@@ -92,3 +94,11 @@ def _made(event: Event, value: Value | None) -> Iterator[Made]:
             yield "hf", text
     if not event.name.startswith("torch."):
         yield "", event.name
+
+
+def parsed(_path: str, data: bytes) -> Parsed | None:
+    """A file's tables, for `ProjectFiles`; None if it is no Python."""
+    try:
+        return parse(decode(data))
+    except NotPython:
+        return None

@@ -28,6 +28,8 @@ class Run:
     """Which of the target's sets of inputs; empty: the only one."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall time of 'import', 'build' and 'trace'."""
+    needed: Sequence[str] = ()
+    """The arguments that the target's callable lacks."""
 
 
 def write_runs(path: str, runs: Sequence[Run], owner: int) -> None:
@@ -42,7 +44,13 @@ def write_runs(path: str, runs: Sequence[Run], owner: int) -> None:
     if _getpid() != owner:
         return
     headers = [
-        {"error": run.error, "details": run.details, "input_set": run.input_set, "seconds": run.seconds}
+        {
+            "error": run.error,
+            "details": run.details,
+            "input_set": run.input_set,
+            "seconds": run.seconds,
+            "needed": run.needed,
+        }
         for run in runs
     ]
     lines = [_dumps(headers), *("" if run.graph is None else run.graph.to_json() for run in runs)]
