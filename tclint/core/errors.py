@@ -17,7 +17,13 @@ class TargetError(TclintError):
     """A target that could not be found, built, traced or read; the other targets go on."""
 
     def __init__(
-        self, message: str, *, details: str = "", captured_output: str = "", needed: Sequence[str] = ()
+        self,
+        message: str,
+        *,
+        details: str = "",
+        captured_output: str = "",
+        needed: Sequence[str] = (),
+        has_run: bool = False,
     ) -> None:
         super().__init__(message)
         self.details = details
@@ -26,6 +32,8 @@ class TargetError(TclintError):
         """What the user's code printed, for -v."""
         self.needed = tuple(needed)
         """The arguments that the target's callable lacks."""
+        self.has_run = has_run
+        """Whether the model was built, and its forward then failed."""
 
 
 def closest(word: str, known: list[str] | tuple[str, ...]) -> str:

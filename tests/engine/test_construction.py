@@ -110,3 +110,37 @@ def test_a_model_that_then_fails_says_what_it_was_made_with(tmp_path: Path) -> N
     [error] = report_on(tmp_path, model=broken, train="from model import Tower\n\nTower(1, 8, [8])\n").errors
     assert "has no attribute 'heads'" in error.message
     assert "made with floors = 1, width = 8 and head = [8]" in error.message
+
+
+OPTIONAL = """
+import torch
+from torch import nn
+
+
+class Labelled(nn.Module):
+    def __init__(self, width=16, kinds=None):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+        if kinds is not None:
+            self.kinds = nn.Embedding(kinds, width)
+
+    def forward(self, x, kind):
+        return self.layer(x) + self.kinds(kind)
+"""
+
+
+@pytest.mark.parametrize("kinds", [10, None])
+def test_a_forward_that_fails_without_is_tried_with_what_the_project_gives(
+    tmp_path: Path, kinds: int | None
+) -> None:
+    (tmp_path / "model.py").write_text(OPTIONAL)
+    (tmp_path / "train.py").write_text(f"from model import Labelled\n\nnet = Labelled(24, kinds={kinds})\n")
+    (tmp_path / "pyproject.toml").touch()
+    report = check(f"{tmp_path / 'model.py'}:Labelled", Settings(cache=False))
+    if kinds is not None:
+        assert entry_of(report).parameters == 24 * 24 + 24 + 240
+        assert "width = 24 and kinds = 10" in assumed(entry_of(report))
+    else:
+        [error] = report.errors
+        assert "no attribute 'kinds'" in error.message
+        assert "made with" not in error.message

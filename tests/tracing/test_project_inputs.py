@@ -134,6 +134,30 @@ def test_scripts_state_sizes(model: str, options: str, shape: list[int], told: s
     assert any(told in str(assumption["what"]) for assumption in assumptions)
 
 
+_TWO_TABLES = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.kinds = nn.Embedding(50, 16), nn.Embedding(3, 16)
+        self.register_buffer("places", torch.zeros(1, 300, 16))
+
+    def forward(self, x, info):
+        return self.words(x) + self.places[:, :x.size(1)] + self.kinds(info)
+"""
+
+
+def test_a_stated_length_goes_before_one_that_is_made_up() -> None:
+    Path("net.py").write_text(_TWO_TABLES, encoding="utf-8")
+    head = "import argparse\nfrom net import Net\nparser = argparse.ArgumentParser()\n"
+    Path("train.py").write_text(f"{head}parser.add_argument('--seq_len', default=20)\n", encoding="utf-8")
+    inputs, assumptions = _inputs()
+    assert inputs == {"x": [8, 20], "info": [8, 20]}
+    assert not any(item["doubtful"] for item in assumptions)
+
+
 def test_height_and_width_are_one_size() -> None:
     Path("net.py").write_text(_MODEL, encoding="utf-8")
     options = (

@@ -56,7 +56,8 @@ def trace_as_built(
     on_progress: Callable[[str], None] | None = None,
     trace: Callable[..., Iterator[TraceResult]] = trace_targets,
 ) -> Iterator[TraceResult]:
-    """Trace targets; one that needs arguments which its project states is traced again with these.
+    """Trace targets; one that needs arguments, or fails without, is traced again with those that its project
+    states.
 
     Args:
         own: target -> its settings, which the arguments become part of.
@@ -64,19 +65,25 @@ def trace_as_built(
     """
     for result in trace(targets, settings, own=own, on_progress=on_progress):
         needed = result.error.needed if result.error is not None else ()
-        found = construction(result.target, needed, settings) if needed else None
+        has_failed = result.error is not None and result.error.has_run and not result.input_set
+        found = construction(result.target, needed, settings) if needed or has_failed else None
         if found is None:
             yield result
-        elif not set(needed) <= set(found.arguments):
+            continue
+        if not set(needed) <= set(found.arguments):
             yield replace(result, error=_incomplete(result.target, needed, found))
+            continue
+        given = own.get(result.target, settings)
+        named = {text.partition("=")[0].partition(".")[0] for text in given.arguments}
+        stated = {name: text for name, text in found.arguments.items() if name not in named}
+        texts = (f"{name}={text}" for name, text in stated.items())
+        made_so = {result.target: replace(given, arguments=(*given.arguments, *texts))}
+        again = list(trace([result.target], settings, own=made_so, on_progress=on_progress)) if stated else []
+        if needed or (again and all(one.graph is not None for one in again)):
+            own.update(made_so)
+            yield from (_noted(one, stated, found) for one in again)
         else:
-            given = own.get(result.target, settings)
-            named = {text.partition("=")[0].partition(".")[0] for text in given.arguments}
-            stated = {name: text for name, text in found.arguments.items() if name not in named}
-            texts = tuple(f"{name}={text}" for name, text in stated.items())
-            own[result.target] = replace(given, arguments=(*given.arguments, *texts))
-            for again in trace([result.target], settings, own=own, on_progress=on_progress):
-                yield _noted(again, stated, found)
+            yield result  # what was made as the user named it is nearer
 
 
 def _noted(result: TraceResult, stated: Mapping[str, str], found: Construction) -> TraceResult:

@@ -456,7 +456,13 @@ def _results(target: str, outcome: _Outcome, folder: str, limits: dict[str, Any]
 def _of_run(target: str, run: Run, read_s: float, output: str) -> TraceResult:
     error = None
     if run.graph is None:
-        error = TargetError(run.error, details=run.details, captured_output=output, needed=run.needed)
+        error = TargetError(
+            run.error,
+            details=run.details,
+            captured_output=output,
+            needed=run.needed,
+            has_run=run.has_run,
+        )
     seconds = {**run.seconds, "read": read_s}
     return TraceResult(target, run.graph, error, seconds, output, run.input_set)
 

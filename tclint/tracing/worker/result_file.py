@@ -30,6 +30,8 @@ class Run:
     """Wall time of 'import', 'build' and 'trace'."""
     needed: Sequence[str] = ()
     """The arguments that the target's callable lacks."""
+    has_run: bool = False
+    """Whether the model was built, and its forward then failed."""
 
 
 def write_runs(path: str, runs: Sequence[Run], owner: int) -> None:
@@ -50,6 +52,7 @@ def write_runs(path: str, runs: Sequence[Run], owner: int) -> None:
             "input_set": run.input_set,
             "seconds": run.seconds,
             "needed": run.needed,
+            "has_run": run.has_run,
         }
         for run in runs
     ]

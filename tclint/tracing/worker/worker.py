@@ -105,7 +105,13 @@ def run_target(request: dict[str, Any]) -> None:
                 run.graph.metadata["source_files"] = read
     except BaseException as error:
         if isinstance(error, TargetError):
-            run = Run(error=str(error), details=error.details, seconds=seconds, needed=error.needed)
+            run = Run(
+                error=str(error),
+                details=error.details,
+                seconds=seconds,
+                needed=error.needed,
+                has_run=error.has_run,
+            )
         elif is_out_of_memory(error):
             limit = f"{request['memory_limit_mib']} MiB of memory"
             advice = "build it smaller, or raise --memory-limit"

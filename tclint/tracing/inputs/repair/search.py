@@ -139,9 +139,10 @@ class InputSearch:
                 found.setdefault(text, candidate)
                 self._met.setdefault(text, met | {clash})
         if clues.ranks:
-            # What was guessed with the dims that are asked for goes before what is made up.
+            # What the project states with the dims that are asked for goes before what is made up.
             asked = {_ranks(candidate) for candidate in found.values()}
-            fitting = [guess for guess in self._guesses if _ranks(guess) in asked]
+            stated = (guess for guess in self._guesses if guess.basis == "stated")
+            fitting = [guess for guess in stated if _ranks(guess) in asked]
             found = {guess.describe(): guess for guess in fitting[:1]} | found
         # What two failures point at comes first.
         self._waiting = {**found, **{text: c for text, c in self._waiting.items() if text not in found}}
