@@ -144,3 +144,16 @@ def test_a_forward_that_fails_without_is_tried_with_what_the_project_gives(
         [error] = report.errors
         assert "no attribute 'kinds'" in error.message
         assert "made with" not in error.message
+
+
+def test_a_function_is_called_as_the_project_calls_it(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(
+        f"{MODEL}\n\ndef build(depth, head):\n    return Tower(depth, 12, head)\n"
+    )
+    (tmp_path / "train.py").write_text(
+        "import model\n\n\ndef main(depth=5):\n    net = model.build(depth, head=[6])\n\n\nmain()\n"
+    )
+    (tmp_path / "pyproject.toml").touch()
+    entry = entry_of(check(f"{tmp_path / 'model.py'}:build", Settings(cache=False)))
+    assert entry.parameters == 5 * (12 * 12 + 12) + 12 * 6 + 6
+    assert "depth = 5 and head = [6]" in assumed(entry)

@@ -1,4 +1,4 @@
-"""The arguments that a project's own programs give a model's class, for a target that needs some.
+"""The arguments that a project's own programs give a model's class or builder, for a target that needs some.
 
 `tclint model.py:Net` has to make a Net. Where its constructor needs arguments that nobody gave, a program
 that makes one says what they are in practice: as constants, through variables and functions, or as the
@@ -25,7 +25,7 @@ from tclint.source.questions.defaults import Defaults
 from tclint.source.run.files import File
 from tclint.source.run.program import Program
 from tclint.source.run.project import ProjectFiles
-from tclint.source.run.values import ClassValue, Constant, Event, FunctionValue, Thing, Value, options_of
+from tclint.source.run.values import Constant, Event, FunctionValue, Thing, Value, options_of
 from tclint.tracing import TraceResult, trace_targets
 
 _MOST_PROGRAMS = 12
@@ -36,7 +36,7 @@ _PLAIN = (int, float, bool, type(None))
 
 @dataclass(frozen=True)
 class Construction:
-    """How a program makes an object of a class."""
+    """How a program calls a class or a function that builds a model."""
 
     arguments: Mapping[str, str]
     """What is known of its arguments, as `--arg` takes them."""
@@ -114,31 +114,29 @@ def _incomplete(target: str, needed: Sequence[str], found: Construction) -> Targ
 
 
 def construction(target: str, needed: Collection[str], settings: Settings) -> Construction | None:
-    """The call of a target's class in its project that states most of the arguments which it needs.
+    """The call of a target's class or function in its project that states most of the arguments it needs.
 
-    A call in the class's own file comes first, as its example of inputs fits it; then those of the program
-    that the file belongs to, and of the other files that name the class. None if the target is no class of a
-    file, or no call states any argument.
+    A call in the target's own file comes first, as its example of inputs fits it; then those of the program
+    that the file belongs to, and of the other files that name the target. None if a file does not define it,
+    or no call states any argument.
     """
     files = ProjectFiles(parsed)
     where, _, name = target.rpartition(":")
     file = file_of(where, files)
-    if file is None or not any(
-        item.kind == "class" and item.qualified_name == name for item in file.tables.functions
-    ):
+    if file is None or all(item.qualified_name != name for item in file.tables.functions):
         return None
     best: Construction | None = None
     for path in _programs(file.path, name):
         start = files.file(path)
         if start is None:
             continue
-        program = Program.of(start, files, tokens=(name,), events=settings.program_events)
-        for event in program.record.of("make"):
-            cls = _class_made(event, file, name)
-            if cls is None:
+        program = Program.of(start, files, tokens=(name,), events=settings.program_events, watched=name)
+        read = tuple(item.path for item in program.files if not item.is_library)
+        for event in program.record.of("make", "enter"):
+            parameters = _parameters(event, file, name)
+            if parameters is None:
                 continue
-            read = tuple(item.path for item in program.files if not item.is_library)
-            found = Construction(_arguments(event, cls), _site(event), read)
+            found = Construction(_arguments(event, parameters), _site(event), read)
             if best is None or _known(found, needed) > _known(best, needed):
                 best = found
         if best is not None and set(needed) <= set(best.arguments):
@@ -161,24 +159,24 @@ def _programs(path: str, name: str) -> list[str]:
     return list(dict.fromkeys([path, scripts.of(path), *others]))[:_MOST_PROGRAMS]
 
 
-def _class_made(event: Event, file: File, name: str) -> ClassValue | None:
+def _parameters(event: Event, file: File, name: str) -> Sequence[str] | None:
+    """The parameters of what an event calls, if that is the file's class or function of the name."""
     for option, _ in options_of(event.result) if event.result is not None else ():
         cls = option.cls if isinstance(option, Thing) else None
-        if cls is None or cls.function.qualified_name != name:
+        called = option if isinstance(option, FunctionValue) else cls
+        if called is None or called.function.qualified_name != name:
             continue
-        if os.path.realpath(cls.file.path) == os.path.realpath(file.path):
-            return cls
+        if os.path.realpath(called.file.path) == os.path.realpath(file.path):
+            function = called if cls is None else cls.find("__init__")
+            given = function.function.parameters if isinstance(function, FunctionValue) else ()
+            return [item.name for item in given if not item.star][0 if cls is None else 1 :]
     return None
 
 
-def _arguments(event: Event, cls: ClassValue) -> dict[str, str]:
-    constructor = cls.find("__init__")
-    names: list[str] = []
-    if isinstance(constructor, FunctionValue):
-        names = [item.name for item in constructor.function.parameters if not item.star][1:]
+def _arguments(event: Event, parameters: Sequence[str]) -> dict[str, str]:
     found = {}
     for key, value in event.arguments.items():
-        name = names[int(key)] if key.isdigit() and int(key) < len(names) else key
+        name = parameters[int(key)] if key.isdigit() and int(key) < len(parameters) else key
         text = _text(value)
         if name.isidentifier() and text is not None:
             found[name] = text
