@@ -136,11 +136,10 @@ def mention_models(targets: Sequence[str], families: Set[str]) -> None:
     if not candidates:
         return
     first = min(candidates, key=lambda candidate: len(candidate.needs))
-    arguments = "".join(f" --arg {name}=VALUE" for name in first.needs)
     more = (
         f"; 'tclint models {shlex.quote(targets[0])}' lists {len(candidates)}" if len(candidates) > 1 else ""
     )
     say(
         "note: only the source was read; its model, built and traced: "
-        f"'tclint {shlex.quote(first.target)}{arguments}'{more}"
+        f"'tclint {shlex.quote(first.target)}'{more}"
     )

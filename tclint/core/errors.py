@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class TclintError(Exception):
     """Base: the message is shown as it is, and the command exits with 2."""
@@ -14,12 +16,24 @@ class UsageError(TclintError):
 class TargetError(TclintError):
     """A target that could not be found, built, traced or read; the other targets go on."""
 
-    def __init__(self, message: str, *, details: str = "", captured_output: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        details: str = "",
+        captured_output: str = "",
+        needed: Sequence[str] = (),
+        has_run: bool = False,
+    ) -> None:
         super().__init__(message)
         self.details = details
         """The traceback, for --debug."""
         self.captured_output = captured_output
         """What the user's code printed, for -v."""
+        self.needed = tuple(needed)
+        """The arguments that the target's callable lacks."""
+        self.has_run = has_run
+        """Whether the model was built, and its forward then failed."""
 
 
 def closest(word: str, known: list[str] | tuple[str, ...]) -> str:

@@ -260,16 +260,17 @@ def _trace(
     models: Sequence[str],
     objects: Mapping[str, Any],
     settings: Settings,
-    own: Mapping[str, Settings],
+    own: dict[str, Settings],
     on_progress: Progress | None,
     cache: Traces | None,
 ) -> Iterator[TraceResult]:
-    if models and cache is not None:
-        yield from cache.trace(models, settings, own, on_progress)
-    elif models:
+    if models:
+        from tclint.engine.script.construction import trace_as_built
         from tclint.tracing import trace_targets
 
-        yield from trace_targets(models, settings, own=own, on_progress=on_progress)
+        yield from trace_as_built(
+            models, settings, own, on_progress, trace_targets if cache is None else cache.trace
+        )
     if objects:
         from tclint.tracing import trace_objects
 

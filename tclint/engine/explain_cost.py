@@ -89,14 +89,14 @@ def explain_target(
         TargetError: the target could not be built or traced.
     """
     from tclint.analysis.what_if.usual_batch import with_usual_batch
-    from tclint.tracing import trace_targets
+    from tclint.engine.script.construction import trace_as_built
 
     settings = settings.in_phase()
     if not is_model_target(target):
         raise UsageError(
             f"{target!r} is not a model target; write 'path/file.py:callable' or 'package.module:callable'."
         )
-    (result,) = trace_targets([target], settings, on_progress=on_progress)
+    (result,) = trace_as_built([target], settings, {}, on_progress)
     if result.graph is None:
         raise result.error or TargetError(f"{target} was not traced: unknown error.")
     context, fitted = with_usual_batch(GraphContext(result.graph, settings, target))

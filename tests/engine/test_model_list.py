@@ -349,3 +349,14 @@ def test_a_training_module_hides_no_model(folder: Path) -> None:
     )
     found, _ = list_models(["lit.py", "net.py"])
     assert {candidate.target for candidate in found} == {"lit.py:Training", "net.py:Net"}
+
+
+def test_classes_of_imported_files_tell_what_is_built_and_are_not_listed(folder: Path) -> None:
+    (folder / "pyproject.toml").touch()
+    (folder / "parts").mkdir()
+    (folder / "parts" / "towers.py").write_text(HEAD + net("Tower"))
+    (folder / "pick.py").write_text(
+        "from parts.towers import Tower\n\ndef tall(depth=3):\n    return Tower(depth)\n\n"
+        "def height(depth):\n    return depth\n"
+    )
+    assert set(listed(folder / "pick.py")) == {"pick.py:tall"}

@@ -90,6 +90,48 @@ def test_targets_that_are_missing_are_named(build: Callable[[], nn.Module]) -> N
         tclint.trace(build, torch.zeros(8, 3, 32, 32))
 
 
+class Critic(nn.Module):
+    """Compares in its own forward while it trains."""
+
+    def __init__(self, loss: nn.Module) -> None:
+        super().__init__()
+        self.score, self.loss = nn.Conv2d(3, 5, 1), loss
+
+    def forward(self, pictures: Tensor, y: Tensor | None = None) -> Tensor:
+        return self.loss(self.score(pictures), y)
+
+
+@pytest.mark.parametrize(
+    ("loss", "wanted"),
+    [
+        (nn.CrossEntropyLoss(ignore_index=255), ("int64", (8, 224, 224))),
+        (nn.BCEWithLogitsLoss(), ("float32", (8, 5, 224, 224))),
+        (nn.L1Loss(), ("float32", (8, 5, 224, 224))),
+    ],
+)
+def test_what_a_loss_compares_with_has_the_shape_that_it_asks_for(
+    loss: nn.Module, wanted: tuple[str, tuple[int, ...]]
+) -> None:
+    given = {spec.input_name: (spec.dtype, spec.shape) for spec in tclint.trace(Critic(loss)).inputs}
+    assert given["y"] == wanted
+
+
+class Reader(nn.Module):
+    """Adds what each word belongs to; the width of a sentence comes from its words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.kinds = nn.Embedding(50, 16), nn.Embedding(3, 16)
+        self.register_buffer("places", torch.zeros(1, 300, 16))
+
+    def forward(self, x: Tensor, info: Tensor) -> Tensor:
+        return self.words(x) + self.places[:, : x.size(1)] + self.kinds(info)
+
+
+def test_words_and_what_is_told_of_each_have_one_length() -> None:
+    assert [spec.shape for spec in tclint.trace(Reader()).inputs] == [(8, 128), (8, 128)]
+
+
 def failing(raise_it: Callable[[Tensor], None]) -> nn.Module:
     class Failing(nn.Module):
         def __init__(self) -> None:

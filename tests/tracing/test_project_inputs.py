@@ -68,6 +68,44 @@ def test_a_file_that_calls_its_model_states_the_inputs(call: str, shape: list[in
         assert "--input 'x=float32[8," in str(assumption["what"])
 
 
+_OF_THE_CLASS = """class Net(nn.Module):
+    '''Cuts pictures up.
+
+    Usage::
+
+        net = Net()
+        masks = net(torch.randn(1, 3, 72, 104))
+
+    Slow on large ones.
+    '''
+
+"""
+_OF_THE_FILE = """'''A stem.
+
+>>> net = Net()
+>>> x = torch.randn(2, 3, 72, 104)
+>>> net(x).shape
+'''
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (_MODEL.replace("class Net(nn.Module):\n", _OF_THE_CLASS), 11),
+        (_OF_THE_FILE + _MODEL, 5),
+        (_MODEL.replace("class Net(nn.Module):\n", _OF_THE_CLASS.replace("net(", "other(")), None),
+    ],
+    ids=["class", "file", "another model"],
+)
+def test_an_example_in_a_docstring_states_the_inputs(text: str, line: int | None) -> None:
+    Path("net.py").write_text(text, encoding="utf-8")
+    inputs, assumptions = _inputs()
+    assert inputs == {"x": [8, 3, 72, 104] if line else [8, 3, 224, 224]}
+    told = [item["line"] for item in assumptions if "as a docstring calls it" in str(item["what"])]
+    assert told == ([line] if line else [])
+
+
 def test_calls_in_functions_count_and_are_repaired_where_they_do_not_run() -> None:
     Path("net.py").write_text(
         f"{_MODEL}\ndef demo():\n    net = Net()\n    net(torch.randn(1, 4, 32, 32))\n", encoding="utf-8"
@@ -94,6 +132,30 @@ def test_scripts_state_sizes(model: str, options: str, shape: list[int], told: s
     inputs, assumptions = _inputs()
     assert inputs == {"x": shape}
     assert any(told in str(assumption["what"]) for assumption in assumptions)
+
+
+_TWO_TABLES = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.kinds = nn.Embedding(50, 16), nn.Embedding(3, 16)
+        self.register_buffer("places", torch.zeros(1, 300, 16))
+
+    def forward(self, x, info):
+        return self.words(x) + self.places[:, :x.size(1)] + self.kinds(info)
+"""
+
+
+def test_a_stated_length_goes_before_one_that_is_made_up() -> None:
+    Path("net.py").write_text(_TWO_TABLES, encoding="utf-8")
+    head = "import argparse\nfrom net import Net\nparser = argparse.ArgumentParser()\n"
+    Path("train.py").write_text(f"{head}parser.add_argument('--seq_len', default=20)\n", encoding="utf-8")
+    inputs, assumptions = _inputs()
+    assert inputs == {"x": [8, 20], "info": [8, 20]}
+    assert not any(item["doubtful"] for item in assumptions)
 
 
 def test_height_and_width_are_one_size() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -26,6 +26,7 @@ from tclint.engine.model_listing.files import (
     needs,
     read,
 )
+from tclint.source.project.scripts import Scripts
 
 _NO_MODEL = re.compile(
     r"(?i:\w*(loss(es)?|criterion|matcher|tokeni[sz]er?|dataset|(data)?loader|optimi[sz]er|scheduler|metrics?)"
@@ -83,16 +84,29 @@ def list_models(
     read_files = {path: read(path, (contents or {}).get(path)) for path in paths}
     unread = [path for path, file in read_files.items() if file is None]
     files = [file for file in read_files.values() if file is not None]
-    tested = [file for file in files if not _is_test(file.path)]
-    listing = _Listing(ListedProject(tested or files))
+    listed = [file for file in files if not _is_test(file.path)] or files
+    listing = _Listing(ListedProject([*listed, *_imported(read_files)]))
     found: list[Candidate] = []
-    for file in listing.project.files:
+    for file in listed:
         candidates = [*listing.functions_of(file), *listing.classes_of(file)]
         found += sorted(
             candidates, key=lambda candidate: (bool(candidate.needs), candidate.kind != "function")
         )
     models = [candidate for candidate in found if not _is_layer(candidate)]
     return models or found, unread
+
+
+_MOST_IMPORTED = 60
+
+
+def _imported(known: Collection[str]) -> list[ModelFile]:
+    """The files of the project that files import: they tell what is a model, and are not listed."""
+    given = {os.path.abspath(path) for path in known}
+    names = dict.fromkeys(
+        other for path in sorted(given) for other in sorted(Scripts.around(path).imported_by(path))
+    )
+    others = [path for path in names if path not in given][:_MOST_IMPORTED]
+    return [file for path in others if (file := read(path)) is not None]
 
 
 class _Listing:

@@ -7,23 +7,20 @@ the script; if scripts that build the same model disagree, the setting stays as 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tclint.config.settings import Settings
-from tclint.core.target import LIBRARIES
 from tclint.core.text import listed
+from tclint.engine.script.models import made_by_program, made_by_target, models_of, parsed
 from tclint.engine.script.settings import Evidence, statements
 from tclint.graph.ops import Assumption, Site
 from tclint.source.project.scripts import Scripts
-from tclint.source.run.files import File
 from tclint.source.run.program import Program
-from tclint.source.run.programs import result_of
 from tclint.source.run.project import ProjectFiles
-from tclint.source.run.values import Constant, Event, Thing, Value, options_of
 from tclint.source.syntax.discovery import discover
-from tclint.source.syntax.parse import NotPython, Parsed, as_utf8, decode, parse
+from tclint.source.syntax.parse import NotPython, as_utf8
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 
 _TRAINS = (b"backward(", b".fit(", b".train(", b"training_step", b"Trainer")
@@ -47,7 +44,7 @@ def join(paths: Sequence[str], targets: Sequence[str], settings: Settings) -> di
             means nothing.
         settings: the user's settings; no script overrides those named in `settings.explicit`.
     """
-    files = ProjectFiles(_parsed)
+    files = ProjectFiles(parsed)
     starts = dict.fromkeys(_start(path) for path in discover(paths, settings)[0] if _trains(path))
     scripts = [one for path in starts if (one := _script(path, files)) is not None]
     if not scripts or len(scripts) > MOST_SCRIPTS:
@@ -196,91 +193,3 @@ def _script(path: str, files: ProjectFiles) -> Program | None:
         return None
     program = Program.of(file, files)
     return program if program.record.of("backward") else None
-
-
-def _parsed(_path: str, data: bytes) -> Parsed | None:
-    try:
-        return parse(decode(data))
-    except NotPython:
-        return None
-
-
-Made: TypeAlias = tuple[str, str]
-"""A class or function that is made or run: (file, name) in the project; else ('', full name) or ('timm',
-'resnet50')."""
-
-
-def made_by_program(program: Program) -> set[Made]:
-    """The project's functions and classes, and the libraries' models, that a program makes or runs."""
-    found: set[Made] = set()
-    for path, name in program.ran:
-        found.add((os.path.realpath(path), name))
-    for event in program.record.of("make"):
-        found.update(_made(event, event.result))
-    return found
-
-
-def models_of(program: Program) -> list[str]:
-    """The sorted names of the project's module classes that a program makes, except losses."""
-    return sorted(
-        {
-            thing.cls.function.name
-            for event in program.record.of("make")
-            for thing in program.facts.kinds(event.result, "module")
-            if thing.cls is not None and _is_trained(thing)
-        }
-    )
-
-
-def _is_trained(thing: Thing) -> bool:
-    """Whether a module has layers of its own, unlike a loss."""
-    return any(
-        isinstance(item, Thing) and item.kind in ("module", "tensor") for item in thing.fields.values()
-    )
-
-
-def made_by_target(target: str, files: ProjectFiles) -> set[Made]:
-    """The target itself and what it returns; empty if the file does not show it."""
-    where, _, name = target.rpartition(":")
-    if where in LIBRARIES:
-        return {(where, name)}
-    file = _file(where, files)
-    if file is None:
-        return {("", f"{where}.{name}")}
-    value, ran = result_of(file, files, name)
-    found: set[Made] = {(os.path.realpath(path), inner) for path, inner in ran}
-    for thing in _things(value):
-        if thing.made is not None:
-            found.update(_made(thing.made, thing))
-    return found
-
-
-def _file(where: str, files: ProjectFiles) -> File | None:
-    if where.endswith(".py"):
-        return files.file(os.path.abspath(where))
-    return files.module_from(os.path.join(os.getcwd(), "<target>"), where)
-
-
-def _things(value: Value) -> Iterator[Thing]:
-    for option, _ in options_of(value):
-        if isinstance(option, Thing):
-            yield option
-            if option.kind in ("tuple", "list", "dict"):
-                for key, item in option.fields.items():
-                    if isinstance(key, tuple):
-                        yield from _things(item)
-
-
-def _made(event: Event, value: Value | None) -> Iterator[Made]:
-    for option, _ in options_of(value) if value is not None else ():
-        cls = option.cls if isinstance(option, Thing) else None
-        if cls is not None and not cls.file.is_library:
-            yield os.path.realpath(cls.file.path), cls.function.qualified_name
-    text = event.first.value if isinstance(event.first, Constant) else None
-    if isinstance(text, str):
-        if event.name.endswith("create_model"):
-            yield "timm", text
-        elif event.name.endswith(".from_pretrained"):
-            yield "hf", text
-    if not event.name.startswith("torch."):
-        yield "", event.name

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
@@ -91,6 +91,10 @@ class Scripts:
             holders = (path for path, data in self.files.items() if any(word in data for word in wanted))
             found = self._leading[tokens] = frozenset(_reached(holders, self._imported_by))
         return found
+
+    def imported_by(self, path: str) -> Set[str]:
+        """The files of the project whose names a file imports."""
+        return self._imports.get(path, frozenset())
 
     @cached_property
     def _imports(self) -> dict[str, set[str]]:

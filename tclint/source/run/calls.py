@@ -406,6 +406,9 @@ class Calls(Modules):
             is_new: whether the call is not a recursion, although the function is already running.
         """
         function = value.function
+        if function.qualified_name == self.watched:
+            given = self.bound((), arguments, keywords)
+            self.happen("enter", function.qualified_name, None, given, call).result = value
         if value.file.generates(function):
             generator = Thing("generator", function.name)
             generator.fields["function"] = value

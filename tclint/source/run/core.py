@@ -101,6 +101,8 @@ class Core:
         """The number of events at which the running call or entry point is cut off."""
         self.ran: set[tuple[str, int]] = set()
         """Functions that have run: (path, index)."""
+        self.watched = ""
+        """The qualified name of functions whose calls are events of their own, of kind 'enter'."""
         self._operations: dict[tuple[str, tuple[Value, ...]], Thing] = {}
         self._entry_path = 0
 

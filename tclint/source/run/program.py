@@ -40,6 +40,7 @@ class Program:
         events: int = MOST_EVENTS,
         is_module: bool = False,
         tables: Library | None = None,
+        watched: str = "",
     ) -> Program:
         """Run a file, and the functions that matter to rules in it and in the linted files that it reads.
 
@@ -49,9 +50,10 @@ class Program:
             events: the most events to record.
             is_module: whether the file is part of a package and nothing is known to start it.
             tables: the tables of libraries; None: those that tclint ships.
+            watched: the qualified name of functions whose calls are recorded, as events of kind 'enter'.
         """
         paths = paths or (file.path,)
-        machine = run(file, project, paths, tokens, tables, events, is_module)
+        machine = run(file, project, paths, tokens, tables, events, is_module, watched)
         record = machine.record
         within = frozenset(item.path for item in machine.frames if item.path in paths)
         facts = Facts(record, machine.library)

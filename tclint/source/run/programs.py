@@ -47,6 +47,7 @@ def run(
     tables: Library | None = None,
     events: int = MOST_EVENTS,
     is_module: bool = False,
+    watched: str = "",
 ) -> Machine:
     """Run a file as a program, then the functions and classes in it that the program does not reach.
 
@@ -56,15 +57,17 @@ def run(
             run.
         events: the most events to record; functions that would exceed it are recorded as cut off.
         is_module: whether the file is part of a package and nothing is known to start it.
+        watched: the qualified name of functions whose calls are recorded.
     """
     machine = Machine(project, tables or library(), events)
+    machine.watched = watched
     if is_module:
         machine.linted = frozenset(paths)
     machine.run_file(file)
     if machine.launches and not any(machine.record.of("backward")):
         # The commands that are seen evaluate, or are of an earlier version: others start the training.
         machine, linted = Machine(project, machine.library, events), machine.linted
-        machine.linted, machine.launches = linted, None
+        machine.linted, machine.launches, machine.watched = linted, None, watched
         machine.run_file(file)
     _run_imported(machine, paths)
     entries = Entries(tokens, lambda inner, names: _is_run(machine, inner, names))

@@ -141,7 +141,7 @@ def forward_error(
         message += f"; --phase called it with {described}"
     elif _SHAPE_PROBLEM.search(str(error)) and described:
         message += f"; it was called with {described}, which {option} can change"
-    return TargetError(message + ".", details=details)
+    return TargetError(message + ".", details=details, has_run=True)
 
 
 def _missing_targets(error: BaseException, model: nn.Module, inputs: CallInputs) -> str:

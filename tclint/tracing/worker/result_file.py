@@ -51,7 +51,13 @@ def write_runs(path: str, runs: Sequence[TraceResult], owner: int) -> None:
         return
     headers = [
         {
-            "error": run.error and {"message": str(run.error), "details": run.error.details},
+            "error": run.error
+            and {
+                "message": str(run.error),
+                "details": run.error.details,
+                "needed": run.error.needed,
+                "has_run": run.error.has_run,
+            },
             "input_set": run.input_set,
             "seconds": run.seconds,
         }

@@ -502,7 +502,8 @@ def _check_signature(
         raise TargetError(
             f"{target.attribute}{where} needs arguments ({', '.join(needed)}); give each with --arg, such as "
             f"--arg {needed[0]}=VALUE, or write a function without any, such as `def build_model(): return "
-            f"{target.attribute}(...)`, and name that."
+            f"{target.attribute}(...)`, and name that.",
+            needed=needed,
         )
 
 

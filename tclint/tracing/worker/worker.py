@@ -94,32 +94,33 @@ def run_target(request: dict[str, Any]) -> None:
             if run.graph is not None:
                 run.graph.metadata["source_files"] = read
     except BaseException as error:
-        details = ""
-        if isinstance(error, TargetError):
-            told, details = str(error), error.details
-        elif is_out_of_memory(error):
-            limit = f"{request['memory_limit_mib']} MiB of memory"
-            advice = "build it smaller, or raise --memory-limit"
-            told = f"{target} needed more than {limit}: {advice}."
-        elif isinstance(error, KeyboardInterrupt):
-            # No key was pressed: this process is in a group of its own.
-            told = f"{target} raised KeyboardInterrupt."
-        elif isinstance(error, RecursionError):
-            told = f"{target} or its inputs nest without an end."
-        else:
-            line = where_in_user_code(error, SiteFinder(roots=(folder,)).is_user_file)
-            if line:
-                cause = "its code changed something that tracing relies on"
-            else:
-                cause = "please report it with the output of --debug"
-            told = f"tclint failed on {target} ({describe(error)}{line}); {cause}."
-        problem = TargetError(told, details=details or _traceback(error))
+        problem = (
+            error if isinstance(error, TargetError) else TargetError(_cause(target, request, error, folder))
+        )
+        problem.details = problem.details or _traceback(error)
         runs.append(TraceResult(target, error=problem, seconds=seconds))
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         # They may be closed, or replaced by anything.
         with contextlib.suppress(BaseException):
             stream.flush()  # type: ignore[union-attr]
     write_runs(request["result"], runs, owner)
+
+
+def _cause(target: str, request: dict[str, Any], error: BaseException, folder: str) -> str:
+    """A sentence on an error that no code of tclint's expected."""
+    if is_out_of_memory(error):
+        limit = f"{request['memory_limit_mib']} MiB of memory"
+        return f"{target} needed more than {limit}: build it smaller, or raise --memory-limit."
+    if isinstance(error, KeyboardInterrupt):
+        # No key was pressed: this process is in a group of its own.
+        return f"{target} raised KeyboardInterrupt."
+    if isinstance(error, RecursionError):
+        return f"{target} or its inputs nest without an end."
+    line = where_in_user_code(error, SiteFinder(roots=(folder,)).is_user_file)
+    cause = "its code changed something that tracing relies on"
+    if not line:
+        cause = "please report it with the output of --debug"
+    return f"tclint failed on {target} ({describe(error)}{line}); {cause}."
 
 
 def _move_to(root: str) -> None:

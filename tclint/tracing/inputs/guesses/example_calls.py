@@ -1,4 +1,4 @@
-"""Inputs as the file of a model calls it itself: in its `if __name__ == "__main__":`, tests and demos."""
+"""Inputs as the file of a model calls it itself: in its `if __name__ == "__main__":`, demos, docstrings."""
 
 from __future__ import annotations
 
@@ -60,7 +60,32 @@ def example_calls(origin: Origin, batch: int) -> Iterator[CallInputs]:
 
 def _own_files(origin: Origin) -> Iterator[tuple[str, ast.Module, str]]:
     for path in origin.paths:
-        yield path, parsed_file(path), "its own file"
+        tree = parsed_file(path)
+        yield path, tree, "its own file"
+        for example in _in_docstrings(tree):
+            yield path, example, "a docstring"
+
+
+_PROMPT = re.compile(r"^[ \t]*(?:>>>|\.\.\.) ?(.*)$", re.MULTILINE)
+_BLOCK = re.compile(r"::[ \t]*\n\n+((?:[ \t]+[^\n]*(?:\n|$)|\n)+)")
+"""What is indented behind two colons."""
+
+
+def _in_docstrings(tree: ast.Module) -> Iterator[ast.Module]:
+    """Each example of the docstrings of a file and its classes, at its lines."""
+    classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    owners: list[ast.Module | ast.ClassDef] = [tree, *classes]
+    for owner in owners:
+        text = ast.get_docstring(owner)
+        if text is None:
+            continue
+        raw = ast.get_docstring(owner, clean=False) or ""
+        first = owner.body[0].lineno + raw[: len(raw) - len(raw.lstrip())].count("\n")
+        prompts = "\n".join(_PROMPT.findall(text))
+        blocks = [(found[1], text.count("\n", 0, found.start(1))) for found in _BLOCK.finditer(text)]
+        for code, line in [(prompts, text.partition(">>>")[0].count("\n")), *blocks]:
+            with contextlib.suppress(SyntaxError, ValueError):
+                yield ast.increment_lineno(ast.parse(textwrap.dedent(code)), first - 1 + line)
 
 
 _CODE = re.compile(

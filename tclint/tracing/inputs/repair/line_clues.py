@@ -11,6 +11,7 @@ from types import FrameType
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from tclint.tracing.inputs.repair.clues import Clues, RankClash, SizeClash, sources_of
 
@@ -173,7 +174,20 @@ def from_absent(frames: Frames, model: nn.Module, message: str, clues: Clues) ->
         if not named and ("None" in message or "None" in line or "local variable" in message):
             named = [name for name in absent if frame.f_locals.get(name, "") is None and _is_in(name, line)]
     clues.missing += named
+    _from_loss(inner, clues)
     clues.unused += [name for name in absent if name not in named and _is_in(name, line)]
+
+
+def _from_loss(frames: Frames, clues: Clues) -> None:
+    """A loss of PyTorch that got no target tells its shape by what it was given."""
+    for frame, _ in frames:
+        given = frame.f_locals
+        if frame.f_code.co_filename == functional.__file__ and given.get("target", ...) is None:
+            clues.compared = given["input"] if isinstance(given.get("input"), torch.Tensor) else None
+            clues.has_classes = frame.f_code.co_name in _OF_CLASSES
+
+
+_OF_CLASSES = frozenset({"cross_entropy", "multi_margin_loss", "nll_loss"})
 
 
 def _is_in(name: str, text: str) -> bool:

@@ -64,6 +64,9 @@ def _changes(slots: list[Slot], clues: Clues, model: nn.Module) -> Iterator[Chan
         for slot in slots:
             if slot.tensor.dim() > 1:
                 yield {slot.place: [like(slot.tensor, shape=slot.tensor.shape[1:]) for _ in range(_LISTED)]}
+    if clues.compared is not None and clues.compared.dim():
+        for name in clues.missing:
+            yield {name: _target(clues.compared, clues.has_classes)}
     yield from _added(slots, clues.missing, model)
     if clues.swapped:
         yield {slot.place: permuted(slot.tensor, 0, 1) for slot in slots if slot.tensor.dim() > 1}
@@ -87,6 +90,12 @@ def _changes(slots: list[Slot], clues: Clues, model: nn.Module) -> Iterator[Chan
             if slot.tensor.dim() == 3:
                 yield {slot.place: permuted(slot.tensor, 1, 2)}
     yield from _added(slots, clues.unused, model)
+
+
+def _target(compared: torch.Tensor, has_classes: bool) -> torch.Tensor:
+    """What a loss compares with: a class in place of the scores of all, or as many values."""
+    shape = (compared.shape[0], *compared.shape[2:]) if has_classes else compared.shape
+    return torch.empty(shape, dtype=torch.int64 if has_classes else torch.float32, device="meta")
 
 
 def _added(slots: list[Slot], names: list[str], model: nn.Module) -> Iterator[Change]:
@@ -181,7 +190,14 @@ def _reshaped(slots: list[Slot], clash: RankClash, model: nn.Module) -> Iterator
                 # Taken for an image, and its mask for an image's; that of a sequence has its steps.
                 steps = {mask.place: torch.ones(shape[:2], dtype=torch.bool) for mask in masks}
                 yield {slot.place: made, **steps}
+            if alike := [other for other in slots if _are_alike(slot.tensor, other.tensor)]:
+                # Words and what is told of each have one length.
+                yield {other.place: like(other.tensor, shape=shape) for other in alike}
             yield {slot.place: made}
+
+
+def _are_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and not (one.is_floating_point() or other.is_floating_point())
 
 
 def _shapes(tensor: torch.Tensor, rank: int, model: nn.Module) -> Iterator[tuple[int, ...]]:

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Hashable, Iterator
 
+import torch
 from torch import nn
 
 from tclint.graph.ops import Graph, Op
@@ -137,8 +138,19 @@ class InputSearch:
             if text not in self._tried:
                 found.setdefault(text, candidate)
                 self._met.setdefault(text, met | {clash})
+        if clues.ranks:
+            # What the project states with the dims that are asked for goes before what is made up.
+            asked = {_ranks(candidate) for candidate in found.values()}
+            stated = (guess for guess in self._guesses if guess.basis == "stated")
+            fitting = [guess for guess in stated if _ranks(guess) in asked]
+            found = {guess.describe(): guess for guess in fitting[:1]} | found
         # What two failures point at comes first.
         self._waiting = {**found, **{text: c for text, c in self._waiting.items() if text not in found}}
+
+
+def _ranks(inputs: CallInputs) -> tuple[tuple[str, int], ...]:
+    named = (*((str(index), value) for index, value in enumerate(inputs.args)), *inputs.kwargs.items())
+    return tuple((name, value.dim() if isinstance(value, torch.Tensor) else -1) for name, value in named)
 
 
 def _doubtful(graph: Graph, model: nn.Module) -> Clues:

@@ -1,0 +1,159 @@
+"""A class that needs arguments, named alone: a program of its project says what they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tclint import check
+from tclint.config.settings import Settings
+from tclint.engine.report import Entry, Report
+
+MODEL = """
+import torch
+from torch import nn
+
+
+class Tower(nn.Module):
+    def __init__(self, floors, width, head, act="relu"):
+        super().__init__()
+        self.floors = nn.ModuleList(nn.Linear(width, width) for _ in range(floors))
+        self.head = nn.Linear(width, sum(head))
+
+    def forward(self, x):
+        for floor in self.floors:
+            x = floor(x).relu()
+        return self.head(x)
+"""
+
+PARSER = """
+import argparse
+import torch
+from model import Tower
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--floors", type=int, default=3)
+parser.add_argument("--width", type=int, default=48)
+
+
+def build(options, head):
+    return Tower(options.floors, width=2 * 24 if head else options.width, head=head, act="gelu")
+"""
+
+
+def report_on(tmp_path: Path, *arguments: str, **files: str) -> Report:
+    for name, text in {"model": MODEL, **files}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "pyproject.toml").touch()
+    return check(f"{tmp_path / 'model.py'}:Tower", Settings(cache=False, arguments=arguments))
+
+
+def entry_of(report: Report) -> Entry:
+    assert not report.errors, report.errors[0].message
+    return report.entries[0]
+
+
+def assumed(entry: Entry) -> str:
+    return next(item.what for item in entry.assumptions if "as its project does" in item.what)
+
+
+def test_what_the_file_itself_makes_is_built(tmp_path: Path) -> None:
+    demo = 'if __name__ == "__main__":\n    size = 40\n    Tower(2, size, [4, 6])(torch.rand(8, size))\n'
+    report = report_on(tmp_path, model=MODEL + demo)
+    entry = entry_of(report)
+    assert entry.parameters == 2 * (40 * 40 + 40) + 40 * 10 + 10
+    assert "floors = 2, width = 40 and head = [4, 6]" in assumed(entry)
+    assert entry.settings is not None
+    assert entry.settings.arguments == ("floors=2", "width=40", "head=[4, 6]")
+
+
+def test_options_of_a_script_count_with_their_defaults(tmp_path: Path) -> None:
+    train = PARSER + "\noptions = parser.parse_args()\nnet = build(options, (5, 5))\n"
+    entry = entry_of(report_on(tmp_path, train=train))
+    assert entry.parameters == 3 * (48 * 48 + 48) + 48 * 10 + 10
+    assert 'head = (5, 5) and act = "gelu"' in assumed(entry)
+
+
+def test_what_the_user_gives_stays(tmp_path: Path) -> None:
+    train = PARSER + "\noptions = parser.parse_args()\nnet = build(options, (5, 5))\n"
+    entry = entry_of(report_on(tmp_path, "width=64", train=train))
+    assert entry.parameters == 3 * (64 * 64 + 64) + 64 * 10 + 10
+    assert "width" not in assumed(entry)
+
+
+def test_a_command_names_what_reading_does_not_show(tmp_path: Path) -> None:
+    train = PARSER + "\noptions = parser.parse_args()\nnet = build(options, torch.load('heads.pt'))\n"
+    [error] = report_on(tmp_path, train=train).errors
+    assert "Tower needs arguments (floors, width, head)" in error.message
+    assert "train.py:12 makes one, and only running it tells what it gives for head" in error.message
+    assert (
+        "model.py:Tower --arg floors=3 --arg width=48 --arg head=VALUE --arg 'act=\"gelu\"'" in error.message
+    )
+
+
+def test_the_fullest_call_counts(tmp_path: Path) -> None:
+    one = "from model import Tower\n\n\ndef tower(head):\n    return Tower(4, 32, head)\n"
+    other = "from model import Tower\n\nnet = Tower(2, 16, [10])\n"
+    entry = entry_of(report_on(tmp_path, aa=one, bb=other))
+    assert entry.parameters == 2 * (16 * 16 + 16) + 16 * 10 + 10
+
+
+@pytest.mark.parametrize("other", ["", "class Tower:\n    pass\n\n\nTower()\n"])
+def test_without_a_call_the_message_is_that_of_the_target(tmp_path: Path, other: str) -> None:
+    [error] = report_on(tmp_path, other=other).errors
+    assert "give each with --arg" in error.message
+
+
+def test_a_model_that_then_fails_says_what_it_was_made_with(tmp_path: Path) -> None:
+    broken = MODEL.replace("return self.head(x)", "return self.heads(x)")
+    [error] = report_on(tmp_path, model=broken, train="from model import Tower\n\nTower(1, 8, [8])\n").errors
+    assert "has no attribute 'heads'" in error.message
+    assert "made with floors = 1, width = 8 and head = [8]" in error.message
+
+
+OPTIONAL = """
+import torch
+from torch import nn
+
+
+class Labelled(nn.Module):
+    def __init__(self, width=16, kinds=None):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+        if kinds is not None:
+            self.kinds = nn.Embedding(kinds, width)
+
+    def forward(self, x, kind):
+        return self.layer(x) + self.kinds(kind)
+"""
+
+
+@pytest.mark.parametrize("kinds", [10, None])
+def test_a_forward_that_fails_without_is_tried_with_what_the_project_gives(
+    tmp_path: Path, kinds: int | None
+) -> None:
+    (tmp_path / "model.py").write_text(OPTIONAL)
+    (tmp_path / "train.py").write_text(f"from model import Labelled\n\nnet = Labelled(24, kinds={kinds})\n")
+    (tmp_path / "pyproject.toml").touch()
+    report = check(f"{tmp_path / 'model.py'}:Labelled", Settings(cache=False))
+    if kinds is not None:
+        assert entry_of(report).parameters == 24 * 24 + 24 + 240
+        assert "width = 24 and kinds = 10" in assumed(entry_of(report))
+    else:
+        [error] = report.errors
+        assert "no attribute 'kinds'" in error.message
+        assert "made with" not in error.message
+
+
+def test_a_function_is_called_as_the_project_calls_it(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(
+        f"{MODEL}\n\ndef build(depth, head):\n    return Tower(depth, 12, head)\n"
+    )
+    (tmp_path / "train.py").write_text(
+        "import model\n\n\ndef main(depth=5):\n    net = model.build(depth, head=[6])\n\n\nmain()\n"
+    )
+    (tmp_path / "pyproject.toml").touch()
+    entry = entry_of(check(f"{tmp_path / 'model.py'}:build", Settings(cache=False)))
+    assert entry.parameters == 5 * (12 * 12 + 12) + 12 * 6 + 6
+    assert "depth = 5 and head = [6]" in assumed(entry)
