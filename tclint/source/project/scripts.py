@@ -24,6 +24,7 @@ _IMPORT = re.compile(
     re.MULTILINE,
 )
 _WORD = re.compile(rb"\w+")
+_DEFINITION = re.compile(rb"^(?:async +def|def|class) +(\w+)", re.MULTILINE)
 TRAINS = (".backward(", ".fit(", "Trainer(", "training_step")
 """Every program that trains contains one of these; some that do not train contain one too."""
 SCALES = (
@@ -87,45 +88,71 @@ class Scripts:
         indirectly."""
         found = self._leading.get(tokens)
         if found is None:
-            wanted = [token.encode() for token in tokens]
-            holders = (path for path, data in self.files.items() if any(word in data for word in wanted))
-            found = self._leading[tokens] = frozenset(_reached(holders, self._imported_by))
+            found = self._leading[tokens] = frozenset(_reached(self._holding(tokens), self._imported_by))
         return found
 
+    def _holding(self, tokens: tuple[str, ...]) -> list[str]:
+        wanted = [token.encode() for token in tokens]
+        return [path for path, data in self.files.items() if any(word in data for word in wanted)]
+
     @cached_property
-    def _imports(self) -> dict[str, set[str]]:
-        """File -> the files of the project whose names it imports. A package that only passes names on leads
-        to the files that define those, not to everything in it."""
+    def _written(self) -> dict[str, list[_Import]]:
+        """File -> its imports of files of the project."""
         by_last: dict[str, list[str]] = {}
         for path in self.files:
             by_last.setdefault(_module_name(path), []).append(path)
-        written = {path: list(_written(path, data, self.files, by_last)) for path, data in self.files.items()}
-        passed_on = {
+        return {path: list(_written(path, data, self.files, by_last)) for path, data in self.files.items()}
+
+    @cached_property
+    def _passed_on(self) -> dict[str, dict[str, _Import]]:
+        """Package -> the names that it imports. A package that only passes names on leads to the files that
+        define those, not to everything in it."""
+        return {
             path: {name: item for item in items for name in item.names}
-            for path, items in written.items()
+            for path, items in self._written.items()
             if os.path.basename(path) == "__init__.py"
         }
+
+    @cached_property
+    def _imports(self) -> dict[str, set[str]]:
+        """File -> the files of the project whose names it imports."""
         return {
-            path: {file for item in items for file in _defining(item, passed_on, set())} - {path}
-            for path, items in written.items()
+            path: {file for item in items for file in _defining(item, self._passed_on, set())} - {path}
+            for path, items in self._written.items()
         }
 
     @cached_property
     def _imported_by(self) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
-        for path, used in self._imports.items():
-            for other in used:
-                found.setdefault(other, set()).add(path)
-        return found
+        return _inverse(self._imports)
+
+    @cached_property
+    def _uses(self) -> dict[str, set[str]]:
+        """File -> those of its imports that it uses; of a file that trains it has to use what trains there,
+        as an evaluation that takes a helper from the file of the training loop does not."""
+        training = {path: _training_names(self.files[path]) for path in self._holding(TRAINS)}
+        return {
+            path: {
+                file
+                for item in items
+                for names in [tuple(name for name in item.names if data.count(name.encode()) > 1)]
+                if names or not item.names
+                for file in _defining(_Import(item.files, names), self._passed_on, set())
+                if not names or file not in training or not training[file].isdisjoint(names)
+            }
+            - {path}
+            for path, items in self._written.items()
+            for data in [self.files[path]]
+        }
 
     @cached_property
     def _starts(self) -> dict[str, str]:
-        """File -> its script. A file that several scripts lead to belongs to one beside it, or to the
-        first."""
+        """File -> its script. A file that several scripts lead to belongs to one that uses what trains in it;
+        among several to one that trains itself, to one beside it, or to the first."""
         trains = self.lead_to(TRAINS)
+        training = _reached(self._holding(TRAINS), _inverse(self._uses))
         starts = [
             path
-            for path in sorted(self.files, key=lambda path: (len(path), path))
+            for path in sorted(self.files, key=lambda path: (path not in training, len(path), path))
             if not is_test_path(path)
             and (
                 # Many modules have a few lines that try them out.
@@ -137,17 +164,18 @@ class Scripts:
             )
         ]
         found: dict[str, str] = {path: path for path in starts}
-        for script in starts:
-            for path in self._imports[script]:
-                if os.path.dirname(path) == os.path.dirname(script):
-                    found.setdefault(path, script)
-        for script in starts:
-            pending = [script]
-            while pending:
-                for path in sorted(self._imports[pending.pop()]):
-                    if path not in found and not is_test_path(path):
-                        found[path] = script
-                        pending.append(path)
+        for leads in (self._uses, self._imports):
+            for script in starts:
+                for path in leads[script]:
+                    if os.path.dirname(path) == os.path.dirname(script):
+                        found.setdefault(path, script)
+            for script in starts:
+                pending, seen = [script], {script}
+                while pending:
+                    for path in sorted(leads[pending.pop()] - seen):
+                        seen.add(path)
+                        if not is_test_path(path) and found.setdefault(path, script) == script:
+                            pending.append(path)
         return found
 
 
@@ -166,6 +194,25 @@ def _reached(starts: Iterable[str], leads: dict[str, set[str]]) -> set[str]:
                 found.add(path)
                 pending.append(path)
     return found
+
+
+def _inverse(leads: dict[str, set[str]]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for path, used in leads.items():
+        for other in used:
+            found.setdefault(other, set()).add(path)
+    return found
+
+
+def _training_names(data: bytes) -> frozenset[str]:
+    """The functions and classes of a file that train, directly or by others of the file."""
+    parts = _DEFINITION.split(data)[1:]
+    texts = dict(zip(parts[::2], parts[1::2], strict=True))
+    words = {name: frozenset(_WORD.findall(text)) for name, text in texts.items()}
+    found = {name for name, text in texts.items() if any(token.encode() in text for token in TRAINS)}
+    while more := {name for name in texts.keys() - found if not words[name].isdisjoint(found)}:
+        found |= more
+    return frozenset(name.decode() for name in found)
 
 
 def is_module(path: str, lines: Iterable[str]) -> bool:
