@@ -24,7 +24,10 @@ _IMPORT = re.compile(
     re.MULTILINE,
 )
 _WORD = re.compile(rb"\w+")
+_PACKAGE = re.compile(rb"[\"']((?:[A-Za-z_]\w*\.)+)[\"'{%]")
+"""A text that begins the name of a module: `"models."`, `f"models.{name}"`."""
 _DEFINITION = re.compile(rb"^(?:async +def|def|class) +(\w+)", re.MULTILINE)
+_FUNCTION = re.compile(rb"^[ \t]*(?:async +)?def +(\w+)", re.MULTILINE)
 TRAINS = (".backward(", ".fit(", "Trainer(", "training_step")
 """Every program that trains contains one of these; some that do not train contain one too."""
 SCALES = (
@@ -99,9 +102,14 @@ class Scripts:
     def _written(self) -> dict[str, list[_Import]]:
         """File -> its imports of files of the project."""
         by_last: dict[str, list[str]] = {}
+        in_folder: dict[str, list[str]] = {}
         for path in self.files:
             by_last.setdefault(_module_name(path), []).append(path)
-        return {path: list(_written(path, data, self.files, by_last)) for path, data in self.files.items()}
+            in_folder.setdefault(os.path.dirname(path), []).append(path)
+        return {
+            path: [*_written(path, data, self.files, by_last), *_loaded_by_name(path, data, in_folder)]
+            for path, data in self.files.items()
+        }
 
     @cached_property
     def _passed_on(self) -> dict[str, dict[str, _Import]]:
@@ -129,7 +137,7 @@ class Scripts:
     def _uses(self) -> dict[str, set[str]]:
         """File -> those of its imports that it uses; of a file that trains it has to use what trains there,
         as an evaluation that takes a helper from the file of the training loop does not."""
-        training = {path: _training_names(self.files[path]) for path in self._holding(TRAINS)}
+        training = {path: _training_in(self.files[path], _DEFINITION) for path in self._holding(TRAINS)}
         return {
             path: {
                 file
@@ -147,12 +155,20 @@ class Scripts:
     @cached_property
     def _starts(self) -> dict[str, str]:
         """File -> its script. A file that several scripts lead to belongs to one that uses what trains in it;
-        among several to one that trains itself, to one beside it, or to the first."""
+        among several to one that trains, to one beside it, or to the first."""
         trains = self.lead_to(TRAINS)
-        training = _reached(self._holding(TRAINS), _inverse(self._uses))
+        called = {path: _training_in(self.files[path], _FUNCTION) for path in self._holding(TRAINS)}
+
+        def order(path: str) -> tuple[int, int, str]:
+            """Scripts that call what trains come first, then those that lead to it."""
+            reached = _reached([path], self._uses) & called.keys()
+            words = _words_of(self.files[path])
+            is_calling = path in called or any(not words.isdisjoint(called[file]) for file in reached)
+            return 0 if is_calling else 1 if reached else 2, len(path), path
+
         starts = [
             path
-            for path in sorted(self.files, key=lambda path: (path not in training, len(path), path))
+            for path in self.files
             if not is_test_path(path)
             and (
                 # Many modules have a few lines that try them out.
@@ -163,6 +179,7 @@ class Scripts:
                 )
             )
         ]
+        starts.sort(key=order)
         found: dict[str, str] = {path: path for path in starts}
         for leads in (self._uses, self._imports):
             for script in starts:
@@ -204,15 +221,19 @@ def _inverse(leads: dict[str, set[str]]) -> dict[str, set[str]]:
     return found
 
 
-def _training_names(data: bytes) -> frozenset[str]:
-    """The functions and classes of a file that train, directly or by others of the file."""
-    parts = _DEFINITION.split(data)[1:]
+def _words_of(data: bytes) -> set[str]:
+    return {word.decode("utf-8", "replace") for word in _WORD.findall(data)}
+
+
+def _training_in(data: bytes, definition: re.Pattern[bytes]) -> frozenset[str]:
+    """The functions or classes of a file that train, directly or by others of the file."""
+    parts = definition.split(data)[1:]
     texts = dict(zip(parts[::2], parts[1::2], strict=True))
     words = {name: frozenset(_WORD.findall(text)) for name, text in texts.items()}
     found = {name for name, text in texts.items() if any(token.encode() in text for token in TRAINS)}
     while more := {name for name in texts.keys() - found if not words[name].isdisjoint(found)}:
         found |= more
-    return frozenset(name.decode() for name in found)
+    return frozenset(name.decode() for name in found if name[:2] != b"__")
 
 
 def is_module(path: str, lines: Iterable[str]) -> bool:
@@ -317,6 +338,19 @@ def _written(
                 taken.append(name)
         if taken or b"*" in names:
             yield _Import(tuple(found(parts, level)), tuple(taken))
+
+
+def _loaded_by_name(path: str, data: bytes, in_folder: dict[str, list[str]]) -> Iterator[_Import]:
+    """The modules of the packages from which a file loads one by its name:
+    `import_module("models." + name)`."""
+    for text in dict.fromkeys(_PACKAGE.findall(data)) if b"import_module(" in data else ():
+        parts = text.decode().rstrip(".").split(".")
+        folder = os.path.dirname(path)
+        while folder != os.path.dirname(folder):
+            if found := in_folder.get(os.path.join(folder, *parts)):
+                yield _Import(tuple(found), ())
+                break
+            folder = os.path.dirname(folder)
 
 
 def _defining(
