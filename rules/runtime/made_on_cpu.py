@@ -82,7 +82,9 @@ class CpuCreateThenCuda(SourceRule):
             if event.kind == "convert":
                 found = [self._numbers_of(event)]
             for made in found:
-                if made is not None and not made.name.endswith("_like") and not made.arguments.keys() & _CHOSEN:
+                if made is None or made.name.endswith("_like"):
+                    continue
+                if not made.arguments.keys() & _CHOSEN:
                     yield event, made
 
     def _copied(self, context: SourceContext, event: Event) -> Iterator[Value]:
