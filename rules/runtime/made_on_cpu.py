@@ -75,7 +75,10 @@ class CpuCreateThenCuda(SourceRule):
 
     def _found(self, context: SourceContext) -> Iterator[tuple[Event, Event]]:
         """(copy, event that fills the memory) in code that runs repeatedly."""
+        in_step = {event for step in context.steps.all for event in step.events}
         for event in context.record.of("to", "convert", "op"):
+            if event.kind == "op" and (event.name not in ("[]", "[]=") or event not in in_step):
+                continue
             if not context.concerns(event) or not context.steps.is_repeated(event):
                 continue
             found = [self._filled(context, item, event) for item in self._copied(context, event)]
@@ -94,12 +97,9 @@ class CpuCreateThenCuda(SourceRule):
         if event.kind == "to" and event.subject is not None:
             if devices.is_gpu(event.arguments.get("device")) or devices.on_gpu(event.arguments.get("other")):
                 yield event.subject
-        elif event.name in ("[]", "[]=") and self._is_in_step(context, event) and devices.on_gpu(event.subject):
+        elif event.kind == "op" and devices.on_gpu(event.subject):
             keys = list(context.facts.held(event.first))
             yield from (key for key in keys if key.kind == "tensor" and devices.on_gpu(key) is False)
-
-    def _is_in_step(self, context: SourceContext, event: Event) -> bool:
-        return any(event in step.events for step in context.steps.all)
 
     def _filled(self, context: SourceContext, value: Value, reader: Event) -> Event | None:
         """The event that fills the memory of a tensor, if only the given event reads it; operations on
