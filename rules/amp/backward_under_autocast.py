@@ -79,6 +79,8 @@ class BackwardUnderAutocast(SourceRule):
         found = context.autocasts.around(event)
         if found is None or found[0].place.file.is_library:
             return None
+        if event.place.file.is_library and "@settings" not in found[1].fields:
+            return None  # what a framework does under a context that is not its own is its business
         return found if context.facts.is_on(found[1], event.path) is not False else None
 
     def _report(self, context: SourceContext, event: Event, region: Region, made: Thing) -> Finding:

@@ -17,8 +17,8 @@ class CompiledTooLate(SourceRule):
     nothing else in the program uses the compiled model.
 
     Why it costs
-    `torch.compile` returns a new module and leaves the old one as it is. The Trainer goes on with the old one,
-    so every step runs without the kernels that compiling would have joined.
+    `torch.compile` returns a new module and leaves the old one as it is. The Trainer goes on with the old
+    one, so every step runs without the kernels that compiling would have joined.
 
     Example
         trainer = Trainer(model=model, args=args, train_dataset=dataset)
@@ -55,8 +55,8 @@ class CompiledTooLate(SourceRule):
             name = holder.name.rpartition(".")[2]
             yield self.finding(
                 context.at(event),
-                f"`{context.code(event)}` comes too late: the {name} on {context.where(holder, event)} has the "
-                "model that is not compiled, and nothing uses the other.",
+                f"`{context.code(event)}` comes too late: the {name} on {context.where(holder, event)} has "
+                "the model that is not compiled, and nothing uses the other.",
                 related=(context.also(holder, "the model is handed over here"),),
                 evidence={"holder": name, "function": event.place.function.qualified_name},
                 effect=Effect(unknown="what compiling gains depends on the model"),

@@ -220,7 +220,11 @@ class Float32:
 
     def _training(self, backward: Event, step: Event) -> Training | None:
         loss = self.facts.loss_of(backward)
-        scalers = self.facts.scalers_of(loss)
+        scalers = [
+            scaler
+            for scaler in self.facts.scalers_of(loss)
+            if "@settings" in scaler.fields or self.facts.is_on(scaler) is not False
+        ]
         settings: Thing | None = None
         for scaler in scalers:
             settings = next(self.facts.things(scaler.fields.get("@settings")), None)

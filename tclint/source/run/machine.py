@@ -420,7 +420,7 @@ class Machine(Calls):
         known = truth(value, self.path)
         if known is not None:
             chosen, other = (branches.get(kind) for kind in (("if", "else") if known else ("else", "if")))
-            if other is not None and not self.frame.file.is_library:
+            if other is not None and isinstance(value, Constant) and not self.frame.file.is_library:
                 self._look_at(other.body)
             return self._run_steps(chosen.body) if chosen is not None else _FALLS
         self.looks_at(value)
@@ -432,8 +432,8 @@ class Machine(Calls):
         )
 
     def _look_at(self, steps: list[Step]) -> None:
-        """Note the superseded names that a branch calls, which a constant of the program switches off. Whoever
-        switches it on meets them."""
+        """Note the superseded names that a branch calls, although a constant of the program
+        switches it off."""
         for step in steps:
             if isinstance(step, Statement):
                 for branch in step.branches:
