@@ -39,7 +39,7 @@ class CompiledTooLate(SourceRule):
     level = "warning"
     confidence = "high"
     sources = (
-        "PyTorch torch.compile: it returns an optimized module",
+        "PyTorch torch.compile tutorial, Basic Usage: what it returns runs compiled",
         "transformers TrainingArguments, torch_compile: compiles the model that the Trainer holds",
     )
     triggers = ("torch.compile(",)
