@@ -11,7 +11,7 @@ from tclint.source.run.conditions import covers
 from tclint.source.run.facts import Facts, distinct
 from tclint.source.run.values import Event, Place, Thing, Value
 
-_OF_TENSORS = frozenset({".item", ".cpu", ".numpy", ".tolist", ".nonzero"})
+_OF_TENSORS = frozenset({".item", ".cpu", ".to", ".numpy", ".tolist", ".nonzero"})
 
 
 class Waits:
