@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule, render
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.run.values import Event, Place, Region, Thing
 
 
@@ -55,7 +55,7 @@ class BackwardUnderAutocast(SourceRule):
     def check(self, context: SourceContext) -> Iterator[Finding]:
         places: dict[Place, list[Event]] = {}
         for event in context.record.of("backward"):
-            if not event.place.file.is_library and self._is_of_tensor(context, event):
+            if self._is_of_tensor(context, event):
                 places.setdefault(event.place, []).append(event)
         for events in places.values():
             # A function's own run counts only if nothing in the program calls the function.
@@ -79,10 +79,12 @@ class BackwardUnderAutocast(SourceRule):
         found = context.autocasts.around(event)
         if found is None or found[0].place.file.is_library:
             return None
+        if event.place.file.is_library and "@settings" not in found[1].fields:
+            return None  # what a framework does under a context that is not its own is its business
         return found if context.facts.is_on(found[1], event.path) is not False else None
 
     def _report(self, context: SourceContext, event: Event, region: Region, made: Thing) -> Finding:
-        what = render(event.call.function) if event.call is not None else "backward"
+        what = context.shown(event).partition("(")[0]
         is_decorator = region.entered is None or region.place.node_id == region.place.function.node_id
         how = "decorator" if is_decorator else "region"
         is_on = context.facts.is_on(made)

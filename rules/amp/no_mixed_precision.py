@@ -9,6 +9,8 @@ from typing import Any
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.wording import spelled
 
+_MOST_RELATED = 8
+
 
 class NoMixedPrecision(SourceRule):
     """A GPU training loop in float32 throughout.
@@ -75,9 +77,12 @@ class NoMixedPrecision(SourceRule):
         for training, path in context.float32.launched:
             said = f"{os.path.relpath(path)} speaks of a launcher or of mixed precision"
             context.skip(training.event, f"{said}, which may choose it from outside")
-        for found in [item for item in context.float32.trainings if item.layers][:1]:
+        trainings = [item for item in context.float32.trainings if item.layers]
+        for found in trainings[:1]:
             if not context.concerns(found.event):
                 return
+            others = {item.event.place: item.event for item in trainings if context.concerns(item.event)}
+            others.pop(found.event.place)
             fix = (
                 "Compute the loss under torch.autocast, in bfloat16 on GPUs that have it, or in float16 and "
                 "scale it with torch.amp.GradScaler."
@@ -92,7 +97,13 @@ class NoMixedPrecision(SourceRule):
                 context.at(found.event),
                 f"This {found.name} trains {found.layers} in float32: nothing in the program uses mixed "
                 "precision.",
-                related=(context.also(*found.shown),),
+                related=(
+                    context.also(*found.shown),
+                    *(
+                        context.also(other, "the same here")
+                        for other in list(others.values())[:_MOST_RELATED]
+                    ),
+                ),
                 evidence={
                     "function": found.event.place.function.qualified_name or "the module",
                     "layers": found.layers,

@@ -7,6 +7,8 @@ from typing import Any
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 
+_MOST_RELATED = 8
+
 
 class Tf32MatmulOff(SourceRule):
     """Float32 training of linear or attention layers without TF32.
@@ -56,16 +58,25 @@ class Tf32MatmulOff(SourceRule):
         variables = ("os.environ['TORCH_ALLOW_TF32_CUBLAS_OVERRIDE']", "os.environ['NVIDIA_TF32_OVERRIDE']")
         if any(switch.operators for switch in switches.all) or any(map(switches.environment.get, variables)):
             return
-        for found in [item for item in context.float32.trainings if item.products][:1]:
+        trainings = [item for item in context.float32.trainings if item.products]
+        for found in trainings[:1]:
             if not context.concerns(found.event):
                 return
+            others = {item.event.place: item.event for item in trainings if context.concerns(item.event)}
+            others.pop(found.event.place)
             argument = "tf32=True" if found.name.endswith("TrainingArguments") else None
             switch = 'Call `torch.set_float32_matmul_precision("high")` once before training'
             yield self.finding(
                 context.at(found.event),
                 f"This {found.name} trains {found.products} in float32 and no TF32 switch is set: matrix "
                 "products run without Tensor Cores.",
-                related=(context.also(*found.shown),),
+                related=(
+                    context.also(*found.shown),
+                    *(
+                        context.also(other, "the same here")
+                        for other in list(others.values())[:_MOST_RELATED]
+                    ),
+                ),
                 evidence={
                     "function": found.event.place.function.qualified_name or "the module",
                     "layers": found.products,

@@ -7,19 +7,21 @@ from collections.abc import Iterator
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.scripts import TRAINS
 from tclint.source.run.facts import distinct
-from tclint.source.run.values import Event, Thing
+from tclint.source.run.values import Event, Thing, Value
 
 _CHOSEN = frozenset({"device", "generator", "pin_memory", "out", "**", "*"})
 """Arguments that choose where the numbers come from or where they are stored."""
+_LONGEST_CHAIN = 4
 
 
 class CpuCreateThenCuda(SourceRule):
     """A tensor made on the CPU and copied to the GPU at once.
 
     What it does
-    Finds `torch.zeros(...).cuda()` and its like (rand, randn, ones, full, arange, ...) with `.cuda()` or
-    `.to(device)`, and `torch.cuda.FloatTensor(np.random...)`, inside loops, forward methods and training
-    steps. There is one finding for a program; it lists the other places.
+    Finds `torch.zeros(...).cuda()` and its like (rand, randn, ones, full, arange, ...) with `.cuda()`,
+    `.to(device)` or `.type_as(x)`, such tensors as indices of tensors on the GPU, and
+    `torch.cuda.FloatTensor(np.random...)`, inside loops, forward methods and training steps. There is one
+    finding for a program; it lists the other places.
 
     Why it costs
     The CPU fills memory, which then crosses PCIe, and without pinned memory the program waits for it.
@@ -69,17 +71,47 @@ class CpuCreateThenCuda(SourceRule):
 
     def _found(self, context: SourceContext) -> Iterator[tuple[Event, Event]]:
         """(copy, event that fills the memory) in code that runs repeatedly."""
-        for event in context.record.of("to", "convert"):
+        in_step = {event for step in context.steps.all for event in step.events}
+        for event in context.record.of("to", "convert", "op"):
+            if event.kind == "op" and (event.name not in ("[]", "[]=") or event not in in_step):
+                continue
             if not context.concerns(event) or not context.steps.is_repeated(event):
                 continue
-            made = self._numbers_of(event) if event.kind == "convert" else None
-            if event.kind == "to" and context.devices.is_gpu(event.arguments.get("device")):
-                filled = event.subject.made if isinstance(event.subject, Thing) else None
-                readers = {reader.place for reader in context.flow.readers(event.subject)}
-                if filled is not None and readers <= {event.place}:
-                    made = filled if filled.kind == "factory" else self._numbers_of(filled)
-            if made is not None and not made.name.endswith("_like") and not made.arguments.keys() & _CHOSEN:
-                yield event, made
+            found = [self._filled(context, item, event) for item in self._copied(context, event)]
+            if event.kind == "convert":
+                found = [self._numbers_of(event)]
+            for made in found:
+                if made is None or made.name.endswith("_like"):
+                    continue
+                if not made.arguments.keys() & _CHOSEN:
+                    yield event, made
+
+    def _copied(self, context: SourceContext, event: Event) -> Iterator[Value]:
+        """The tensors that an event copies to a GPU: by `.to(device)`, by `.type_as(on_gpu)`, or because they
+        index a tensor there."""
+        devices = context.devices
+        if event.kind == "to" and event.subject is not None:
+            if devices.is_gpu(event.arguments.get("device")) or devices.on_gpu(event.arguments.get("other")):
+                yield event.subject
+        elif event.kind == "op" and devices.on_gpu(event.subject):
+            keys = list(context.facts.held(event.first))
+            yield from (key for key in keys if key.kind == "tensor" and devices.on_gpu(key) is False)
+
+    def _filled(self, context: SourceContext, value: Value, reader: Event) -> Event | None:
+        """The event that fills the memory of a tensor, if only the given event reads it; operations on
+        nothing but the tensor, such as `.view(1, -1)`, may lie between."""
+        for _ in range(_LONGEST_CHAIN):
+            made = value.made if isinstance(value, Thing) else None
+            readers = {event.place for event in context.flow.readers(value)}
+            if made is None or not readers <= {reader.place}:
+                return None
+            if made.kind != "op":
+                return made if made.kind == "factory" else self._numbers_of(made)
+            tensors = [thing for item in made.inputs for thing in context.facts.held(item)]
+            if len(tensors) != 1:
+                return None
+            value, reader = tensors[0], made
+        return None
 
     def _numbers_of(self, event: Event) -> Event | None:
         """The event that draws the numbers of a tensor, as in

@@ -92,6 +92,35 @@ def test_the_script_that_starts_a_package_is_found_through_relative_imports(tmp_
     assert Scripts.around(path := str(root / "pkg/b/four.py")).of(path) == str(root / "pkg/b/four.py")
 
 
+STEPS = """\
+def mesh(points): return points
+
+
+def train(model, loader):
+    for x in loader:
+        model(x).backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("from lib.steps import mesh\nmesh(1)\n", "from lib.steps import train\ntrain(1, 2)\n"),
+        ("from lib.steps import train\n", "from lib.steps import train\ntrain(1, 2)\n"),
+        (
+            "from importlib import import_module\nimport_module('lib.' + name).mesh(1)\n",
+            "from importlib import import_module\nimport_module('lib.' + name).train(1)\n",
+        ),
+    ],
+)
+def test_a_file_belongs_to_the_script_that_uses_what_trains_in_it(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    root = project(tmp_path, {"a.py": first, "beta.py": second, "lib/steps.py": STEPS, "lib/__init__.py": ""})
+    scripts = Scripts.around(str(root / "a.py"))
+    assert scripts.of(str(root / "lib/steps.py")) == str(root / "beta.py")
+
+
 def test_text_without_a_file_has_no_neighbours() -> None:
     assert Scripts.around("nowhere.py").of("nowhere.py") == "nowhere.py"
     assert not launcher_with("nowhere.py", re.compile(b"torch"))

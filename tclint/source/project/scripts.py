@@ -24,6 +24,10 @@ _IMPORT = re.compile(
     re.MULTILINE,
 )
 _WORD = re.compile(rb"\w+")
+_PACKAGE = re.compile(rb"[\"']((?:[A-Za-z_]\w*\.)+)[\"'{%]")
+"""A text that begins the name of a module: `"models."`, `f"models.{name}"`."""
+_DEFINITION = re.compile(rb"^(?:async +def|def|class) +(\w+)", re.MULTILINE)
+_FUNCTION = re.compile(rb"^[ \t]*(?:async +)?def +(\w+)", re.MULTILINE)
 TRAINS = (".backward(", ".fit(", "Trainer(", "training_step")
 """Every program that trains contains one of these; some that do not train contain one too."""
 SCALES = (
@@ -87,49 +91,88 @@ class Scripts:
         indirectly."""
         found = self._leading.get(tokens)
         if found is None:
-            wanted = [token.encode() for token in tokens]
-            holders = (path for path, data in self.files.items() if any(word in data for word in wanted))
-            found = self._leading[tokens] = frozenset(_reached(holders, self._imported_by))
+            found = self._leading[tokens] = frozenset(_reached(self._holding(tokens), self._imported_by))
         return found
 
     def imported_by(self, path: str) -> Set[str]:
         """The files of the project whose names a file imports."""
         return self._imports.get(path, frozenset())
 
+    def _holding(self, tokens: tuple[str, ...]) -> list[str]:
+        wanted = [token.encode() for token in tokens]
+        return [path for path, data in self.files.items() if any(word in data for word in wanted)]
+
     @cached_property
-    def _imports(self) -> dict[str, set[str]]:
-        """File -> the files of the project whose names it imports. A package that only passes names on leads
-        to the files that define those, not to everything in it."""
+    def _written(self) -> dict[str, list[_Import]]:
+        """File -> its imports of files of the project."""
         by_last: dict[str, list[str]] = {}
+        in_folder: dict[str, list[str]] = {}
         for path in self.files:
             by_last.setdefault(_module_name(path), []).append(path)
-        written = {path: list(_written(path, data, self.files, by_last)) for path, data in self.files.items()}
-        passed_on = {
+            in_folder.setdefault(os.path.dirname(path), []).append(path)
+        return {
+            path: [*_written(path, data, self.files, by_last), *_loaded_by_name(path, data, in_folder)]
+            for path, data in self.files.items()
+        }
+
+    @cached_property
+    def _passed_on(self) -> dict[str, dict[str, _Import]]:
+        """Package -> the names that it imports. A package that only passes names on leads to the files that
+        define those, not to everything in it."""
+        return {
             path: {name: item for item in items for name in item.names}
-            for path, items in written.items()
+            for path, items in self._written.items()
             if os.path.basename(path) == "__init__.py"
         }
+
+    @cached_property
+    def _imports(self) -> dict[str, set[str]]:
+        """File -> the files of the project whose names it imports."""
         return {
-            path: {file for item in items for file in _defining(item, passed_on, set())} - {path}
-            for path, items in written.items()
+            path: {file for item in items for file in _defining(item, self._passed_on, set())} - {path}
+            for path, items in self._written.items()
         }
 
     @cached_property
     def _imported_by(self) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
-        for path, used in self._imports.items():
-            for other in used:
-                found.setdefault(other, set()).add(path)
-        return found
+        return _inverse(self._imports)
+
+    @cached_property
+    def _uses(self) -> dict[str, set[str]]:
+        """File -> those of its imports that it uses; of a file that trains it has to use what trains there,
+        as an evaluation that takes a helper from the file of the training loop does not."""
+        training = {path: _training_in(self.files[path], _DEFINITION) for path in self._holding(TRAINS)}
+        return {
+            path: {
+                file
+                for item in items
+                for names in [tuple(name for name in item.names if data.count(name.encode()) > 1)]
+                if names or not item.names
+                for file in _defining(_Import(item.files, names), self._passed_on, set())
+                if not names or file not in training or not training[file].isdisjoint(names)
+            }
+            - {path}
+            for path, items in self._written.items()
+            for data in [self.files[path]]
+        }
 
     @cached_property
     def _starts(self) -> dict[str, str]:
-        """File -> its script. A file that several scripts lead to belongs to one beside it, or to the
-        first."""
+        """File -> its script. A file that several scripts lead to belongs to one that uses what trains in it;
+        among several to one that trains, to one beside it, or to the first."""
         trains = self.lead_to(TRAINS)
+        called = {path: _training_in(self.files[path], _FUNCTION) for path in self._holding(TRAINS)}
+
+        def order(path: str) -> tuple[int, int, str]:
+            """Scripts that call what trains come first, then those that lead to it."""
+            reached = _reached([path], self._uses) & called.keys()
+            words = _words_of(self.files[path])
+            is_calling = path in called or any(not words.isdisjoint(called[file]) for file in reached)
+            return 0 if is_calling else 1 if reached else 2, len(path), path
+
         starts = [
             path
-            for path in sorted(self.files, key=lambda path: (len(path), path))
+            for path in self.files
             if not is_test_path(path)
             and (
                 # Many modules have a few lines that try them out.
@@ -140,18 +183,20 @@ class Scripts:
                 )
             )
         ]
+        starts.sort(key=order)
         found: dict[str, str] = {path: path for path in starts}
-        for script in starts:
-            for path in self._imports[script]:
-                if os.path.dirname(path) == os.path.dirname(script):
-                    found.setdefault(path, script)
-        for script in starts:
-            pending = [script]
-            while pending:
-                for path in sorted(self._imports[pending.pop()]):
-                    if path not in found and not is_test_path(path):
-                        found[path] = script
-                        pending.append(path)
+        for leads in (self._uses, self._imports):
+            for script in starts:
+                for path in leads[script]:
+                    if os.path.dirname(path) == os.path.dirname(script):
+                        found.setdefault(path, script)
+            for script in starts:
+                pending, seen = [script], {script}
+                while pending:
+                    for path in sorted(leads[pending.pop()] - seen):
+                        seen.add(path)
+                        if not is_test_path(path) and found.setdefault(path, script) == script:
+                            pending.append(path)
         return found
 
 
@@ -170,6 +215,29 @@ def _reached(starts: Iterable[str], leads: dict[str, set[str]]) -> set[str]:
                 found.add(path)
                 pending.append(path)
     return found
+
+
+def _inverse(leads: dict[str, set[str]]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for path, used in leads.items():
+        for other in used:
+            found.setdefault(other, set()).add(path)
+    return found
+
+
+def _words_of(data: bytes) -> set[str]:
+    return {word.decode("utf-8", "replace") for word in _WORD.findall(data)}
+
+
+def _training_in(data: bytes, definition: re.Pattern[bytes]) -> frozenset[str]:
+    """The functions or classes of a file that train, directly or by others of the file."""
+    parts = definition.split(data)[1:]
+    texts = dict(zip(parts[::2], parts[1::2], strict=True))
+    words = {name: frozenset(_WORD.findall(text)) for name, text in texts.items()}
+    found = {name for name, text in texts.items() if any(token.encode() in text for token in TRAINS)}
+    while more := {name for name in texts.keys() - found if not words[name].isdisjoint(found)}:
+        found |= more
+    return frozenset(name.decode() for name in found if name[:2] != b"__")
 
 
 def is_module(path: str, lines: Iterable[str]) -> bool:
@@ -274,6 +342,19 @@ def _written(
                 taken.append(name)
         if taken or b"*" in names:
             yield _Import(tuple(found(parts, level)), tuple(taken))
+
+
+def _loaded_by_name(path: str, data: bytes, in_folder: dict[str, list[str]]) -> Iterator[_Import]:
+    """The modules of the packages from which a file loads one by its name:
+    `import_module("models." + name)`."""
+    for text in dict.fromkeys(_PACKAGE.findall(data)) if b"import_module(" in data else ():
+        parts = text.decode().rstrip(".").split(".")
+        folder = os.path.dirname(path)
+        while folder != os.path.dirname(folder):
+            if found := in_folder.get(os.path.join(folder, *parts)):
+                yield _Import(tuple(found), ())
+                break
+            folder = os.path.dirname(folder)
 
 
 def _defining(

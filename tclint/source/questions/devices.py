@@ -104,6 +104,8 @@ class Devices:
         if thing.made is not None:
             return self._of_result(thing.made)
         if thing.operation is not None:
+            if _is_setting(thing.operation):
+                return None
             return self._all_of(
                 item for item in thing.operation[1] if not isinstance(item, Constant | Symbol)
             )
@@ -135,6 +137,14 @@ class Devices:
                 for thing in self.facts.things(event.subject):
                     found.setdefault(thing, []).extend(event.arguments.values())
         return found
+
+
+def _is_setting(operation: tuple[str, tuple[Value, ...]]) -> bool:
+    """Whether an operation reads an attribute of a module of the project that is none of its parts, such as
+    the `hparams` of Lightning."""
+    operator, operands = operation
+    owner = operands[0] if operands else None
+    return operator == "." and isinstance(owner, Thing) and owner.kind == "module" and owner.cls is not None
 
 
 def _names_gpu(device: Value) -> bool:

@@ -19,6 +19,7 @@ from tclint.source.questions.steps import Steps
 from tclint.source.run.facts import Facts
 from tclint.source.run.files import File
 from tclint.source.run.values import (
+    FALSE,
     NONE,
     Constant,
     Event,
@@ -30,6 +31,7 @@ from tclint.source.run.values import (
     modules_in,
     options_of,
 )
+from tclint.source.syntax.tables import CallEvent, dotted
 
 _SMALL_FEATURES = 256
 """A matrix product whose sides are all smaller runs in a few microseconds whatever its precision."""
@@ -180,7 +182,7 @@ class Float32:
     @cached_property
     def _is_chosen(self) -> bool:
         """Whether the program chooses another precision anywhere, or could by a setting that is off."""
-        if any(not _MIXED.isdisjoint(file.tables.identifiers) for file in self.files):
+        if any(not _MIXED.isdisjoint(file.tables.identifiers) for file in self.files) and not self._is_off:
             return True
         for event in self.record.events:
             for kind in ("autocast", "scaler") if event.kind == "make" else ():
@@ -195,9 +197,34 @@ class Float32:
                 return True
         return False
 
+    @cached_property
+    def _is_off(self) -> bool:
+        """Whether all that the files say of mixed precision is calls that run and switch it off for good."""
+        off = {
+            (event.place.file, event.place.node_id)
+            for event in self.record.of("make")
+            for kind in ("autocast", "scaler")
+            for made in self.facts.kinds(event.result, kind)
+            if made.fields.get("enabled") == FALSE
+        }
+        named = [
+            (file, item.node_id)
+            for file in self.files
+            for function in file.tables.functions
+            for event in function.events
+            if isinstance(event, CallEvent)
+            for item in [event.call]
+            if dotted(item.function).rpartition(".")[2] in _MIXED
+        ]
+        return bool(named) and off.issuperset(named)
+
     def _training(self, backward: Event, step: Event) -> Training | None:
         loss = self.facts.loss_of(backward)
-        scalers = self.facts.scalers_of(loss)
+        scalers = [
+            scaler
+            for scaler in self.facts.scalers_of(loss)
+            if "@settings" in scaler.fields or self.facts.is_on(scaler) is not False
+        ]
         settings: Thing | None = None
         for scaler in scalers:
             settings = next(self.facts.things(scaler.fields.get("@settings")), None)

@@ -30,7 +30,7 @@ class Losses:
         Args:
             data: the value that the thing was made from; only the first part of a batch may be an input.
         """
-        if thing in self._called:
+        if thing in self._called or thing in self._inputs:
             return False
         index = self._position_of(data)
         for event in self._comparisons:
@@ -57,6 +57,13 @@ class Losses:
         """The things that the program calls; they are networks and functions and not data."""
         calls = (event for event in self.facts.record.of(*_OPAQUE) if event.name[:1] != ".")
         return frozenset(thing for event in calls for thing in self.facts.things(event.subject))
+
+    @cached_property
+    def _inputs(self) -> frozenset[Thing]:
+        """The things that networks get first: what they look at, and what losses call a prediction."""
+        return frozenset(
+            thing for event in self.facts.record.of("forward") for thing in self.facts.things(event.first)
+        )
 
     @cached_property
     def _comparisons(self) -> list[Event]:

@@ -76,6 +76,8 @@ class Networks:
         name, _ = self.library_name(module)
         if name:
             return name if self._is_library_network(name) else ""
+        if module.cls is None and self.names["denoisers"].search(module.name):
+            return module.name.removesuffix(".from_pretrained").rpartition(".")[2]
         if self._counts(module)["attention"]:
             return ""
         for part in modules_in(module):

@@ -118,6 +118,8 @@ class Recording:
                 network = next(self.facts.things(call.subject), None)
                 if network is None or call.inside is not None or network.kind != "module":
                     continue
+                if any(self.facts.kinds(region.context, "loader") for region in call.regions):
+                    continue  # batches bring no gradients along
                 whole = self.facts.root(network)
                 if whole in self._updated or not self.optimizers.has_parameters(whole):
                     continue

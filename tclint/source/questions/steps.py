@@ -84,8 +84,10 @@ class Steps:
         return [event for step in self.all if step.steps for event in step.backwards]
 
     def _loop_of(self, backward: Event) -> Loop | None:
-        """The innermost loop around a backward pass that also contains an optimizer's step."""
-        around = [round_.loop for round_ in reversed(backward.loops)]
+        """The innermost loop around a backward pass that also contains an optimizer's step. A loop over known
+        items, such as the optimizers of a GAN, is part of a step."""
+        loops = [round_.loop for round_ in reversed(backward.loops)]
+        around = [loop for loop in loops if not loop.rounds] or loops
         return next((loop for loop in around if loop in self._stepping), around[0] if around else None)
 
     @cached_property

@@ -11,6 +11,8 @@ from tclint.source.run.conditions import covers
 from tclint.source.run.facts import Facts, distinct
 from tclint.source.run.values import Event, Place, Thing, Value
 
+_OF_TENSORS = frozenset({".item", ".cpu", ".to", ".numpy", ".tolist", ".nonzero"})
+
 
 class Waits:
     """Answers about the waits of one program."""
@@ -50,9 +52,14 @@ class Waits:
         ):
             return False  # a loader's code does not hold up the step
         on_gpu = self.devices.on_gpu(event.subject)
-        # If it is unknown where values are, those that the network computes count.
+        # If it is unknown where values are, those that the network computes count, unless nothing but a print
+        # or the like says that they are tensors: an environment answers actions with plain numbers.
+        is_tensor = event.name in _OF_TENSORS or any(self.facts.kinds(event.subject, "tensor"))
         return on_gpu is True or (
-            on_gpu is None and self.devices.program_uses_gpu and self._is_of_network(step, event.subject)
+            on_gpu is None
+            and is_tensor
+            and self.devices.program_uses_gpu
+            and self._is_of_network(step, event.subject)
         )
 
     def _is_of_network(self, step: Step, value: Value | None) -> bool:

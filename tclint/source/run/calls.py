@@ -805,6 +805,8 @@ class Calls(Modules):
             if found and spec.event == "duplicate":
                 return duplicate(found[0], event)
             return found[0] if found else self.unknown(name, event)
+        if returns.startswith("isinstance "):
+            return self.is_instance(next(iter(given.values()), NONE), Symbol(returns[11:]))
         if returns.startswith("each "):
             source = given.get(returns[5:])
             return self.element(source) if source is not None else self.unknown(name, event)

@@ -169,7 +169,7 @@ class Containers(Core):
                 self.set_item(value, pair[0], pair[1])  # type: ignore[index]
         else:
             before = value.fields.get("[*]")
-            rest = self.unknown()
+            rest = self.each(other, lambda inner: self.item(inner, self.unknown("key")))
             self.store.write(value.fields, "[*]", rest if before is None else either(before, rest))
 
     def holds(self, value: Value, item: Value) -> bool | None:

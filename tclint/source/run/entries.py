@@ -115,7 +115,7 @@ class Entries:
 
     def _reached(self, file: File, name: str, besides: set[tuple[File, str]]) -> set[tuple[File, str]]:
         """A function or class and all that its text names, directly or indirectly."""
-        found = {(file, name)} - besides
+        found = {(file, name)}
         pending = list(found)
         while pending:
             for word in self._words.get(pending.pop(), ()):

@@ -228,6 +228,9 @@ class Expressions(Containers):
             if symbol in ("is", "is not"):
                 return FALSE if symbol == "is" else TRUE
             if symbol in ("in", "not in"):
+                if self.text_of(left) is None:  # a text is a key of a dict of tensors
+                    # Python compares item by item, and each comparison is read.
+                    self.wait("in", self.tensor("op", "==", left, {"other": right}))
                 return self.operate(symbol, (left, right))
             return self.tensor("op", symbol, left, {"other": right})
         if isinstance(left, Union) or isinstance(right, Union):

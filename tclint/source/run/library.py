@@ -67,6 +67,7 @@ class Library:
         """Pattern for names of published tokenizers -> the size of their vocabulary."""
         self.science: frozenset[str] = frozenset()
         """Packages for programs whose matrices are tiny, or whose accuracy is the result."""
+        self._superseded: tuple[str, ...] = ()
         self.stars: dict[str, tuple[str, ...]] = {}
         self.networks: dict[str, str] = {}
         """Pattern for names of libraries' models -> what these models are."""
@@ -95,6 +96,7 @@ class Library:
         self.float32_checkpoints += tuple(table.get("checkpoints", {}).get("float32", ()))
         self.vocabularies.update(table.get("vocabularies", {}))
         self.science |= frozenset(table.get("packages", {}).get("science", ()))
+        self._superseded += tuple(table.get("packages", {}).get("superseded", ()))
         self.networks.update(table.get("networks", {}))
         for module, names in table.get("stars", {}).items():
             self.stars[module] = tuple(names)
@@ -104,6 +106,10 @@ class Library:
             program = Program(row["names"][0], tuple(row["names"]), row["text"])
             for name in program.names:
                 self.programs[name] = program
+
+    def is_superseded(self, name: str) -> bool:
+        """Whether a name is deprecated, or of a package whose work torch does by now."""
+        return name in self.deprecated or name.startswith(self._superseded)
 
     def canonical(self, name: str) -> str:
         """The name that the tables use for something with several names."""

@@ -419,7 +419,9 @@ class Machine(Calls):
         self.node_id = statement.branches[0].block.node_id
         known = truth(value, self.path)
         if known is not None:
-            chosen = branches.get("if" if known else "else")
+            chosen, other = (branches.get(kind) for kind in (("if", "else") if known else ("else", "if")))
+            if other is not None and isinstance(value, Constant) and not self.frame.file.is_library:
+                self._look_at(other.body)
             return self._run_steps(chosen.body) if chosen is not None else _FALLS
         self.looks_at(value)
         return self._run_ways(
@@ -428,6 +430,24 @@ class Machine(Calls):
                 (atoms(value, False), branches["else"].body if "else" in branches else []),
             ]
         )
+
+    def _look_at(self, steps: list[Step]) -> None:
+        """Note the superseded names that a branch calls, although a constant of the program
+        switches it off."""
+        for step in steps:
+            if isinstance(step, Statement):
+                for branch in step.branches:
+                    self._look_at(branch.body)
+            elif isinstance(step, CallEvent):
+                function = step.call.function
+                head = function.dotted.partition(".")[0] if isinstance(function, Name) else ""
+                is_library = bool(head) and isinstance(self.lookup(head), Symbol)
+                called = self.evaluate(function) if is_library else NONE
+                name = called.name if isinstance(called, Symbol) else ""
+                if isinstance(called, FunctionValue) and called.file.is_library:
+                    name = f"{called.file.name}.{called.function.name}"
+                if self.library.is_superseded(name):
+                    self.happen("off", name, None, {}, step.call)
 
     def _run_ways(self, ways: list[tuple[Path, list[Step]]]) -> int:
         """Run the branches of a test from the same state, and go on with those that fall through."""

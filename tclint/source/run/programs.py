@@ -71,12 +71,18 @@ def run(
         machine.run_file(file)
     _run_imported(machine, paths)
     entries = Entries(tokens, lambda inner, names: _is_run(machine, inner, names))
-    read = [item for item in machine.frames if item.path in paths and item is not file]
-    for item in (file, *read):
-        entries.add(item)
-    linted = frozenset(item.path for item in (file, *read))
-    for item in (file, *read):
-        _run_rest(machine, item, entries, linted)
+    done: list[File] = []
+    # What runs may read more of the linted files.
+    while read := [
+        item for item in machine.frames if (item is file or item.path in paths) and item not in done
+    ]:
+        read.sort(key=lambda item: item is not file)
+        done += read
+        for item in read:
+            entries.add(item)
+        linted = frozenset(item.path for item in done)
+        for item in read:
+            _run_rest(machine, item, entries, linted)
     return machine
 
 

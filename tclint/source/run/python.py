@@ -48,7 +48,10 @@ class Python(Launched):
     def _builtin_isinstance(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         if len(arguments) < 2:
             return self.unknown()
-        value, wanted = arguments[0], arguments[1]
+        return self.is_instance(arguments[0], arguments[1])
+
+    def is_instance(self, value: Value, wanted: Value) -> Value:
+        """`isinstance(value, wanted)`."""
         classes = self.exact_items(wanted) or [wanted]
         known = {self._is_of(option, item) for option, _ in options_of(value) for item in classes}
         if known == {False}:
