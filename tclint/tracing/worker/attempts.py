@@ -80,9 +80,11 @@ def unknown_inputs(graph: Graph, reason: str, name: str, option: str) -> str:
     """The sentence for a model whose forward ran on nothing but absurd inputs."""
     shown = options_for(graph)
     what = f" ({shown})" if shown else ""
-    advice = (
-        f"give one {option} per tensor ({SYNTAX})" if option.startswith("--") else f"give them with {option}"
-    )
+    advice = f"give them with {option}"
+    if option.startswith("--"):
+        names = [spec.input_name for spec in graph.inputs] if shown else []
+        sizes = " ".join(f"{option} {name}=SIZES" for name in names) or f"one {option} SIZES per tensor"
+        advice = f"give {sizes}, with sizes such as 8,3,224,224, or int64[8,128] where they are no float32"
     return (
         f"The inputs of {name} are unknown: the only ones that its forward accepted{what} are implausible, "
         f"because {reason}; {advice}."
