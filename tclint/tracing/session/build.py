@@ -22,9 +22,10 @@ from tclint.tracing.record.recorder import Recorder
 from tclint.tracing.session.weights import is_lazy, named_tensors
 from tclint.tracing.values.assumptions import MAX_ATTEMPTS, Instruction
 from tclint.tracing.values.formats import dtype_name
-from tclint.tracing.values.sites import SiteFinder
+from tclint.tracing.values.sites import SiteFinder, entrance
 
 
+@entrance
 def on_meta(build: Callable[[], Any], sites: SiteFinder) -> tuple[Any, tuple[Assumption, ...]]:
     """What `build()` returns, with large tensors on meta and weight initialisation skipped.
 

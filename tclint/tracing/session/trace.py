@@ -37,7 +37,7 @@ from tclint.tracing.values.cache import Cache, filled
 from tclint.tracing.values.constants import MAX_REAL_INPUT
 from tclint.tracing.values.layers import class_name
 from tclint.tracing.values.origin import ValueOrigin, set_origin
-from tclint.tracing.values.sites import SiteFinder
+from tclint.tracing.values.sites import SiteFinder, entrance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,6 +181,7 @@ def record(
     raise first
 
 
+@entrance
 def _record_once(
     model: nn.Module,
     args: tuple[Any, ...],

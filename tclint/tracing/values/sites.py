@@ -7,10 +7,10 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import NamedTuple
+from types import CodeType, FrameType, FunctionType
+from typing import Any, NamedTuple, TypeVar
 
 from tclint.graph.ops import Site
 
@@ -19,16 +19,25 @@ _SKIPPED, _LIBRARY, _USER, _BARRIER, _MODULE_CALL = 0, 1, 2, 3, 4
 # Frames walked before giving up: deeper than any model nests, shallow enough to stay cheap.
 _MAX_FRAMES = 200
 
-# What called these functions of the tracer has nothing to do with the model.
-_ENTRANCES = frozenset({"load_target", "on_meta", "_record_once"})
-
 _OWN_FOLDER = str(Path(__file__).parents[2]) + os.sep
 _PATHS = sysconfig.get_paths()
 _LIBRARY_FOLDERS = tuple({_PATHS[key] + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 _LIBRARY_PARTS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _LINE = re.compile(r'File "([^"]*)", line (\d+)(?:, in (\S+))?')
+
+
+_ENTRANCES: set[CodeType] = set()
+
+
+def entrance(function: _Function) -> _Function:
+    """Mark a function of the tracer through which it enters the user's code: what called it has nothing to
+    do with the model."""
+    assert isinstance(function, FunctionType)
+    _ENTRANCES.add(function.__code__)
+    return function
 
 
 class SitePair(NamedTuple):
@@ -199,7 +208,7 @@ class SiteFinder:
         return site
 
     def _kind_of(self, code: CodeType) -> int:
-        if code.co_name in _ENTRANCES and os.path.abspath(code.co_filename).startswith(_OWN_FOLDER):
+        if code in _ENTRANCES:
             return _BARRIER
         return self._kind_of_file(code.co_filename)
 

@@ -23,7 +23,7 @@ from tclint.core.target import LIBRARIES, is_model_file, is_recipe_file
 from tclint.core.text import listed
 from tclint.graph.ops import Assumption, Site
 from tclint.tracing.stand_ins.install import can_be_offered, has_stand_in, offer, stand_in_for, stand_ins
-from tclint.tracing.values.sites import SiteFinder
+from tclint.tracing.values.sites import SiteFinder, entrance
 from tclint.tracing.worker.hints import hint_for, holds_weights, in_plain_words
 from tclint.tracing.worker.project_files import added_folders, import_roots, package_of, setup_text
 from tclint.tracing.worker.project_imports import (
@@ -115,6 +115,7 @@ def check_file(target: Target) -> None:
     raise TargetError(f"There is no file {target.path!r}.{closest(target.path, siblings)}")
 
 
+@entrance
 def load_target(
     target: Target,
     arguments: Sequence[ArgumentSpec] = (),
