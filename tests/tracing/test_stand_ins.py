@@ -180,6 +180,10 @@ def test_what_has_no_stand_in_says_so_where_it_is_used(tmp_path: Path) -> None:
 
 def test_other_missing_packages_are_named_as_before(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
-    path.write_text(f"{HEAD}import flash_attn\nimport no_such_package_here\n")
+    use = "no_such_package_here.build"
+    path.write_text(
+        f"{HEAD}import flash_attn\nimport no_such_package_here\nclass Net(nn.Linear):\n"
+        f"    def __init__(self):\n        super().__init__(64, {use}())\n"
+    )
     [result] = trace_targets([f"{path}:Net"], Settings(inputs=("8,64",)))
     assert "imports 'no_such_package_here', which is not installed here" in str(result.error)

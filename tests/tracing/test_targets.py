@@ -90,7 +90,9 @@ def test_syntax_error(folder: Path) -> None:
 
 
 def test_import_of_something_missing(folder: Path) -> None:
-    (folder / "m6.py").write_text("import os\nimport not_there_at_all\n")
+    (folder / "m6.py").write_text(
+        "import os\nimport not_there_at_all\nif not_there_at_all.FAST:\n    f = 3\n"
+    )
     message = error_of("m6.py:f")
     assert "m6.py imports 'not_there_at_all', which is not installed here (m6.py:2)" in message
 

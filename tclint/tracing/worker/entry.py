@@ -50,6 +50,8 @@ from tclint.tracing.worker.result_file import TraceResult
 from tclint.tracing.worker.target_arguments import ArgumentSpec, given_to, parse_arguments
 from tclint.tracing.worker.targets import (
     LoadedTarget,
+    Target,
+    explained,
     load_target,
     parse_target,
     shown_path,
@@ -102,6 +104,13 @@ def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) ->
         TargetError: one sentence that says what to do.
     """
     target = parse_target(text)
+    try:
+        yield from _trace(target, options, seconds)
+    except TargetError as error:
+        raise explained(target, error) from None
+
+
+def _trace(target: Target, options: TraceOptions, seconds: dict[str, float]) -> Iterator[TraceResult]:
     folder = os.path.dirname(os.path.abspath(target.path)) if target.path else os.getcwd()
     roots = import_roots(target.path) if target.path else []
     files = [os.path.abspath(target.attribute)] if target.library == "recipe" else []

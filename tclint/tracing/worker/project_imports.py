@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tclint.core.toml import parse_toml
+from tclint.tracing.stand_ins.absent import is_absent
 from tclint.tracing.worker.project_files import project_folder, setup_text, source_folders
 
 _MOST_FILES = 200
@@ -166,6 +167,6 @@ def _local_file(dotted: str, level: int, importing: str, roots: Sequence[str]) -
 
 def _is_here(package: str) -> bool:
     try:
-        return package in sys.modules or find_spec(package) is not None
+        return not is_absent(package) and (package in sys.modules or find_spec(package) is not None)
     except (ImportError, ValueError, AttributeError):
         return False

@@ -22,6 +22,14 @@ from tclint.core.errors import TargetError, closest
 from tclint.core.target import LIBRARIES, is_model_file, is_recipe_file
 from tclint.core.text import listed
 from tclint.graph.ops import Assumption, Site
+from tclint.tracing.stand_ins.absent import (
+    NotInstalled,
+    absent_packages,
+    first_absent,
+    importing,
+    is_refused,
+    stand_in_for_absent,
+)
 from tclint.tracing.stand_ins.install import can_be_offered, has_stand_in, offer, stand_in_for, stand_ins
 from tclint.tracing.values.sites import SiteFinder, entrance
 from tclint.tracing.worker.hints import hint_for, holds_weights, in_plain_words
@@ -155,7 +163,7 @@ def load_target(
     site = site_of(function)
     values, assumptions = resolve(arguments, function, module)
     _check_signature(target, function, site, values)
-    assumptions = (*_ended_early, *assumptions, *stand_ins())
+    assumptions = (*_ended_early, *assumptions, *stand_ins(), *absent_packages())
     return LoadedTarget(target, functools.partial(function, **values), module, site, assumptions)
 
 
@@ -176,7 +184,9 @@ def _load_built(
     site = site_of(type(model))
     if site is None or not SiteFinder().is_user_file(site.path):
         site = construct_site_of(model).site
-    return LoadedTarget(target, lambda: model, module, site, (*_ended_early, *stand_ins()))
+    return LoadedTarget(
+        target, lambda: model, module, site, (*_ended_early, *stand_ins(), *absent_packages())
+    )
 
 
 def _load_saved(target: Target, arguments: Mapping[str, Any]) -> LoadedTarget:
@@ -373,13 +383,15 @@ def _import_named(target: Target, name: str) -> ModuleType:
         raise _import_error(target, error) from None
 
 
-def _with_stand_ins(run: Callable[[], _T]) -> _T:
-    """What `run` returns; called again with a stand-in for each kernel library that it lacks."""
+def _with_stand_ins(run: Callable[[], _T], own: str = "") -> _T:
+    """What `run` returns; called again with a stand-in for each package that it lacks, except `own`."""
     while True:
         try:
-            return run()
+            with importing():
+                return run()
         except ImportError as error:
-            if not stand_in_for(error.name):
+            package = (error.name or "").partition(".")[0]
+            if not stand_in_for(error.name) and (package == own or not stand_in_for_absent(error)):
                 raise
 
 
@@ -390,7 +402,7 @@ def _import_module(target: Target) -> ModuleType:
     name = target.module or ""
     offer(asked_for(os.path.join(os.getcwd(), name), can_be_offered()))
     try:
-        return _with_stand_ins(lambda: importlib.import_module(name))
+        return _with_stand_ins(lambda: importlib.import_module(name), name.partition(".")[0])
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if holds_weights(name):
@@ -407,11 +419,27 @@ def _import_module(target: Target) -> ModuleType:
         raise _import_error(target, error) from None
 
 
+def explained(target: Target, error: TargetError) -> BaseException:
+    """An error, or the packages that are not installed where it may be for want of them."""
+    lacking = first_absent()
+    if lacking is None or error.needed:
+        return error
+    if is_refused():
+        return _import_error(target, lacking)
+    [absent] = absent_packages()
+    message = f"{error} {absent.what.partition(';')[0]}, which may be why."
+    return TargetError(
+        message, details=error.details, captured_output=error.captured_output, has_run=error.has_run
+    )
+
+
 def _import_error(target: Target, error: BaseException) -> BaseException:
     """What the user is told when the file does not run; errors of the process itself pass through."""
     container = target.container
     if isinstance(error, KeyboardInterrupt) or is_out_of_memory(error):
         return error
+    if isinstance(error, NotInstalled):
+        error = first_absent() or error
     hint = hint_for(error)
     details = traceback_of(error)
     if isinstance(error, SyntaxError):

@@ -1,0 +1,152 @@
+"""Stand-ins for packages of which a model uses nothing: they are imported, and any use of them fails.
+
+A file that draws curves imports a plotting library beside its model. Where that is not installed, its names
+can be imported, passed on and called while files are imported; whatever needs more of them raises
+`NotInstalled`, so that no trace rests on them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any, NoReturn
+
+from tclint.core.text import listed
+from tclint.graph.ops import Assumption
+
+_absent: dict[str, ModuleNotFoundError] = {}
+"""Package -> the error that its first import raised."""
+
+
+class _State:
+    is_importing = False
+    """While files are imported, what absent packages hold may be called."""
+    is_refused = False
+    """Whether something that they hold was used."""
+
+
+class NotInstalled(RuntimeError):
+    """Something of an absent package was used."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name.partition('.')[0]} is not installed here")
+        _State.is_refused = True
+
+
+class _Base:
+    """A class of an absent package: others can derive from it, and none can be made."""
+
+    package = ""
+
+    def __init_subclass__(cls, **_options: Any) -> None:
+        super().__init_subclass__()
+
+    def __new__(cls, *_args: Any, **_options: Any) -> Any:
+        raise NotInstalled(cls.package)
+
+
+class Absent:
+    """An object of an absent package."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Absent:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Absent(f"{self._name}.{name}")
+
+    def __call__(self, *_args: Any, **_options: Any) -> Absent:
+        if not _State.is_importing:
+            self._refuse()
+        return Absent(f"{self._name}()")
+
+    def __mro_entries__(self, _bases: tuple[Any, ...]) -> tuple[type, ...]:
+        return (type("Base", (_Base,), {"package": self._name}),)
+
+    def _annotation(self, _other: object) -> Absent:
+        return self
+
+    def _refuse(self, *_args: Any) -> NoReturn:
+        raise NotInstalled(self._name)
+
+    __getitem__ = __or__ = __ror__ = _annotation
+    __bool__ = __iter__ = __contains__ = __eq__ = __ne__ = _refuse
+    __hash__ = object.__hash__
+
+
+class _Module(ModuleType):
+    def __getattr__(self, name: str) -> Absent:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Absent(f"{self.__name__}.{name}")
+
+
+class _Finder:
+    """Finds every module of the absent packages, after what is installed."""
+
+    @staticmethod
+    def find_spec(
+        name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name.partition(".")[0] not in _absent:
+            return None
+        return ModuleSpec(name, _Finder, is_package=True)  # type: ignore[arg-type]
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> ModuleType:
+        return _Module(spec.name)
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        """There is nothing to run."""
+
+
+def stand_in_for_absent(error: ImportError) -> bool:
+    """Answer imports of the package that an import lacked from now on; False where that is no way out."""
+    package = (error.name or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or not package or package in _absent:
+        return False
+    if package in sys.modules or find_spec(package) is not None:
+        return False
+    if not _absent:
+        sys.meta_path.append(_Finder)
+    _absent[package] = error
+    return True
+
+
+def is_absent(package: str) -> bool:
+    """Whether imports of a package are answered so."""
+    return package in _absent
+
+
+def is_refused() -> bool:
+    """Whether something of an absent package was used, which failed."""
+    return _State.is_refused
+
+
+def first_absent() -> ModuleNotFoundError | None:
+    """The error of the first import that was answered so."""
+    return next(iter(_absent.values()), None)
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """While files are imported, what absent packages hold may be called."""
+    before, _State.is_importing = _State.is_importing, True
+    try:
+        yield
+    finally:
+        _State.is_importing = before
+
+
+def absent_packages() -> tuple[Assumption, ...]:
+    """What was imported so, for the report."""
+    if not _absent:
+        return ()
+    verb = "is" if len(_absent) == 1 else "are"
+    return (Assumption(f"{listed(list(_absent), 12)} {verb} not installed here; the model ran without"),)

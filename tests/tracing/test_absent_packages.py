@@ -1,0 +1,94 @@
+"""Packages that are not installed: models that use nothing of them are traced, others say what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tclint.config.settings import Settings
+from tclint.tracing import TraceResult, trace_targets
+
+HEAD = """
+import not_here
+import not_here.curves as curves
+from not_there.parts import Logger, style, SIZE
+from torch import nn
+"""
+NET = """
+class Net(nn.Linear):
+    def __init__(self):
+        super().__init__(8, 8)
+        {build}
+
+    def forward(self, x):
+        {run}
+        return super().forward(x)
+"""
+
+
+def traced(folder: Path, source: str) -> TraceResult:
+    (folder / "model.py").write_text(source)
+    [result] = trace_targets([f"{folder}/model.py:Net"], Settings(inputs=("4,8",)))
+    return result
+
+
+def net(build: str = "pass", run: str = "pass") -> str:
+    return NET.format(build=build, run=run)
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        "",
+        "curves.use('Agg')\n",
+        "class Mine(Logger, nn.Module, at=3):\n    pass\n",
+        "@style.rule('dark')\ndef draw(x: not_here.A | None, y: not_here.B[int] = SIZE):\n    curves.of(x)\n",
+        "draw = lambda: curves.of(3)\nTABLE = {Logger: 3}\n",
+    ],
+    ids=["imports", "calls", "bases", "decorators", "values"],
+)
+def test_a_model_that_uses_nothing_of_them_is_traced(tmp_path: Path, beside: str) -> None:
+    result = traced(tmp_path, HEAD + beside + net())
+    assert result.graph is not None, result.error
+    said = [assumption.what for assumption in result.graph.assumptions]
+    assert "not_here and not_there are not installed here; the model ran without" in said
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        net(build="self.width = curves.width()"),
+        net(run="x = x + curves.noise(x)"),
+        net(run="x = x if not_here.FAST else x"),
+        net(run="x = x if SIZE == 3 else -x"),
+        net(run="x = sum(SIZE, x)"),
+        "if not_here.FAST:\n    pass\n" + net(),
+        net().replace("nn.Linear", "Logger"),
+    ],
+    ids=["built", "run", "asked", "compared", "iterated", "asked at import", "derived"],
+)
+def test_a_model_that_uses_them_says_what_to_install(tmp_path: Path, source: str) -> None:
+    message = str(traced(tmp_path, HEAD + source).error)
+    assert "model.py imports 'not_here', which is not installed here (" in message
+    assert "; install it and not_there in the environment that runs tclint." in message
+
+
+def test_another_error_is_told_with_what_is_missing(tmp_path: Path) -> None:
+    message = str(traced(tmp_path, HEAD + net(build="raise ValueError('no width')")).error)
+    assert "raised ValueError: no width (" in message
+    assert message.endswith("not_here and not_there are not installed here, which may be why.")
+
+
+def test_code_that_does_without_them_goes_its_own_way(tmp_path: Path) -> None:
+    guarded = "try:\n    import not_here\n    width = 16\nexcept ImportError:\n    width = 8\n"
+    result = traced(tmp_path, guarded + "from torch import nn\n" + net().replace("(8, 8)", "(8, width)"))
+    assert result.graph is not None, result.error
+    assert result.graph.parameter_count == 8 * 8 + 8
+    assert not any("not_here" in assumption.what for assumption in result.graph.assumptions)
+
+
+def test_a_module_that_is_not_there_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    [result] = trace_targets(["not_here.models:Net"], Settings(inputs=("4,8",)))
+    assert "There is no module 'not_here' here or installed" in str(result.error)
