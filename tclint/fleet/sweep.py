@@ -9,6 +9,7 @@ from tclint.config.settings import Precision, Settings
 from tclint.core.errors import UsageError
 from tclint.cost.gpu import load_gpu
 from tclint.cost.gpu.factors import factors_note
+from tclint.engine.script.construction import Runs, Traced, runs_as_built
 from tclint.fleet.grid import Grid
 from tclint.fleet.prices import Cost, Family, Pricing, price_families
 from tclint.fleet.shapes import Point, Samples, Shapes, Unresolved, is_same_program, learn, samples_of
@@ -157,7 +158,12 @@ class _Run:
         self.traced.update(wanted)
         points = (self.grid.points[at] for at in wanted)
         runs = [(self.target, self.grid.settings_at(point, self.settings)) for point in points]
-        for number, (result,) in trace_runs(runs, jobs=self.settings.jobs, on_progress=self.on_progress):
+
+        def trace(some: Runs) -> Traced:
+            return trace_runs(some, jobs=self.settings.jobs, on_progress=self.on_progress)
+
+        for number, (result,) in runs_as_built(runs, trace):
+            self.settings = result.made_so(self.settings)  # the other points need the same
             if result.graph is None:
                 self.errors[wanted[number]] = str(result.error)
             else:

@@ -24,6 +24,7 @@ from tclint.engine.declared_models import settings_of as declared_settings
 from tclint.engine.declared_models import target_of
 from tclint.engine.model_listing.candidates import list_models
 from tclint.engine.report import Report
+from tclint.engine.script.construction import trace_as_built
 from tclint.server.text import unchanged_lines
 from tclint.tracing import TraceResult, trace_targets
 
@@ -138,7 +139,7 @@ def trace(model: TraceTarget, on_progress: Callable[[str], None]) -> tuple[list[
     settings, started_ns = model.settings.in_phase(), time.time_ns()
     cache = next(_caches(model), None) if settings.cache else None
     run = cache.trace if cache is not None else trace_targets
-    return list(run([model.target], settings, on_progress=on_progress)), started_ns
+    return list(trace_as_built([model.target], settings, on_progress=on_progress, trace=run)), started_ns
 
 
 def priced(model: TraceTarget, results: list[TraceResult], at_ns: int) -> LastTrace:
