@@ -20,14 +20,13 @@ from typing import Any, TypeAlias
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
 from tclint.core.text import listed
-from tclint.engine.script.models import file_of, parsed
+from tclint.engine.script.models import file_of, files_of_project
 from tclint.graph.ops import Assumption, Graph, Site
 from tclint.source.project.scripts import Scripts
 from tclint.source.project.test_paths import is_test_path
 from tclint.source.questions.defaults import Defaults
 from tclint.source.run.files import File
 from tclint.source.run.program import Program
-from tclint.source.run.project import ProjectFiles
 from tclint.source.run.values import Constant, Event, FunctionValue, Thing, Value, options_of
 from tclint.tracing import TraceResult, in_order, trace_callable, trace_targets
 
@@ -70,7 +69,7 @@ def runs_as_built(
     """
     known: dict[tuple[str, tuple[str, ...]], Construction | None] = {}
     again: dict[int, tuple[list[TraceResult], Construction, dict[str, str]]] = {}
-    for at, results in trace(runs):
+    for at, results in trace(runs) if runs else ():
         target, settings = runs[at]
         error = results[0].error if len(results) == 1 else None
         if error is None or not (error.needed or error.has_run):
@@ -197,17 +196,20 @@ def construction(target: str, needed: Collection[str], settings: Settings) -> Co
     that the file belongs to, and of the other files that name the target. None if a file does not define it,
     or no call states any argument.
     """
-    files = ProjectFiles(parsed)
+    files = files_of_project(settings)
     where, _, name = target.rpartition(":")
     file = file_of(where, files)
     if file is None or all(item.qualified_name != name for item in file.tables.functions):
         return None
     best: Construction | None = None
-    for path in _programs(file.path, name):
-        start = files.file(path)
+    paths = _programs(file.path, name)
+    done: set[str] = set()
+    for path in paths:
+        start = None if path in done else files.file(path)
         if start is None:
             continue
-        program = Program.of(start, files, tokens=(name,), events=settings.program_events, watched=name)
+        program = Program.of(start, files, paths, (name,), settings.program_events, watched=name)
+        done |= program.within
         read = tuple(item.path for item in program.files if not item.is_library)
         for event in program.record.of("make", "enter"):
             parameters = _parameters(event, file, name)

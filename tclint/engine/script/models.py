@@ -6,12 +6,14 @@ import os
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from tclint.config.settings import Settings
 from tclint.core.target import LIBRARIES
 from tclint.source.run.files import File
 from tclint.source.run.program import Program
 from tclint.source.run.programs import result_of
 from tclint.source.run.project import ProjectFiles
 from tclint.source.run.values import Constant, Event, Thing, Value, options_of
+from tclint.source.syntax.cache import TablesCache
 from tclint.source.syntax.parse import NotPython, Parsed, decode, parse
 
 Made: TypeAlias = tuple[str, str]
@@ -96,9 +98,15 @@ def _made(event: Event, value: Value | None) -> Iterator[Made]:
         yield "", event.name
 
 
-def parsed(_path: str, data: bytes) -> Parsed | None:
-    """A file's tables, for `ProjectFiles`; None if it is no Python."""
-    try:
-        return parse(decode(data))
-    except NotPython:
-        return None
+def files_of_project(settings: Settings) -> ProjectFiles:
+    """The files of a project, parsed as they are read; what is no Python is left out."""
+    kept = TablesCache.of(settings)
+    parse_text = parse if kept is None else kept.parse
+
+    def parsed(_path: str, data: bytes) -> Parsed | None:
+        try:
+            return parse_text(decode(data))
+        except NotPython:
+            return None
+
+    return ProjectFiles(parsed)
