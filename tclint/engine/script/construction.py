@@ -7,6 +7,7 @@ defaults of its options. The program is read, not run.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -19,15 +20,17 @@ from typing import Any, TypeAlias
 
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
+from tclint.core.examples import README, python_blocks
 from tclint.core.text import listed
 from tclint.engine.script.models import file_of, files_of_project
 from tclint.graph.ops import Assumption, Graph, Site
-from tclint.source.project.scripts import Scripts
+from tclint.source.project.scripts import Scripts, root_of
 from tclint.source.project.test_paths import is_test_path
 from tclint.source.questions.defaults import Defaults
 from tclint.source.run.files import File
 from tclint.source.run.program import Program
 from tclint.source.run.values import Constant, Event, FunctionValue, Thing, Value, options_of
+from tclint.source.syntax.parse import NotPython, parse_tree
 from tclint.tracing import TraceResult, in_order, trace_callable, trace_targets
 
 _MOST_PROGRAMS = 12
@@ -196,13 +199,15 @@ def construction(target: str, needed: Collection[str], settings: Settings) -> Co
     that the file belongs to, and of the other files that name the target. None if a file does not define it,
     or no call states any argument.
     """
-    files = files_of_project(settings)
     where, _, name = target.rpartition(":")
-    file = file_of(where, files)
+    file = file_of(where, files_of_project(settings))
     if file is None or all(item.qualified_name != name for item in file.tables.functions):
         return None
     best: Construction | None = None
-    paths = _programs(file.path, name)
+    call = re.compile(rf"\b{re.escape(name)}\b")
+    readme = _readme(file.path, call)
+    files = files_of_project(settings, readme)
+    paths = _programs(file.path, call, readme)
     done: set[str] = set()
     for path in paths:
         start = None if path in done else files.file(path)
@@ -227,15 +232,35 @@ def _known(found: Construction, needed: Collection[str]) -> tuple[int, int]:
     return len(set(needed) & set(found.arguments)), len(found.arguments)
 
 
-def _programs(path: str, name: str) -> list[str]:
+def _programs(path: str, call: re.Pattern[str], readme: Iterable[str]) -> list[str]:
     """The files whose programs may make the class, best first."""
     scripts = Scripts.around(path)
-    call = re.compile(rb"\b%s\b" % re.escape(name.encode()))
-    others = sorted(
-        (other for other, data in scripts.files.items() if call.search(data)),
-        key=lambda other: (is_test_path(other), len(other), other),
-    )
-    return list(dict.fromkeys([path, scripts.of(path), *others]))[:_MOST_PROGRAMS]
+    naming = re.compile(call.pattern.encode())
+    others = [other for other, data in scripts.files.items() if naming.search(data)]
+    others.sort(key=lambda other: (is_test_path(other), len(other), other))
+    tests = [other for other in others if is_test_path(other)]
+    best = [path, scripts.of(path), *others[: len(others) - len(tests)]]
+    return [*dict.fromkeys([*best[: _MOST_PROGRAMS - 1], *readme, *tests])][:_MOST_PROGRAMS]
+
+
+def _readme(path: str, call: re.Pattern[str]) -> dict[str, bytes]:
+    """The nearest README, as a program of its examples that name a class, at their lines."""
+    root, folder = root_of(path), os.path.dirname(path)
+    while not os.path.isfile(readme := os.path.join(folder, README)):
+        if folder == root or folder == os.path.dirname(folder):
+            return {}
+        folder = os.path.dirname(folder)
+    lines: list[str] = []
+    try:
+        with open(readme, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+        for before, code in python_blocks(text):
+            with contextlib.suppress(NotPython):
+                if call.search(code) and parse_tree(code):
+                    lines += [""] * (before - len(lines)) + code.splitlines()
+    except OSError:
+        return {}
+    return {readme: "\n".join([*lines, ""]).encode()} if lines else {}
 
 
 def _parameters(event: Event, file: File, name: str) -> Sequence[str] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from tclint.config.settings import Settings
@@ -98,8 +98,12 @@ def _made(event: Event, value: Value | None) -> Iterator[Made]:
         yield "", event.name
 
 
-def files_of_project(settings: Settings) -> ProjectFiles:
-    """The files of a project, parsed as they are read; what is no Python is left out."""
+def files_of_project(settings: Settings, given: Mapping[str, bytes] | None = None) -> ProjectFiles:
+    """The files of a project, parsed as they are read; what is no Python is left out.
+
+    Args:
+        given: path -> bytes to use instead of those on the disk.
+    """
     kept = TablesCache.of(settings)
     parse_text = parse if kept is None else kept.parse
 
@@ -109,4 +113,4 @@ def files_of_project(settings: Settings) -> ProjectFiles:
         except NotPython:
             return None
 
-    return ProjectFiles(parsed)
+    return ProjectFiles(parsed, given)
