@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tclint.config.settings import Precision, Settings
 from tclint.core.errors import UsageError
+from tclint.core.text import listed
 from tclint.cost.gpu import load_gpu
 from tclint.cost.gpu.factors import factors_note
 from tclint.engine.script.construction import Runs, Traced, runs_as_built
@@ -18,6 +19,7 @@ from tclint.tracing import trace_runs
 
 Progress = Callable[[str], None]
 
+_MOST_LISTED = 12
 WORTH_RESIZING = 1.5
 """How many times as many points as samples there have to be, for samples to save anything."""
 
@@ -37,7 +39,7 @@ class Sweep:
     notes: tuple[str, ...]
     """Why points that resizing might have given were traced."""
     assumptions: tuple[str, ...] = ()
-    """What the prices rest on, of the user's own."""
+    """What the prices rest on, of the user's own and of the project's."""
 
 
 def sweep(
@@ -78,8 +80,10 @@ def sweep(
     run.trace(range(len(grid.points)))
     notes = tuple(dict.fromkeys(run.notes))
     gpus = (load_gpu(name, settings.calibration) for name in settings.gpus)
-    assumptions = tuple(factors_note(gpu.factors, settings.calibration) for gpu in gpus if gpu.factors)
-    return Sweep(target, grid, settings, run.costs, run.errors, len(run.traced), notes, assumptions)
+    assumptions = [factors_note(gpu.factors, settings.calibration) for gpu in gpus if gpu.factors]
+    if stated := run.settings.arguments[len(settings.arguments) :]:
+        assumptions.append(f"{target} is made with {listed(stated, _MOST_LISTED)}, as its project does")
+    return Sweep(target, grid, settings, run.costs, run.errors, len(run.traced), notes, tuple(assumptions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,8 @@ class _Run:
             return trace_runs(some, jobs=self.settings.jobs, on_progress=self.on_progress)
 
         for number, (result,) in runs_as_built(runs, trace):
-            self.settings = result.made_so(self.settings)  # the other points need the same
+            stated = dict.fromkeys((*self.settings.arguments, *result.arguments))
+            self.settings = replace(self.settings, arguments=tuple(stated))  # the other points need the same
             if result.graph is None:
                 self.errors[wanted[number]] = str(result.error)
             else:

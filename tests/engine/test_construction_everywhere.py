@@ -82,7 +82,9 @@ def test_fix_plans_and_makes_its_edits(run: Run, project: Path) -> None:
 def test_sweep_prices_every_point(run: Run) -> None:
     result = run("sweep", TARGET, "--arg", "piers=2,3,4", "--format", "json")
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["errors"] == []
+    found = json.loads(result.stdout)
+    assert found["errors"] == []
+    assert found["assumptions"] == [f"{TARGET} is made with span=512, as its project does"]
 
 
 def test_fleet_lints_it(run: Run) -> None:
