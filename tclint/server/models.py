@@ -104,13 +104,15 @@ class LastTrace:
 
 
 def targets_in(path: str, data: bytes, settings: Settings) -> list[TraceTarget]:
-    """What in a file can be traced as it stands: declared models, and callables that need no arguments."""
-    found = {}
-    for candidate in list_models([path], {path: data})[0]:
-        if candidate.certain and not candidate.needs:
-            found[candidate.target] = TraceTarget(candidate.target, candidate.line, settings)
-    everything = list_models([path], {path: data})[0] if settings.models else []
-    lines = {candidate.target: candidate.line for candidate in everything}
+    """What in a file can be traced: declared models, and callables that are known to build one. Where one
+    needs arguments, its project may state them."""
+    candidates = list_models([path], {path: data})[0]
+    found = {
+        candidate.target: TraceTarget(candidate.target, candidate.line, settings)
+        for candidate in candidates
+        if candidate.certain
+    }
+    lines = {candidate.target: candidate.line for candidate in candidates}
     for model in settings.models:
         target = target_of(model)
         if target in lines:
