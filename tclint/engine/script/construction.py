@@ -8,7 +8,6 @@ defaults of its options. The program is read, not run.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import re
@@ -125,9 +124,18 @@ def trace_as_built(
 
     def run(runs: Runs) -> Traced:
         given = dict(runs)
-        results = trace([*given], settings, own=given, on_progress=on_progress)
-        for target, of_target in itertools.groupby(results, key=lambda result: result.target):
-            yield [*given].index(target), [*of_target]
+        at = {target: position for position, target in enumerate(given)}
+        sets: list[TraceResult] = []
+        for result in trace([*given], settings, own=given, on_progress=on_progress):
+            if sets and sets[0].target != result.target:
+                yield at[sets[0].target], sets
+                sets = []
+            if result.input_set:
+                sets.append(result)
+            else:  # it is alone, and is passed on before the next one is awaited
+                yield at[result.target], [result]
+        if sets:
+            yield at[sets[0].target], sets
 
     runs = [(target, (own or {}).get(target, settings)) for target in dict.fromkeys(targets)]
     for results in in_order(runs_as_built(runs, run, written_at)):
