@@ -54,9 +54,9 @@ def trace(
         UsageError: an option is wrong.
     """
     from tclint.config.keywords import session_settings
-    from tclint.tracing import trace_callable
+    from tclint.engine.script.construction import trace_callable_as_built
 
-    return trace_callable(model, inputs, kwargs, session_settings(options))
+    return trace_callable_as_built(model, inputs, kwargs, session_settings(options))
 
 
 def estimate(
@@ -88,7 +88,6 @@ def estimate(
     from tclint.cost.estimate import estimate as estimate_graph
     from tclint.cost.scenario import Scenario
     from tclint.graph.ops import Graph as GraphClass
-    from tclint.tracing import trace_callable
 
     named = {"gpu": gpu, "precision": precision, "mode": mode}
     options |= {key: value for key, value in named.items() if value is not None}
@@ -96,7 +95,9 @@ def estimate(
     if gpu is not None and len(settings.gpus) > 1:
         raise UsageError("An estimate is of one GPU: call it for each, or tclint.check for a report on all.")
     if not isinstance(graph, GraphClass):
-        graph = trace_callable(graph, inputs, None, settings)
+        from tclint.engine.script.construction import trace_callable_as_built
+
+        graph = trace_callable_as_built(graph, inputs, None, settings)
     elif inputs is not None:
         raise UsageError("A graph has its inputs already: give inputs= to tclint.trace.")
     return estimate_graph(graph, Scenario.of(settings, settings.gpus[0]))

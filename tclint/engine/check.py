@@ -7,7 +7,6 @@ trace the models), and it imports libcst, NumPy and the rules only when they are
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -127,7 +126,8 @@ def check(
                 continue
             from tclint.engine.model_pass import check_graph  # NumPy and prices: for runs with models alone
 
-            entry, found, context = check_graph(result, graph_rules, own.get(result.target, settings))
+            stated_for = result.made_so(own.get(result.target, settings))
+            entry, found, context = check_graph(result, graph_rules, stated_for)
             _, stated, by = joined_to.get(result.target, (None, (), frozenset()))
             entries.append(replace(entry, assumptions=(*stated, *entry.assumptions)))
             findings.extend(found)
@@ -264,17 +264,18 @@ def _trace(
     on_progress: Progress | None,
     cache: Traces | None,
 ) -> Iterator[TraceResult]:
-    if models:
-        from tclint.engine.script.construction import trace_as_built
-        from tclint.tracing import trace_targets
+    if not models and not objects:
+        return
+    from tclint.engine.script.construction import trace_as_built, written_at
+    from tclint.tracing import trace_objects, trace_targets
 
-        yield from trace_as_built(
-            models, settings, own, on_progress, trace_targets if cache is None else cache.trace
-        )
-    if objects:
-        from tclint.tracing import trace_objects
+    def trace_some(names: Sequence[str], *args: Any, **keywords: Any) -> Iterator[TraceResult]:
+        return trace_objects({name: objects[name] for name in names}, *args, **keywords)
 
-        yield from trace_objects(objects, settings, own=own, on_progress=on_progress)
+    run = trace_targets if cache is None else cache.trace
+    yield from trace_as_built(models, settings, own, on_progress, run)
+    places = {name: written_at(one) for name, one in objects.items()}
+    yield from trace_as_built([*objects], settings, own, on_progress, trace_some, places)
 
 
 def _entry_error(result: TraceResult) -> EntryError:
@@ -298,9 +299,10 @@ def _joined(
     """Model -> its settings according to the training scripts that were given with it, and their places."""
     if not paths or not (models or named):
         return {}
+    from tclint.engine.script.construction import written_at
     from tclint.engine.script.join import join
 
-    written = {model: model for model in models} | {name: _written_at(one) for name, one in named.items()}
+    written = {model: model for model in models} | {name: written_at(one) for name, one in named.items()}
     found = join(paths, list(dict.fromkeys(written.values())), settings)
     return {name: found[target] for name, target in written.items()}
 
@@ -313,13 +315,6 @@ def _recipes(paths: Sequence[str], settings: Settings, contents: Mapping[str, by
     if contents or settings.force_exclude or not settings.price_recipes:
         return RecipeSteps()
     return recipe_steps(paths, settings)
-
-
-def _written_at(one: Any) -> str:
-    """The target for a model's class or for the callable that builds it."""
-    code = one if hasattr(one, "__qualname__") else type(one)
-    module = sys.modules.get(code.__module__)
-    return f"{getattr(module, '__file__', None) or code.__module__}:{code.__qualname__}"
 
 
 def _readable(paths: Sequence[str], contents: Mapping[str, bytes]) -> tuple[list[str], list[EntryError]]:

@@ -96,9 +96,10 @@ def explain_target(
         raise UsageError(
             f"{target!r} is not a model target; write 'path/file.py:callable' or 'package.module:callable'."
         )
-    (result,) = trace_as_built([target], settings, {}, on_progress)
+    (result,) = trace_as_built([target], settings, on_progress=on_progress)
     if result.graph is None:
         raise result.error or TargetError(f"{target} was not traced: unknown error.")
+    settings = result.made_so(settings)
     context, fitted = with_usual_batch(GraphContext(result.graph, settings, target))
     explanation = explain_cost(context, name, pads)
     how = ", ".join((target, settings.mode, precision_title(settings.precision), *(f.what for f in fitted)))

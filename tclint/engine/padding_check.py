@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
+from tclint.engine.script.construction import runs_as_built
 from tclint.graph.dims.coupled import CoupledDims, DimsUnresolved
 from tclint.graph.dims.realized import sizes_of_weights
 from tclint.graph.dims.small_inputs import with_small_inputs
@@ -83,7 +84,10 @@ def checked_plan(
     with Tracer(settings.jobs) as tracer, tempfile.TemporaryDirectory() as folder:
         say(f"tracing {original} and {padded}")
         graphs = []
-        for results in tracer.trace([(target, settings) for target in (original, padded)]):
+        for target in (original, padded):
+            runs = [(target, settings)]
+            [(_, results)] = runs_as_built(runs, lambda some: enumerate(tracer.trace(some)))
+            settings = results[0].made_so(settings)  # the padded one is made as the original is
             if results[0].graph is None:
                 assert results[0].error is not None
                 raise results[0].error

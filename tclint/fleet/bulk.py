@@ -13,6 +13,7 @@ from tclint.config.settings import Settings
 from tclint.engine.caches import ReportCache, Traced
 from tclint.engine.check import check
 from tclint.engine.report import EntryError, Report
+from tclint.engine.script.construction import runs_as_built
 from tclint.fleet import processes
 from tclint.fleet.cluster import Lost, Workplace
 from tclint.fleet.results import lines_of
@@ -99,7 +100,9 @@ def lint_group(tasks: Sequence[Task], traced_as: Settings, tracer: Tracer | None
         tracer: None: the one that this process keeps for all its groups.
     """
     started_ns = time.time_ns()
-    (results,) = (tracer or _kept_tracer()).trace([(tasks[0].target, traced_as)])
+    own = tracer or _kept_tracer()
+    runs = [(tasks[0].target, traced_as)]
+    [(_, results)] = runs_as_built(runs, lambda some: enumerate(own.trace(some)))
     done = []
     for task in tasks:
         report = check([task.target], task.settings, cache=Traced(results))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tclint.config.settings import Precision, Settings
 from tclint.core.errors import UsageError
+from tclint.core.text import listed
 from tclint.cost.gpu import load_gpu
 from tclint.cost.gpu.factors import factors_note
+from tclint.engine.script.construction import Runs, Traced, runs_as_built
 from tclint.fleet.grid import Grid
 from tclint.fleet.prices import Cost, Family, Pricing, price_families
 from tclint.fleet.shapes import Point, Samples, Shapes, Unresolved, is_same_program, learn, samples_of
@@ -17,6 +19,7 @@ from tclint.tracing import trace_runs
 
 Progress = Callable[[str], None]
 
+_MOST_LISTED = 12
 WORTH_RESIZING = 1.5
 """How many times as many points as samples there have to be, for samples to save anything."""
 
@@ -36,7 +39,7 @@ class Sweep:
     notes: tuple[str, ...]
     """Why points that resizing might have given were traced."""
     assumptions: tuple[str, ...] = ()
-    """What the prices rest on, of the user's own."""
+    """What the prices rest on, of the user's own and of the project's."""
 
 
 def sweep(
@@ -77,8 +80,10 @@ def sweep(
     run.trace(range(len(grid.points)))
     notes = tuple(dict.fromkeys(run.notes))
     gpus = (load_gpu(name, settings.calibration) for name in settings.gpus)
-    assumptions = tuple(factors_note(gpu.factors, settings.calibration) for gpu in gpus if gpu.factors)
-    return Sweep(target, grid, settings, run.costs, run.errors, len(run.traced), notes, assumptions)
+    assumptions = [factors_note(gpu.factors, settings.calibration) for gpu in gpus if gpu.factors]
+    if stated := run.settings.arguments[len(settings.arguments) :]:
+        assumptions.append(f"{target} is made with {listed(stated, _MOST_LISTED)}, as its project does")
+    return Sweep(target, grid, settings, run.costs, run.errors, len(run.traced), notes, tuple(assumptions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +162,13 @@ class _Run:
         self.traced.update(wanted)
         points = (self.grid.points[at] for at in wanted)
         runs = [(self.target, self.grid.settings_at(point, self.settings)) for point in points]
-        for number, (result,) in trace_runs(runs, jobs=self.settings.jobs, on_progress=self.on_progress):
+
+        def trace(some: Runs) -> Traced:
+            return trace_runs(some, jobs=self.settings.jobs, on_progress=self.on_progress)
+
+        for number, (result,) in runs_as_built(runs, trace):
+            stated = dict.fromkeys((*self.settings.arguments, *result.arguments))
+            self.settings = replace(self.settings, arguments=tuple(stated))  # the other points need the same
             if result.graph is None:
                 self.errors[wanted[number]] = str(result.error)
             else:

@@ -45,7 +45,7 @@ def verify(
         TargetError: the model could not be built, traced or run.
     """
     from tclint.cost.gpu import load_gpu
-    from tclint.tracing import trace_targets
+    from tclint.engine.script.construction import trace_as_built
 
     if not is_model_target(target):
         raise UsageError(
@@ -58,7 +58,7 @@ def verify(
         )
     found = _gpus(torch)
     settings = replace(settings, gpus=(load_gpu(gpus[0] if gpus else found[0]).id,))
-    (trace,) = trace_targets([target], settings, on_progress=on_progress)
+    (trace,) = trace_as_built([target], settings, on_progress=on_progress)
     if trace.graph is None:
         raise trace.error or TargetError(f"{target} was not traced.")
     change = _change_of(trace, settings, finding) if finding else {}
@@ -68,7 +68,7 @@ def verify(
         on_progress(f"running {target}")
         with tempfile.TemporaryDirectory(prefix="tclint-") as folder:
             path = os.path.join(folder, "trace.json")
-            run(Recording(target, own, inputs, path))
+            run(Recording(target, trace.made_so(own), inputs, path))
             (profile,) = read_profile(path)
         profile.summary.path = f"{target}, run here"
         return _beside(profile, target, own, trace)

@@ -24,6 +24,7 @@ from tclint.engine.declared_models import settings_of as declared_settings
 from tclint.engine.declared_models import target_of
 from tclint.engine.model_listing.candidates import list_models
 from tclint.engine.report import Report
+from tclint.engine.script.construction import trace_as_built
 from tclint.server.text import unchanged_lines
 from tclint.tracing import TraceResult, trace_targets
 
@@ -103,13 +104,15 @@ class LastTrace:
 
 
 def targets_in(path: str, data: bytes, settings: Settings) -> list[TraceTarget]:
-    """What in a file can be traced as it stands: declared models, and callables that need no arguments."""
-    found = {}
-    for candidate in list_models([path], {path: data})[0]:
-        if candidate.certain and not candidate.needs:
-            found[candidate.target] = TraceTarget(candidate.target, candidate.line, settings)
-    everything = list_models([path], {path: data})[0] if settings.models else []
-    lines = {candidate.target: candidate.line for candidate in everything}
+    """What in a file can be traced: declared models, and callables that are known to build one. Where one
+    needs arguments, its project may state them."""
+    candidates = list_models([path], {path: data})[0]
+    found = {
+        candidate.target: TraceTarget(candidate.target, candidate.line, settings)
+        for candidate in candidates
+        if candidate.certain
+    }
+    lines = {candidate.target: candidate.line for candidate in candidates}
     for model in settings.models:
         target = target_of(model)
         if target in lines:
@@ -138,7 +141,7 @@ def trace(model: TraceTarget, on_progress: Callable[[str], None]) -> tuple[list[
     settings, started_ns = model.settings.in_phase(), time.time_ns()
     cache = next(_caches(model), None) if settings.cache else None
     run = cache.trace if cache is not None else trace_targets
-    return list(run([model.target], settings, on_progress=on_progress)), started_ns
+    return list(trace_as_built([model.target], settings, on_progress=on_progress, trace=run)), started_ns
 
 
 def priced(model: TraceTarget, results: list[TraceResult], at_ns: int) -> LastTrace:

@@ -8,12 +8,19 @@ from typing import Any
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError, UsageError
 from tclint.graph.ops import Graph
-from tclint.tracing.worker.client import check_inputs, library_models, progress, trace_runs, trace_targets
+from tclint.tracing.worker.client import (
+    check_inputs,
+    in_order,
+    library_models,
+    progress,
+    trace_runs,
+    trace_targets,
+)
 from tclint.tracing.worker.result_file import TraceResult
 
 __all__ = [
-    "TraceResult", "library_models", "object_names", "trace_callable", "trace_objects", "trace_runs",
-    "trace_targets",
+    "TraceResult", "in_order", "library_models", "object_names", "trace_callable", "trace_objects",
+    "trace_runs", "trace_targets",
 ]  # fmt: skip
 
 
@@ -39,7 +46,7 @@ def trace_callable(
             if results[0].graph is None:
                 raise results[0].error or TargetError(f"{name} was not traced.")
             return results[0].graph
-    return trace_given(given, inputs, kwargs, evaluate=settings is not None and settings.mode == "infer")
+    return trace_given(given, inputs, kwargs, settings or Settings())
 
 
 def trace_objects(

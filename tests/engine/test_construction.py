@@ -157,3 +157,44 @@ def test_a_function_is_called_as_the_project_calls_it(tmp_path: Path) -> None:
     entry = entry_of(check(f"{tmp_path / 'model.py'}:build", Settings(cache=False)))
     assert entry.parameters == 5 * (12 * 12 + 12) + 12 * 6 + 6
     assert "depth = 5 and head = [6]" in assumed(entry)
+
+
+README = """
+# Towers
+
+Text, and what is no program:
+
+```python
+Tower(floors, ...
+```
+
+```python
+import torch
+from model import Tower
+
+tower = Tower(floors=2, width=20, head=[3, 4])
+tower(torch.rand(4, 20))
+```
+"""
+
+
+def test_the_example_of_a_readme_counts(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(README)
+    entry = entry_of(report_on(tmp_path))
+    assert entry.parameters == 2 * (20 * 20 + 20) + 20 * 7 + 7
+    [told] = [item for item in entry.assumptions if "as its project does" in item.what]
+    assert told.site is not None
+    assert (Path(told.site.path).name, told.site.line) == ("README.md", 14)
+
+
+def test_a_script_comes_before_the_readme(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(README)
+    train = "from model import Tower\n\nnet = Tower(1, 12, [5])\n"
+    entry = entry_of(report_on(tmp_path, train=train))
+    assert entry.parameters == 12 * 12 + 12 + 12 * 5 + 5
+
+
+def test_a_test_comes_after_the_readme(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(README)
+    entry = entry_of(report_on(tmp_path, test_model="from model import Tower\n\nnet = Tower(1, 12, [5])\n"))
+    assert entry.parameters == 2 * (20 * 20 + 20) + 20 * 7 + 7

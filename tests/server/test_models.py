@@ -126,3 +126,21 @@ def test_without_the_option_saving_traces_nothing(traced: Editor) -> None:
     traced.diagnostics("net.py")
     assert title(traced).startswith("tclint: before the last change ")
     assert len(traced.progress) == begun
+
+
+def test_a_class_is_made_as_its_project_makes_it(tmp_path: Path) -> None:
+    needing = NET.replace("def __init__(self)", "def __init__(self, width)").replace("4001", "width")
+    (tmp_path / "net.py").write_text(needing)
+    (tmp_path / "train.py").write_text("from net import Net\n\nnet = Net(4001)\n")
+    (tmp_path / "pyproject.toml").touch()
+    editor = Editor(tmp_path)
+    try:
+        editor.open("net.py")
+        (lens,) = editor.lenses("net.py")
+        assert lens.command is not None
+        editor.execute(lens.command.command, *(lens.command.arguments or ()))
+        editor.until(lambda: editor.messages, "the end of the trace")
+        assert editor.messages[0].message.startswith("net.py:Net: ")
+        assert of_models(editor.diagnostics("net.py"))
+    finally:
+        editor.quit()

@@ -7,26 +7,30 @@ defaults of its options. The program is read, not run.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
+from tclint.core.examples import README, python_blocks
 from tclint.core.text import listed
-from tclint.engine.script.models import file_of, parsed
-from tclint.graph.ops import Assumption, Site
-from tclint.source.project.scripts import Scripts
+from tclint.engine.script.models import file_of, files_of_project
+from tclint.graph.ops import Assumption, Graph, Site
+from tclint.source.project.scripts import Scripts, root_of
 from tclint.source.project.test_paths import is_test_path
 from tclint.source.questions.defaults import Defaults
 from tclint.source.run.files import File
 from tclint.source.run.program import Program
-from tclint.source.run.project import ProjectFiles
 from tclint.source.run.values import Constant, Event, FunctionValue, Thing, Value, options_of
-from tclint.tracing import TraceResult, trace_targets
+from tclint.source.syntax.parse import NotPython, parse_tree
+from tclint.tracing import TraceResult, in_order, trace_callable, trace_targets
 
 _MOST_PROGRAMS = 12
 """The most files of a project that are read for the calls of one class."""
@@ -49,41 +53,124 @@ class Construction:
         return f"{os.path.relpath(self.site.path)}:{self.site.line}"
 
 
-def trace_as_built(
-    targets: Sequence[str],
-    settings: Settings,
-    own: dict[str, Settings],
-    on_progress: Callable[[str], None] | None = None,
-    trace: Callable[..., Iterator[TraceResult]] = trace_targets,
-) -> Iterator[TraceResult]:
-    """Trace targets; one that needs arguments, or fails without, is traced again with those that its project
+Runs: TypeAlias = "Sequence[tuple[str, Settings]]"
+"""Targets and their settings."""
+Traced: TypeAlias = "Iterable[tuple[int, list[TraceResult]]]"
+"""By the position of a run, in any order: a result per set of its inputs."""
+
+
+def runs_as_built(
+    runs: Runs, trace: Callable[[Runs], Traced], written_at: Mapping[str, str] | None = None
+) -> Generator[tuple[int, list[TraceResult]], None, None]:
+    """Trace runs; those that need arguments, or fail without, are traced again with those that their project
     states.
 
     Args:
-        own: target -> its settings, which the arguments become part of.
-        trace: `tclint.tracing.trace_targets`, or another function that does the same.
+        trace: `tclint.tracing.trace_runs`, or another function that does the same.
+        written_at: run's target -> the file and the name of its code, if the target does not say.
     """
-    for result in trace(targets, settings, own=own, on_progress=on_progress):
-        needed = result.error.needed if result.error is not None else ()
-        has_failed = result.error is not None and result.error.has_run and not result.input_set
-        found = construction(result.target, needed, settings) if needed or has_failed else None
-        if found is None:
-            yield result
+    known: dict[tuple[str, tuple[str, ...]], Construction | None] = {}
+    again: dict[int, tuple[list[TraceResult], Construction, dict[str, str]]] = {}
+    for at, results in trace(runs) if runs else ():
+        target, settings = runs[at]
+        error = results[0].error if len(results) == 1 else None
+        if error is None or not (error.needed or error.has_run):
+            yield at, results
             continue
-        if not set(needed) <= set(found.arguments):
-            yield replace(result, error=_incomplete(result.target, needed, found))
-            continue
-        given = own.get(result.target, settings)
-        named = {text.partition("=")[0].partition(".")[0] for text in given.arguments}
-        stated = {name: text for name, text in found.arguments.items() if name not in named}
-        texts = (f"{name}={text}" for name, text in stated.items())
-        made_so = {result.target: replace(given, arguments=(*given.arguments, *texts))}
-        again = list(trace([result.target], settings, own=made_so, on_progress=on_progress)) if stated else []
-        if needed or (again and all(one.graph is not None for one in again)):
-            own.update(made_so)
-            yield from (_noted(one, stated, found) for one in again)
+        where = (written_at or {}).get(target, target)
+        if (where, error.needed) not in known:
+            known[where, error.needed] = construction(where, error.needed, settings)
+        found = known[where, error.needed]
+        named = {text.partition("=")[0].partition(".")[0] for text in settings.arguments}
+        stated = {} if found is None else {n: t for n, t in found.arguments.items() if n not in named}
+        if found is not None and not set(error.needed) <= set(found.arguments):
+            yield at, [replace(results[0], error=_incomplete(target, error.needed, found))]
+        elif found is not None and stated:
+            again[at] = results, found, stated
         else:
-            yield result  # what was made as the user named it is nearer
+            yield at, results
+    positions = [*again]
+    made_so = [
+        replace(results[0], arguments=tuple(f"{name}={text}" for name, text in stated.items()))
+        for results, _, stated in again.values()
+    ]
+    second = [(runs[at][0], one.made_so(runs[at][1])) for at, one in zip(positions, made_so, strict=True)]
+    for number, results in trace(second) if second else ():
+        at = positions[number]
+        first, found, stated = again[at]
+        error = first[0].error
+        if (error is not None and error.needed) or all(one.graph is not None for one in results):
+            texts = made_so[number].arguments
+            yield at, [replace(_noted(one, stated, found), arguments=texts) for one in results]
+        else:
+            yield at, first  # what was made as the user named it is nearer
+
+
+def trace_as_built(
+    targets: Sequence[str],
+    settings: Settings,
+    own: Mapping[str, Settings] | None = None,
+    on_progress: Callable[[str], None] | None = None,
+    trace: Callable[..., Iterable[TraceResult]] = trace_targets,
+    written_at: Mapping[str, str] | None = None,
+) -> Iterator[TraceResult]:
+    """The results of `runs_as_built`, in the order of the targets.
+
+    Args:
+        own: target -> its settings.
+        trace: `tclint.tracing.trace_targets`, or another function that does the same.
+        written_at: as of `runs_as_built`.
+    """
+
+    def run(runs: Runs) -> Traced:
+        given = dict(runs)
+        at = {target: position for position, target in enumerate(given)}
+        sets: list[TraceResult] = []
+        for result in trace([*given], settings, own=given, on_progress=on_progress):
+            if sets and sets[0].target != result.target:
+                yield at[sets[0].target], sets
+                sets = []
+            if result.input_set:
+                sets.append(result)
+            else:  # it is alone, and is passed on before the next one is awaited
+                yield at[result.target], [result]
+        if sets:
+            yield at[sets[0].target], sets
+
+    runs = [(target, (own or {}).get(target, settings)) for target in dict.fromkeys(targets)]
+    for results in in_order(runs_as_built(runs, run, written_at)):
+        yield from results
+
+
+def trace_callable_as_built(
+    given: Any, inputs: Any, kwargs: Mapping[str, Any] | None, settings: Settings
+) -> Graph:
+    """As `tclint.tracing.trace_callable`.
+
+    Raises:
+        TargetError: the model could not be built or traced.
+        UsageError: the settings name several sets of inputs.
+    """
+
+    def run(runs: Runs) -> Traced:
+        for at, (name, own) in enumerate(runs):
+            try:
+                yield at, [TraceResult(name, trace_callable(given, inputs, kwargs, own))]
+            except TargetError as error:
+                yield at, [TraceResult(name, error=error)]
+
+    [(_, [result])] = runs_as_built([("", settings)], run, {"": written_at(given)})
+    if result.graph is None:
+        assert result.error is not None
+        raise result.error
+    return result.graph
+
+
+def written_at(one: Any) -> str:
+    """The target for a model's class or for the callable that builds it."""
+    code = one if hasattr(one, "__qualname__") else type(one)
+    module = sys.modules.get(code.__module__)
+    return f"{getattr(module, '__file__', None) or code.__module__}:{code.__qualname__}"
 
 
 def _noted(result: TraceResult, stated: Mapping[str, str], found: Construction) -> TraceResult:
@@ -120,17 +207,22 @@ def construction(target: str, needed: Collection[str], settings: Settings) -> Co
     that the file belongs to, and of the other files that name the target. None if a file does not define it,
     or no call states any argument.
     """
-    files = ProjectFiles(parsed)
     where, _, name = target.rpartition(":")
-    file = file_of(where, files)
+    file = file_of(where, files_of_project(settings))
     if file is None or all(item.qualified_name != name for item in file.tables.functions):
         return None
     best: Construction | None = None
-    for path in _programs(file.path, name):
-        start = files.file(path)
+    call = re.compile(rf"\b{re.escape(name)}\b")
+    readme = _readme(file.path, call)
+    files = files_of_project(settings, readme)
+    paths = _programs(file.path, call, readme)
+    done: set[str] = set()
+    for path in paths:
+        start = None if path in done else files.file(path)
         if start is None:
             continue
-        program = Program.of(start, files, tokens=(name,), events=settings.program_events, watched=name)
+        program = Program.of(start, files, paths, (name,), settings.program_events, watched=name)
+        done |= program.within
         read = tuple(item.path for item in program.files if not item.is_library)
         for event in program.record.of("make", "enter"):
             parameters = _parameters(event, file, name)
@@ -148,15 +240,35 @@ def _known(found: Construction, needed: Collection[str]) -> tuple[int, int]:
     return len(set(needed) & set(found.arguments)), len(found.arguments)
 
 
-def _programs(path: str, name: str) -> list[str]:
+def _programs(path: str, call: re.Pattern[str], readme: Iterable[str]) -> list[str]:
     """The files whose programs may make the class, best first."""
     scripts = Scripts.around(path)
-    call = re.compile(rb"\b%s\b" % re.escape(name.encode()))
-    others = sorted(
-        (other for other, data in scripts.files.items() if call.search(data)),
-        key=lambda other: (is_test_path(other), len(other), other),
-    )
-    return list(dict.fromkeys([path, scripts.of(path), *others]))[:_MOST_PROGRAMS]
+    naming = re.compile(call.pattern.encode())
+    others = [other for other, data in scripts.files.items() if naming.search(data)]
+    others.sort(key=lambda other: (is_test_path(other), len(other), other))
+    tests = [other for other in others if is_test_path(other)]
+    best = [path, scripts.of(path), *others[: len(others) - len(tests)]]
+    return [*dict.fromkeys([*best[: _MOST_PROGRAMS - 1], *readme, *tests])][:_MOST_PROGRAMS]
+
+
+def _readme(path: str, call: re.Pattern[str]) -> dict[str, bytes]:
+    """The nearest README, as a program of its examples that name a class, at their lines."""
+    root, folder = root_of(path), os.path.dirname(path)
+    while not os.path.isfile(readme := os.path.join(folder, README)):
+        if folder == root or folder == os.path.dirname(folder):
+            return {}
+        folder = os.path.dirname(folder)
+    lines: list[str] = []
+    try:
+        with open(readme, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+        for before, code in python_blocks(text):
+            with contextlib.suppress(NotPython):
+                if call.search(code) and parse_tree(code):
+                    lines += [""] * (before - len(lines)) + code.splitlines()
+    except OSError:
+        return {}
+    return {readme: "\n".join([*lines, ""]).encode()} if lines else {}
 
 
 def _parameters(event: Event, file: File, name: str) -> Sequence[str] | None:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from tclint.config.settings import Settings
 from tclint.core.text import listed
-from tclint.engine.script.models import made_by_program, made_by_target, models_of, parsed
+from tclint.engine.script.models import files_of_project, made_by_program, made_by_target, models_of
 from tclint.engine.script.settings import Evidence, statements
 from tclint.graph.ops import Assumption, Site
 from tclint.source.project.scripts import Scripts
@@ -44,7 +44,7 @@ def join(paths: Sequence[str], targets: Sequence[str], settings: Settings) -> di
             means nothing.
         settings: the user's settings; no script overrides those named in `settings.explicit`.
     """
-    files = ProjectFiles(parsed)
+    files = files_of_project(settings)
     starts = dict.fromkeys(_start(path) for path in discover(paths, settings)[0] if _trains(path))
     scripts = [one for path in starts if (one := _script(path, files)) is not None]
     if not scripts or len(scripts) > MOST_SCRIPTS:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
+from tclint.config.settings import Settings
 from tclint.core.target import LIBRARIES
 from tclint.source.run.files import File
 from tclint.source.run.program import Program
 from tclint.source.run.programs import result_of
 from tclint.source.run.project import ProjectFiles
 from tclint.source.run.values import Constant, Event, Thing, Value, options_of
+from tclint.source.syntax.cache import TablesCache
 from tclint.source.syntax.parse import NotPython, Parsed, decode, parse
 
 Made: TypeAlias = tuple[str, str]
@@ -96,9 +98,19 @@ def _made(event: Event, value: Value | None) -> Iterator[Made]:
         yield "", event.name
 
 
-def parsed(_path: str, data: bytes) -> Parsed | None:
-    """A file's tables, for `ProjectFiles`; None if it is no Python."""
-    try:
-        return parse(decode(data))
-    except NotPython:
-        return None
+def files_of_project(settings: Settings, given: Mapping[str, bytes] | None = None) -> ProjectFiles:
+    """The files of a project, parsed as they are read; what is no Python is left out.
+
+    Args:
+        given: path -> bytes to use instead of those on the disk.
+    """
+    kept = TablesCache.of(settings)
+    parse_text = parse if kept is None else kept.parse
+
+    def parsed(_path: str, data: bytes) -> Parsed | None:
+        try:
+            return parse_text(decode(data))
+        except NotPython:
+            return None
+
+    return ProjectFiles(parsed, given)

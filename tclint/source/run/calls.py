@@ -382,6 +382,8 @@ class Calls(Modules):
 
     def _follow(self, method: Value, arguments: list[Value], keywords: dict[str, Value], call: Call) -> Value:
         """Follow a module's own forward. A module inside another of the same class is not a recursion."""
+        if self.watched:  # what is looked for makes modules, and nothing that a forward does is
+            return Thing()
         if not isinstance(method, FunctionValue):
             return self.call_value(method, arguments, keywords, call)
         outer = self.inside.inside if self.inside is not None else None

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import math
 import re
 import shlex
+import traceback
 from typing import Any
 
 from torch import nn
 
 from tclint.core.errors import TargetError
+from tclint.core.text import listed
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Assumption, Graph, Site, TensorSpec
 from tclint.tracing.inputs.forward import parameters_of
@@ -113,6 +116,8 @@ def forward_error(
     if is_out_of_memory(error):
         return error
     line = where_in_user_code(error, sites.is_user_file)
+    if _is_left_out(error, model):
+        return without_forward(model, f"The forward of {name} is left out{line}")
     details = traceback_of(error)
     if isinstance(error, TooManyOps):
         return TargetError(f"{name} was not traced: {error}; trace fewer steps of its loop.", details=details)
@@ -146,6 +151,34 @@ def forward_error(
     return TargetError(message + ".", details=details, has_run=True)
 
 
+def without_forward(model: nn.Module, reason: str) -> TargetError:
+    """The error for a model that has no forward, which names its methods that call layers.
+
+    Args:
+        reason: the beginning of the sentence: 'net.py:Net has no forward to trace'.
+    """
+    layers = {name for name, _ in model.named_children()}
+    calling = [
+        name
+        for name, function in inspect.getmembers(type(model), inspect.isfunction)
+        if name[0] != "_" and name != "forward" and not layers.isdisjoint(function.__code__.co_names)
+    ]
+    if not calling:
+        return TargetError(f"{reason}; write a small module whose forward runs it, and name that.")
+    parameters = [*inspect.signature(getattr(type(model), calling[0])).parameters][1:]
+    call = f"self.model.{calling[0]}({', '.join(parameters)})"
+    return TargetError(
+        f"{reason}; its layers run in {listed(calling, 4)}: write a small module that holds it, and whose "
+        f"forward calls one of these, such as `return {call}`, and name what builds that."
+    )
+
+
+def _is_left_out(error: BaseException, model: nn.Module) -> bool:
+    """Whether a forward only says that there is none."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return isinstance(error, NotImplementedError) and frame.f_code is getattr(model.forward, "__code__", None)
+
+
 def _missing_targets(error: BaseException, model: nn.Module, inputs: CallInputs) -> str:
     """What the forward calls the targets that it was not given, where it may have failed for want of them."""
     if not any(module.training for module in model.modules()):
@@ -173,14 +206,12 @@ def _failed_module(error: BaseException, model: nn.Module) -> str:
     """' in encoder.layers.0 (Block)': the innermost module on the error's stack."""
     names = {id(module): name for name, module in model.named_modules()}
     found = ""
-    traceback = error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        code = frame.f_code
         if code.co_argcount and code.co_name not in ("__call__", "_call_impl"):
-            owner = traceback.tb_frame.f_locals.get(code.co_varnames[0])
+            owner = frame.f_locals.get(code.co_varnames[0])
             if isinstance(owner, nn.Module) and names.get(id(owner)):
                 found = f" in {names[id(owner)]} ({type(owner).__name__})"
-        traceback = traceback.tb_next
     return found
 
 

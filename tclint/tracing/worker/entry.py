@@ -44,7 +44,7 @@ from tclint.tracing.session.trace import tensors_of
 from tclint.tracing.values.cache import Cache
 from tclint.tracing.values.layers import is_module, remember_builder
 from tclint.tracing.values.sites import SiteFinder
-from tclint.tracing.worker.attempts import trace_or_explain
+from tclint.tracing.worker.attempts import trace_or_explain, without_forward
 from tclint.tracing.worker.project_files import import_roots
 from tclint.tracing.worker.result_file import TraceResult
 from tclint.tracing.worker.target_arguments import ArgumentSpec, given_to, parse_arguments
@@ -210,7 +210,9 @@ def split_built(built: Any, what: str) -> tuple[nn.Module, Any, tuple[Assumption
         inspect.getattr_static(type(built), "forward") is not nn.Module.forward
     )
     if not has_forward and not trains_in_steps(built):
-        raise TargetError(f"{what} returned a {type(built).__name__}, which has no forward to trace.")
+        raise without_forward(
+            built, f"{what} returned a {type(built).__name__}, which has no forward to trace"
+        )
     return built, exported_with(built) if returned is None else returned, assumed
 
 

@@ -31,7 +31,7 @@ from tclint.tracing.worker.apart import Keep, apart
 from tclint.tracing.worker.attempts import trace_or_explain
 from tclint.tracing.worker.entry import TraceOptions, choose_inputs, put_into_mode, runs_of, split_built
 from tclint.tracing.worker.result_file import TraceResult
-from tclint.tracing.worker.target_arguments import resolve
+from tclint.tracing.worker.target_arguments import needed_by, parse_arguments, resolve
 from tclint.tracing.worker.targets import (
     LoadedTarget,
     Target,
@@ -45,23 +45,24 @@ from tclint.tracing.worker.targets import (
 _TORCH_FOLDER = os.path.join(os.path.dirname(torch.__file__), "")
 
 
-def trace_given(
-    given: Any, inputs: Any = None, kwargs: Mapping[str, Any] | None = None, *, evaluate: bool = False
-) -> Graph:
+def trace_given(given: Any, inputs: Any, kwargs: Mapping[str, Any] | None, settings: Settings) -> Graph:
     """See `tclint.trace`."""
+    arguments = parse_arguments(settings.arguments)
+    options = TraceOptions(arguments=arguments, evaluate=settings.mode == "infer")
 
     def trace(keep: Keep) -> Graph:
-        return _trace(_Given.of(given), inputs, kwargs, keep, evaluate=evaluate)
+        return _trace(_Given.of(given), inputs, kwargs, keep, options)
 
     return _own_nodes(apart(trace, name_of(given), Settings().timeout_s, _model_in(given)), given)
 
 
 def _trace(
-    target: _Given, inputs: Any, kwargs: Mapping[str, Any] | None, keep: Keep, *, evaluate: bool
+    target: _Given, inputs: Any, kwargs: Mapping[str, Any] | None, keep: Keep, options: TraceOptions
 ) -> Graph:
     started = time.perf_counter()
-    with target.built(keep, inputs, kwargs) as (model, returned, assumed):
-        put_into_mode(model, TraceOptions(evaluate=evaluate), target.sites)
+    loaded = target.loaded(options)
+    with replace(target, given=loaded.function).built(keep, inputs, kwargs) as (model, returned, assumed):
+        put_into_mode(model, options, target.sites)
         if inputs is not None:
             chosen = given_inputs(inputs, "inputs")
         elif kwargs:
@@ -78,7 +79,7 @@ def _trace(
         if kwargs:
             chosen = replace(chosen, kwargs={**chosen.kwargs, **kwargs})
         metadata = {"inputs_from": chosen.source, "build_s": time.perf_counter() - started}
-        chosen = chosen.with_assumptions(assumed)
+        chosen = chosen.with_assumptions((*loaded.assumptions, *assumed))
         return trace_or_explain(model, chosen, target.sites, target.site, metadata, target.name, "inputs=")
 
 
@@ -100,7 +101,8 @@ def trace_object(name: str, given: Any, settings: Settings) -> Iterator[TraceRes
         message = f"tclint failed on {name} ({describe(error)}); please report it."
         runs = [TraceResult(name, error=TargetError(message, details=traceback_of(error)))]
     for run in runs:
-        yield run if run.graph is None else replace(run, graph=_own_nodes(run.graph, given))
+        graph = None if run.graph is None else _own_nodes(run.graph, given)
+        yield replace(run, target=name, graph=graph)
 
 
 def _own_nodes(graph: Graph, given: Any) -> Graph:
@@ -117,22 +119,10 @@ def _model_in(given: Any) -> nn.Module | None:
 
 def _runs(target: _Given, options: TraceOptions, keep: Keep) -> Iterator[TraceResult]:
     seconds: dict[str, float] = {}
-    if options.arguments and is_model(target.given):
-        raise TargetError(
-            f"{target.name} is built already, and takes no argument {options.arguments[0].name!r}."
-        )
-    # Inputs may stand beside a class or function, as they may in a file that is named.
-    origin = type(target.given) if is_model(target.given) else target.given
-    module = sys.modules.get(getattr(origin, "__module__", None) or "", ModuleType(""))
-    named = Target(target.name, target.name, module=module.__name__)
-    build, told = target.given, tuple[Assumption, ...]()
-    if not is_model(target.given):
-        arguments, told = resolve(options.arguments, target.given, module)
-        build = functools.partial(target.given, **arguments) if arguments else target.given
-    loaded = LoadedTarget(named, build, module, target.site, told)
+    loaded = target.loaded(options)
     how = "Settings.inputs"
     started = time.perf_counter()
-    with replace(target, given=build).built(keep) as (model, returned, assumed):
+    with replace(target, given=loaded.function).built(keep) as (model, returned, assumed):
         put_into_mode(model, options, target.sites)
         sets = choose_inputs(loaded, model, returned, options, target.sites, how)
         seconds["build"] = time.perf_counter() - started
@@ -196,6 +186,26 @@ class _Given:
             )
         return cls(load_program(path), path, None, SiteFinder(roots=(os.getcwd(),)))
 
+    def loaded(self, options: TraceOptions) -> LoadedTarget:
+        """The model, or what builds it with the options' arguments, as a target's is.
+
+        Raises:
+            TargetError: it is built already, or takes no such arguments.
+        """
+        if options.arguments and is_model(self.given):
+            raise TargetError(
+                f"{self.name} is built already, and takes no argument {options.arguments[0].name!r}."
+            )
+        # Inputs may stand beside a class or function, as they may in a file that is named.
+        origin = type(self.given) if is_model(self.given) else self.given
+        module = sys.modules.get(getattr(origin, "__module__", None) or "", ModuleType(""))
+        named = Target(self.name, self.name, module=module.__name__)
+        build, told = self.given, tuple[Assumption, ...]()
+        if not is_model(self.given):
+            arguments, told = resolve(options.arguments, self.given, module)
+            build = functools.partial(self.given, **arguments) if arguments else self.given
+        return LoadedTarget(named, build, module, self.site, told)
+
     @contextlib.contextmanager
     def built(self, keep: Keep, *inputs: Any) -> Iterator[tuple[nn.Module, Any, tuple[Assumption, ...]]]:
         """The module, the inputs that came with it, and what building it assumed.
@@ -224,7 +234,8 @@ class _Given:
             return on_meta(build, self.sites)
         except Exception as error:
             line = where_in_user_code(error, self.sites.is_user_file)
-            raise TargetError(f"{self.name} raised {describe(error)}{line}.") from error
+            needed = needed_by(build)
+            raise TargetError(f"{self.name} raised {describe(error)}{line}.", needed=needed) from error
 
 
 def name_of(given: Any) -> str:

@@ -161,7 +161,7 @@ def verify_objects(
     args = inputs if isinstance(inputs, tuple) else (inputs,)
     if plan is None:
         try:
-            graphs = [trace_given(model, args, kwargs) for model in (original, padded)]
+            graphs = [trace_given(model, args, kwargs, Settings()) for model in (original, padded)]
             dims = CoupledDims(graphs[0])
             plan = weight_plan(dims, sizes_of_weights(dims, graphs[1]))
         except DimsUnresolved as error:

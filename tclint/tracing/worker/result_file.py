@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
 from tclint.graph.ops import Graph
 
@@ -14,7 +15,7 @@ EXIT_BROKEN = 70
 """Exit code of a worker that could not even write its result."""
 
 # Bound now: user code, which runs before results are written, may replace them.
-_open, _replace, _dumps, _getpid = open, os.replace, json.dumps, os.getpid
+_open, _rename, _dumps, _getpid = open, os.replace, json.dumps, os.getpid
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,12 @@ class TraceResult:
     """What the target's code printed, its first 64 KiB."""
     input_set: str = ""
     """Which of the target's sets of inputs; empty: it has only one."""
+    arguments: tuple[str, ...] = ()
+    """Those that it was made with beside the settings' own: its project's, as `--arg` takes them."""
+
+    def made_so(self, settings: Settings) -> Settings:
+        """The settings of the target, with the arguments that it was made with."""
+        return replace(settings, arguments=(*settings.arguments, *self.arguments))
 
     @property
     def entry(self) -> str:
@@ -66,7 +73,7 @@ def write_runs(path: str, runs: Sequence[TraceResult], owner: int) -> None:
     lines = [_dumps(headers), *("" if run.graph is None else run.graph.to_json() for run in runs)]
     with _open(path + ".part", "w", encoding="utf-8") as file:
         file.write("\n".join(lines))
-    _replace(path + ".part", path)
+    _rename(path + ".part", path)
 
 
 def read_runs(path: str, target: str, output: str) -> list[TraceResult]:

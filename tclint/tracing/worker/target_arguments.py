@@ -161,6 +161,16 @@ def given_to(function: Callable[..., Any]) -> dict[str, Any]:
     return {**given, **getattr(function, "keywords", {})}
 
 
+def needed_by(function: Callable[..., Any]) -> list[str]:
+    """The parameters that a callable cannot be called without."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [one.name for one in parameters if one.default is one.empty and one.kind not in any_number]
+
+
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     try:
         signature = inspect.signature(function)

@@ -41,7 +41,7 @@ from tclint.tracing.worker.project_imports import (
     name_in_package,
     own_packages,
 )
-from tclint.tracing.worker.target_arguments import ArgumentSpec, literals, resolve
+from tclint.tracing.worker.target_arguments import ArgumentSpec, literals, needed_by, resolve
 
 _T = TypeVar("_T")
 
@@ -520,13 +520,7 @@ def _check_signature(
         raise TargetError(
             f"{target.attribute}{where} has no argument {unknown[0]!r}; {takes}.{closest(unknown[0], names)}"
         )
-    needed = [
-        parameter.name
-        for parameter in parameters
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        and parameter.name not in arguments
-    ]
+    needed = [name for name in needed_by(function) if name not in arguments]
     if needed:
         raise TargetError(
             f"{target.attribute}{where} needs arguments ({', '.join(needed)}); give each with --arg, such as "

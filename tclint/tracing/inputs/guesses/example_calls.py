@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from tclint.core.examples import README, python_blocks
 from tclint.graph.ops import Assumption, Site
 from tclint.tracing.inputs.forward import ARITHMETIC, called, parsed_file, project_folders
 from tclint.tracing.inputs.given import ADVICE, CallInputs, described, with_batch
@@ -88,23 +89,17 @@ def _in_docstrings(tree: ast.Module) -> Iterator[ast.Module]:
                 yield ast.increment_lineno(ast.parse(textwrap.dedent(code)), first - 1 + line)
 
 
-_CODE = re.compile(
-    r"^[ \t]*```[ \t]*(?:python|py)[^\n]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL | re.IGNORECASE
-)
-
-
 def _readme(origin: Origin) -> Iterator[tuple[str, ast.Module, str]]:
     """Each example of the README that is nearest to the target's file, at its lines."""
     for folder in project_folders(os.path.dirname(origin.paths[0]) or "."):
-        path = os.path.normpath(os.path.join(folder, "README.md"))
+        path = os.path.normpath(os.path.join(folder, README))
         try:
             text = Path(path).read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue
-        for found in _CODE.finditer(text):
+        for lines, code in python_blocks(text):
             with contextlib.suppress(SyntaxError, ValueError):
-                tree = ast.parse(textwrap.dedent(found[1]))
-                yield path, ast.increment_lineno(tree, text.count("\n", 0, found.start(1))), "the README"
+                yield path, ast.increment_lineno(ast.parse(code), lines), "the README"
         return
 
 

@@ -1,0 +1,18 @@
+"""The Python of a README: what its authors show of how their code is used."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+
+README = "README.md"
+_CODE = re.compile(
+    r"^[ \t]*```[ \t]*(?:python|py)[^\n]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL | re.IGNORECASE
+)
+
+
+def python_blocks(text: str) -> Iterator[tuple[int, str]]:
+    """The number of lines before each Python block, and its code."""
+    for found in _CODE.finditer(text):
+        yield text.count("\n", 0, found.start(1)), textwrap.dedent(found[1])
