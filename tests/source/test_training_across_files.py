@@ -354,3 +354,38 @@ def test_a_loss_that_holds_no_weights_is_no_untrained_network(
 ) -> None:
     findings = found(tmp_path, "train.py", GradientsNobodyUses(), train=LOSSES.format(judge=judge))
     assert [finding.location.line for finding in findings] == lines
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        "torch.as_tensor(images, device='cuda')",
+        "torch.tensor(images, device='cuda')",
+        "room.copy_(images)",
+        "room.resize_(images.size()).copy_(images)",
+    ],
+)
+def test_batches_are_also_copied_by_conversions_and_into_tensors(tmp_path: Path, copy: str) -> None:
+    train = "import torch\n" + TRAIN.replace("images.float().cuda()", copy).replace("labels.cuda()", "labels")
+    train = train.replace("    for", "    room = torch.cuda.FloatTensor(8, 3)\n    for")
+    (finding,) = found(tmp_path, "data.py", PinMemoryMissing(), data=DATA.format(pinned=""), train=train)
+    assert finding.location.line == 4
+    (tmp_path / "data.py").write_text(DATA.format(pinned=", pin_memory=True"))
+    findings = lint([str(tmp_path / "train.py")], [BlockingCopy()], Settings()).findings
+    assert {finding.location.line for finding in findings} == {9}
+
+
+def test_what_is_written_into_a_tensor_in_place_trains(tmp_path: Path) -> None:
+    train = """\
+import torch
+from data import loaders
+
+room = torch.cuda.FloatTensor(8, 3)
+for images in loaders(dataset):
+    room.resize_(images.size()).copy_(images)
+    loss = model(room).mean()
+    loss.backward()
+    optimizer.step()
+"""
+    (finding,) = found(tmp_path, "data.py", PinMemoryMissing(), data=DATA.format(pinned=""), train=train)
+    assert finding.location.line == 4
