@@ -52,9 +52,9 @@ class ScalerStateNotSaved(SourceRule):
         scalers = {scaler for scale in scales for scaler in facts.kinds(scale.subject, "scaler")}
         for event in record.of("state", "load", *UNSEEN):
             # The event reads the scaler's state, or passes the scaler to unknown code that may save it.
-            if any(not scalers.isdisjoint(facts.held(value)) for value in event.inputs):
-                if not self._is_known(event, scales):
-                    return
+            is_given = any(not scalers.isdisjoint(facts.held(value)) for value in event.inputs)
+            if is_given and not self._is_known(event, scales):
+                return
         made = next(scaler.made for scaler in scalers if scaler.made is not None)
         for save in record.of("save", *UNSEEN):
             state = self._optimizer_state(context, save)

@@ -389,3 +389,23 @@ for images in loaders(dataset):
 """
     (finding,) = found(tmp_path, "data.py", PinMemoryMissing(), data=DATA.format(pinned=""), train=train)
     assert finding.location.line == 4
+
+
+def test_a_second_call_of_a_long_function_is_no_unknown_code(tmp_path: Path) -> None:
+    many = "".join("    batch = batch.relu().add(1).mul(2).sub(1)\n" for _ in range(400))
+    head, loop = RESUMED.split("for batch in loader:\n")
+    body, save = loop.split("saving.save")
+    train = (
+        f"{head}\ndef train(model, optimizer, scaler, loader):\n    for batch in loader:\n"
+        f"{many.replace('    batch =', '        batch =')}"
+        f"{''.join(f'    {line}' for line in body.splitlines(keepends=True))}\n"
+        "def run(rank):\n    if rank == 0:\n        train(model, optimizer, scaler, loader)\n"
+        f"    else:\n        train(model, optimizer, scaler, None)\n\nrun(RANK)\nsaving.save{save}"
+    )
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "saving.py").write_text(SAVING)
+    (tmp_path / "train.py").write_text(train)
+    # The first call uses up what `run` may take of the program's events.
+    settings = Settings(program_events=8000)
+    (finding,) = lint([str(tmp_path / "train.py")], [ScalerStateNotSaved()], settings).findings
+    assert "GradScaler" in finding.message

@@ -26,7 +26,8 @@ def file_of(importer: str, module: str) -> str | None:
 
 
 def is_name_of(path: str, module: str) -> bool:
-    """Whether an absolute module name means the file itself in the file's own folder."""
+    """Whether a module name means the file itself in the file's own folder, as in a script that imports
+    itself."""
     return f"{module}.py" == os.path.basename(path)
 
 

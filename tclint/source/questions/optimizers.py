@@ -68,7 +68,9 @@ class Optimizers:
     def _is_of_library(self, part: Thing) -> bool:
         # What an unknown function returns may be anything that is called with tensors.
         is_made = part.made is not None and part.made.kind == "make"
-        return bool(self.flow.kind(part)) or (part.cls is None and is_made and "@weightless" not in part.fields)
+        return bool(self.flow.kind(part)) or (
+            part.cls is None and is_made and "@weightless" not in part.fields
+        )
 
     def _holds_parameter(self, part: Thing) -> bool:
         return any(

@@ -115,9 +115,7 @@ class Containers(Core):
         if one is not None and other is not None:
             is_exact = self.exact_items(left) is not None and self.exact_items(right) is not None
             return self.container("list", [*one, *other], is_exact=is_exact)
-        held = [
-            part for value in (left, right) for part in (self.values_in(value) or [self.element(value)])
-        ]
+        held = [part for value in (left, right) for part in (self.values_in(value) or [self.element(value)])]
         return self.container("list", None, either(*held, self.unknown()))
 
     def repeated(self, value: Value, times: Value) -> Value:

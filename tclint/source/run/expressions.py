@@ -159,8 +159,9 @@ class Expressions(Containers):
         if qualified.startswith(".") and not module.strip("."):
             module = qualified[: len(qualified) - len(qualified.lstrip("."))]
         found = self.project.module(file, module) if module else None
-        if found is None and file in self.frames and name in self.frames[file].names and is_name_of(file.path, module):
-            found = file  # a script that imports itself
+        if found is None and is_name_of(file.path, module):
+            own = self.frames.get(file)
+            found = file if own is not None and name in own.names else None
         if found is not None:
             return self.attribute(ModuleValue(found), name)
         return self.symbol(qualified.lstrip("."))
