@@ -43,7 +43,7 @@ class BlockingCopy(SourceRule):
         "PyTorch Performance Tuning Guide, Enable asynchronous data loading and augmentation: pinned "
         "memory for asynchronous copies",
     )
-    triggers = ("pin_memory", ".cuda(", ".to(")
+    triggers = ("pin_memory", ".cuda(", ".to(", "tensor(", ".copy_(")
     program = ("pin_memory",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
@@ -71,7 +71,11 @@ class BlockingCopy(SourceRule):
                     f"{context.where(loader.made, copy)} pins its batches.",
                     related=(context.also(loader.made, "pin_memory=True"),),
                     evidence={"pin_memory": True},
-                    fix=Fix("Pass non_blocking=True to the copies."),
+                    fix=Fix(
+                        "Copy by `.to(device, non_blocking=True)`, as this function always waits."
+                        if copy.kind == "convert"
+                        else "Pass non_blocking=True to the copies."
+                    ),
                     identity=f"{loader.made.place.function.qualified_name}:copy",
                     group=f"{copy.place.file.path} {loader.made.place.file.path}:{loader.made.place.node_id}",
                 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.scripts import SCALES
 from tclint.source.questions.gradients import UNSEEN
-from tclint.source.run.values import Event
+from tclint.source.run.values import Event, FunctionValue
 
 
 class ScalerStateNotSaved(SourceRule):
@@ -52,7 +52,8 @@ class ScalerStateNotSaved(SourceRule):
         scalers = {scaler for scale in scales for scaler in facts.kinds(scale.subject, "scaler")}
         for event in record.of("state", "load", *UNSEEN):
             # The event reads the scaler's state, or passes the scaler to unknown code that may save it.
-            if any(not scalers.isdisjoint(facts.held(value)) for value in event.inputs):
+            is_given = any(not scalers.isdisjoint(facts.held(value)) for value in event.inputs)
+            if is_given and not self._is_known(event, scales):
                 return
         made = next(scaler.made for scaler in scalers if scaler.made is not None)
         for save in record.of("save", *UNSEEN):
@@ -60,6 +61,13 @@ class ScalerStateNotSaved(SourceRule):
             if state is not None:
                 yield self._report(context, save, state, made)
                 return
+
+    def _is_known(self, event: Event, scales: list[Event]) -> bool:
+        """Whether an event is one more call of a function that was followed until it scaled a loss."""
+        called = event.result
+        return isinstance(called, FunctionValue) and any(
+            place.function is called.function for scale in scales for place in scale.places
+        )
 
     def _is_made(self, context: SourceContext, scale: Event) -> bool:
         scalers = context.facts.kinds(scale.subject, "scaler")

@@ -12,11 +12,13 @@ from tclint.engine.sources.lint import lint
 from tclint.source.source_rule import SourceRule
 from tclint_rules.precision.tf32_matmul_off import Tf32MatmulOff
 from tclint_rules.runtime.blocking_copy import BlockingCopy
+from tclint_rules.runtime.cudnn_benchmark import BenchmarkWithVaryingSizes
 from tclint_rules.runtime.data_parallel import DataParallel
 from tclint_rules.runtime.evaluation_gradients import EvalWithoutNoGrad
 from tclint_rules.runtime.fused_optimizer import OptimizerNotFused
 from tclint_rules.runtime.pinned_memory import PinMemoryMissing
 from tclint_rules.runtime.sync_in_loop import SyncInLoop
+from tclint_rules.runtime.untrained_networks import GradientsNobodyUses
 from tclint_rules.scaling.scaler_state import ScalerStateNotSaved
 
 AGENT = """\
@@ -220,3 +222,190 @@ saving.save(model, optimizer, "last.pt")
 def test_checkpoints_that_another_file_writes(tmp_path: Path) -> None:
     (finding,) = found(tmp_path, "train.py", ScalerStateNotSaved(), saving=SAVING, train=RESUMED)
     assert finding.location.line == 14
+
+
+def test_what_a_wrapper_holds_is_called_through_it(tmp_path: Path) -> None:
+    main = "import torch\n" + MAIN.format(
+        width=64,
+        loop="agent = torch.nn.DataParallel(agent)\nfor batch in memory:\n    agent.module.learn(batch)",
+    )
+    findings = found(tmp_path, "agent.py", SyncInLoop(), agent=AGENT, model=MODEL, main=main)
+    assert [finding.location.line for finding in findings] == [18]
+
+
+def test_a_script_that_imports_itself(tmp_path: Path) -> None:
+    main = MAIN.format(
+        width=64,
+        loop="class Work:\n    def run(self):\n        for batch in memory:\n            agent.learn(batch)\n"
+        "def start():\n    from main import Work as Again\n    Again().run()\nstart()",
+    )
+    findings = found(tmp_path, "agent.py", SyncInLoop(), agent=AGENT, model=MODEL, main=main)
+    assert [finding.location.line for finding in findings] == [18]
+
+
+@pytest.mark.parametrize(
+    # A step of an agent that no configuration names is one for whoever calls it.
+    ("target", "use", "lines"),
+    [
+        ("agent.Agent", "for batch in memory:\n        agent.learn(batch)", [18]),
+        ("agent.Agent", "agent.learn(batch)", []),
+        ("other.Agent", "agent.learn(batch)", [18]),
+    ],
+)
+def test_a_configuration_names_the_file_that_trains(
+    tmp_path: Path, target: str, use: str, lines: list[int]
+) -> None:
+    (tmp_path / "config.yaml").write_text(f"agent:\n  _target_: {target}\n  args: {{width: 64}}\n")
+    main = (
+        "import hydra\n\n@hydra.main(config_path='.', config_name='config')\ndef main(config):\n"
+        f"    agent = hydra.utils.instantiate(config.agent)\n    {use}\n\nmain()\n"
+    )
+    findings = found(tmp_path, "agent.py", SyncInLoop(), agent=AGENT, model=MODEL, main=main)
+    assert [finding.location.line for finding in findings] == lines
+
+
+TWO_NETWORKS = """\
+import torch
+
+class Coder:
+    def __init__(self):
+        self.encoder = torch.nn.Linear(512, 512).cuda()
+        self.decoder = torch.nn.Linear(512, 512).cuda()
+        weights = list(self.encoder.parameters()) + list(self.decoder.parameters())
+        self.optimizer = torch.optim.Adam(weights)
+
+coder = Coder()
+for batch in loader:
+    loss = coder.decoder(coder.encoder(batch.cuda())).mean()
+    coder.optimizer.zero_grad()
+    loss.backward()
+    coder.optimizer.step()
+"""
+
+
+def test_an_optimizer_gets_the_parameters_of_two_networks_in_one_list(tmp_path: Path) -> None:
+    (finding,) = found(tmp_path, "train.py", OptimizerNotFused(), train=TWO_NETWORKS)
+    assert finding.location.line == 8
+
+
+SIZES = """\
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+class Pictures:
+    def __getitem__(self, index):
+        box = self.boxes[index]
+        side = max(box)
+        return self.images[index], {made}
+
+torch.backends.cudnn.benchmark = True
+network = torch.nn.Conv2d(3, 8, 3).cuda()
+optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+for images, more in DataLoader(Pictures(), batch_size=4):
+    network(images.cuda()).mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "lines"),
+    [
+        ("torch.tensor([side, 1.0])", []),
+        ("torch.tensor(np.zeros((side, 3)))", [11]),
+        ("torch.zeros(side, 3)", [11]),
+        ("torch.FloatTensor(3, side)", [11]),
+        ("torch.tensor(side)", []),
+    ],
+)
+def test_a_size_changes_where_a_tensor_is_as_long_as_the_longest(
+    tmp_path: Path, made: str, lines: list[int]
+) -> None:
+    rule = BenchmarkWithVaryingSizes()
+    findings = found(tmp_path, "train.py", rule, train=SIZES.replace("{made}", made))
+    assert [finding.location.line for finding in findings] == lines
+
+
+LOSSES = """\
+import segmentation_models_pytorch as smp
+import torch
+from elsewhere import make
+
+network = torch.nn.Linear(512, 512).cuda()
+judge = {judge}
+judge.eval()
+optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+for batch in loader:
+    judge(network(batch.cuda()), 1).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("judge", "lines"),
+    [
+        ("torch.nn.Linear(512, 1)", [10]),
+        ("smp.losses.DiceLoss('binary')", []),
+        ("make('dice')", []),
+    ],
+)
+def test_a_loss_that_holds_no_weights_is_no_untrained_network(
+    tmp_path: Path, judge: str, lines: list[int]
+) -> None:
+    findings = found(tmp_path, "train.py", GradientsNobodyUses(), train=LOSSES.format(judge=judge))
+    assert [finding.location.line for finding in findings] == lines
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        "torch.as_tensor(images, device='cuda')",
+        "torch.tensor(images, device='cuda')",
+        "room.copy_(images)",
+        "room.resize_(images.size()).copy_(images)",
+    ],
+)
+def test_batches_are_also_copied_by_conversions_and_into_tensors(tmp_path: Path, copy: str) -> None:
+    train = "import torch\n" + TRAIN.replace("images.float().cuda()", copy).replace("labels.cuda()", "labels")
+    train = train.replace("    for", "    room = torch.cuda.FloatTensor(8, 3)\n    for")
+    (finding,) = found(tmp_path, "data.py", PinMemoryMissing(), data=DATA.format(pinned=""), train=train)
+    assert finding.location.line == 4
+    (tmp_path / "data.py").write_text(DATA.format(pinned=", pin_memory=True"))
+    findings = lint([str(tmp_path / "train.py")], [BlockingCopy()], Settings()).findings
+    assert {finding.location.line for finding in findings} == {9}
+
+
+def test_what_is_written_into_a_tensor_in_place_trains(tmp_path: Path) -> None:
+    train = """\
+import torch
+from data import loaders
+
+room = torch.cuda.FloatTensor(8, 3)
+for images in loaders(dataset):
+    room.resize_(images.size()).copy_(images)
+    loss = model(room).mean()
+    loss.backward()
+    optimizer.step()
+"""
+    (finding,) = found(tmp_path, "data.py", PinMemoryMissing(), data=DATA.format(pinned=""), train=train)
+    assert finding.location.line == 4
+
+
+def test_a_second_call_of_a_long_function_is_no_unknown_code(tmp_path: Path) -> None:
+    many = "".join("    batch = batch.relu().add(1).mul(2).sub(1)\n" for _ in range(400))
+    head, loop = RESUMED.split("for batch in loader:\n")
+    body, save = loop.split("saving.save")
+    train = (
+        f"{head}\ndef train(model, optimizer, scaler, loader):\n    for batch in loader:\n"
+        f"{many.replace('    batch =', '        batch =')}"
+        f"{''.join(f'    {line}' for line in body.splitlines(keepends=True))}\n"
+        "def run(rank):\n    if rank == 0:\n        train(model, optimizer, scaler, loader)\n"
+        f"    else:\n        train(model, optimizer, scaler, None)\n\nrun(RANK)\nsaving.save{save}"
+    )
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "saving.py").write_text(SAVING)
+    (tmp_path / "train.py").write_text(train)
+    # The first call uses up what `run` may take of the program's events.
+    settings = Settings(program_events=8000)
+    (finding,) = lint([str(tmp_path / "train.py")], [ScalerStateNotSaved()], settings).findings
+    assert "GradScaler" in finding.message

@@ -25,6 +25,12 @@ def file_of(importer: str, module: str) -> str | None:
     return next((path for path in _seen_from(folder, module) if path != os.path.abspath(importer)), None)
 
 
+def is_name_of(path: str, module: str) -> bool:
+    """Whether a module name means the file itself in the file's own folder, as in a script that imports
+    itself."""
+    return f"{module}.py" == os.path.basename(path)
+
+
 def forget() -> None:
     """Look at folders anew."""
     _module_file.cache_clear()

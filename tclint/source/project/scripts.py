@@ -26,6 +26,10 @@ _IMPORT = re.compile(
 _WORD = re.compile(rb"\w+")
 _PACKAGE = re.compile(rb"[\"']((?:[A-Za-z_]\w*\.)+)[\"'{%]")
 """A text that begins the name of a module: `"models."`, `f"models.{name}"`."""
+_TARGET = re.compile(rb"^[ \t-]*_target_[ \t]*:[ \t]*[\"']?([A-Za-z_]\w*(?:\.\w+)+)", re.MULTILINE)
+"""The class that a configuration names, which Hydra's `instantiate` imports and makes."""
+_MAKES_TARGETS = b"instantiate("
+_LARGEST_CONFIGURATION = 100_000
 _DEFINITION = re.compile(rb"^(?:async +def|def|class) +(\w+)", re.MULTILINE)
 _FUNCTION = re.compile(rb"^[ \t]*(?:async +)?def +(\w+)", re.MULTILINE)
 TRAINS = (".backward(", ".fit(", "Trainer(", "training_step")
@@ -53,9 +57,11 @@ class Scripts:
 
     Args:
         files: path -> bytes.
+        targets: the classes and functions that configurations name, with their modules.
     """
 
     files: dict[str, bytes]
+    targets: frozenset[bytes] = frozenset()
     _leading: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -111,7 +117,11 @@ class Scripts:
             by_last.setdefault(_module_name(path), []).append(path)
             in_folder.setdefault(os.path.dirname(path), []).append(path)
         return {
-            path: [*_written(path, data, self.files, by_last), *_loaded_by_name(path, data, in_folder)]
+            path: [
+                *_written(path, data, self.files, by_last),
+                *_loaded_by_name(path, data, in_folder),
+                *_configured(path, data, self.targets, self.files),
+            ]
             for path, data in self.files.items()
         }
 
@@ -282,11 +292,14 @@ def _root_above(folder: str) -> str:
 @lru_cache(maxsize=4)
 def _project(root: str) -> Scripts:
     files: dict[str, bytes] = {}
+    configurations: list[str] = []
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS and not name.startswith(".")]
         for name in names:
             path = os.path.join(folder, name)
-            if name.endswith(".py") and os.path.isfile(path):  # reading a pipe would block
+            if name.endswith((".yaml", ".yml")):
+                configurations.append(path)
+            elif name.endswith(".py") and os.path.isfile(path):  # reading a pipe would block
                 try:
                     with open(path, "rb") as file:
                         files[path] = file.read()
@@ -294,7 +307,20 @@ def _project(root: str) -> Scripts:
                     continue
         if len(files) > _LARGEST_PROJECT:
             return Scripts({})
-    return Scripts(files)
+    makes = any(_MAKES_TARGETS in data for data in files.values())
+    return Scripts(files, _targets_in(configurations) if makes else frozenset())
+
+
+def _targets_in(configurations: Iterable[str]) -> frozenset[bytes]:
+    found: set[bytes] = set()
+    for path in configurations:
+        if os.path.isfile(path) and os.path.getsize(path) <= _LARGEST_CONFIGURATION:
+            try:
+                with open(path, "rb") as file:
+                    found.update(_TARGET.findall(file.read()))
+            except OSError:
+                continue
+    return frozenset(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +381,16 @@ def _loaded_by_name(path: str, data: bytes, in_folder: dict[str, list[str]]) -> 
                 yield _Import(tuple(found), ())
                 break
             folder = os.path.dirname(folder)
+
+
+def _configured(
+    path: str, data: bytes, targets: frozenset[bytes], files: dict[str, bytes]
+) -> Iterator[_Import]:
+    """The modules from which a file makes the objects that a configuration names."""
+    for text in sorted(targets) if _MAKES_TARGETS in data else ():
+        parts = text.decode().split(".")[:-1]
+        if found := [file for file in _files_of(os.path.dirname(path), parts, 0, files) if file != path]:
+            yield _Import(tuple(found), ())
 
 
 def _defining(

@@ -18,6 +18,8 @@ _ADDS = frozenset({"+", "+=", ".add", ".add_"})
 _MASKS = frozenset({".masked_fill", ".masked_fill_", "torch.masked_fill", "torch.where"})
 _LEARNED = frozenset({"parameter", "forward"})
 _VIEWS = frozenset({".view", ".reshape"})
+_JOINS = frozenset({"torch.cat", "torch.concat", "torch.stack"})
+"""Operations whose result has more tokens than each of their operands."""
 _KEEP_RANK = frozenset(
     {".transpose", ".contiguous", ".float", ".half", ".to", ".type", "*", "/", "@", ".movedim"}
 )
@@ -232,17 +234,28 @@ class Attentions:
 
     def _is_of_one_token(self, query: Value) -> bool:
         """Whether the query is a single token (a class token), whose scores are one row."""
-        for event in self.facts.made_by(query):
-            given = list(event.arguments.values())
-            if event.name in _VIEWS and Constant(1) in given[1:]:
-                return True
-            if event.name == ".unsqueeze":
-                return True
+        seen: set[Event] = set()
+        pending = [query]
+        while pending:
+            for thing in self.facts.things(pending.pop()):
+                event = thing.made
+                if event is None or event in seen or event.name in _JOINS:
+                    continue
+                seen.add(event)
+                if event.name in _VIEWS and Constant(1) in list(event.arguments.values())[1:]:
+                    return True
+                if event.name == ".unsqueeze" or any(map(self._is_first_of, event.inputs)):
+                    return True
+                # A layer, a sum and a norm have as many tokens as what they get first.
+                given = event.first if event.kind == "forward" else (event.subject or event.first)
+                pending += [given] if given is not None else []
+        return False
+
+    def _is_first_of(self, value: Value) -> bool:
+        """Whether a value is, or an index holds, the slice `0:1`."""
         return any(
             part.operation is not None
             and part.operation[0] == "slice"
             and [constant_of(item) for item in part.operation[1][:2]] == [0, 1]
-            for event in self.facts.made_by(query)
-            for value in event.inputs
             for part in self.flow.parts(value)
         )

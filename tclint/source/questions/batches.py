@@ -114,8 +114,8 @@ class Batches:
     def _copies(self) -> list[tuple[Place, Event]]:
         """(place that makes the loader, copy of one of its batches to a GPU)."""
         found: list[tuple[Place, Event]] = []
-        for event in self.record.of("to"):
-            memory = self.memory_of(event.subject) if self._copies_to_gpu(event) else None
+        for event in self.record.of("to", "convert", "op"):
+            memory = self.memory_of(self._copied_to_gpu(event))
             if memory is None or memory.kind != "batch" or self._is_part_of(event, memory):
                 continue
             for loader in self.facts.things(memory.subject):
@@ -133,14 +133,20 @@ class Batches:
                     found.setdefault(loader.made.place, loader)
         return list(found.values())
 
-    def _copies_to_gpu(self, event: Event) -> bool:
-        return event.kind == "to" and self.devices.is_gpu(event.arguments.get("device"))
+    def _copied_to_gpu(self, event: Event) -> Value | None:
+        """What an event copies to a GPU; None if it copies nothing there."""
+        if event.kind == "op":
+            is_copy = event.name == ".copy_" and self.devices.on_gpu(event.subject) is True
+            return event.first if is_copy else None
+        if not self.devices.is_gpu(event.arguments.get("device")):
+            return None
+        return event.subject if event.kind == "to" else event.first
 
     def copies_of_pinned(self) -> Iterator[Event]:
         """The copies to a GPU from memory that the program itself has pinned."""
         for event in distinct(self.record.of("to")):
-            memory = self.memory_of(event.subject)
-            if self._copies_to_gpu(event) and memory is not None and memory.kind == "pin":
+            memory = self.memory_of(self._copied_to_gpu(event))
+            if memory is not None and memory.kind == "pin":
                 yield event
 
     def memory_of(self, value: Value | None) -> Event | None:

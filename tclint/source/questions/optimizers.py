@@ -66,7 +66,11 @@ class Optimizers:
         )
 
     def _is_of_library(self, part: Thing) -> bool:
-        return bool(self.flow.kind(part)) or (part.cls is None and part.made is not None)
+        # What an unknown function returns may be anything that is called with tensors.
+        is_made = part.made is not None and part.made.kind == "make"
+        return bool(self.flow.kind(part)) or (
+            part.cls is None and is_made and "@weightless" not in part.fields
+        )
 
     def _holds_parameter(self, part: Thing) -> bool:
         return any(

@@ -94,9 +94,16 @@ class Sizes:
 
     def _has_size_of_batch(self, event: Event) -> bool:
         """Whether an event makes a tensor as long as the longest item of a batch."""
-        return event.kind in ("factory", "convert") and any(
+        sizes = event.inputs if event.kind == "factory" else ()
+        if event.kind == "convert" and "1" in event.arguments:
+            sizes = event.inputs  # `torch.FloatTensor(rows, columns)`
+        elif event.kind == "convert":
+            # Numbers in the data set no size; what made the arrays in it got one.
+            held = (thing for value in event.inputs for thing in self.facts.held(value))
+            sizes = tuple(size for thing in held if thing.made is not None for size in thing.made.inputs)
+        return any(
             thing.operation is not None and thing.operation[0] == "max"
-            for value in event.inputs
+            for value in sizes
             for thing in self.facts.within(value)
             if isinstance(thing, Thing)
         )

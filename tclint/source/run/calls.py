@@ -434,6 +434,7 @@ class Calls(Modules):
             event = self.happen(
                 "escape", function.qualified_name, None, self.bound((), arguments, keywords), call
             )
+            event.result = value
             return self.unknown(function.name, event)
         is_remembering = at in self.remembering
         asked = (at, value.receiver, *arguments, *keywords.items())

@@ -79,6 +79,10 @@ class Containers(Core):
     def is_sequence(self, value: Value) -> bool:
         return isinstance(value, Thing) and value.kind in SEQUENCES
 
+    def is_listed(self, value: Value) -> bool:
+        """Whether a value is a sequence, or the list of a module's parameters."""
+        return isinstance(value, Thing) and value.kind in (*SEQUENCES, "parameters")
+
     def exact_items(self, value: Value) -> list[Value] | None:
         """The items of a list or tuple, or the keys of a dict, if all are known; None otherwise."""
         if isinstance(value, Thing) and "[]" in value.fields:
@@ -111,9 +115,8 @@ class Containers(Core):
         if one is not None and other is not None:
             is_exact = self.exact_items(left) is not None and self.exact_items(right) is not None
             return self.container("list", [*one, *other], is_exact=is_exact)
-        return self.container(
-            "list", None, either(*self.values_in(left), *self.values_in(right), self.unknown())
-        )
+        held = [part for value in (left, right) for part in (self.values_in(value) or [self.element(value)])]
+        return self.container("list", None, either(*held, self.unknown()))
 
     def repeated(self, value: Value, times: Value) -> Value:
         """`[value] * times`."""
@@ -388,6 +391,8 @@ class Containers(Core):
             inherited = value.cls.find(name)
             if inherited is not None:
                 return self.bind(inherited, value)
+        if f"@.{name}" in value.fields:
+            return value  # a wrapper, which stands for what it wraps
         if value.kind == "tensor":
             return self.attribute_of_tensor(value, name)
         if value.kind == "super":

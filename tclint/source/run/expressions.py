@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tclint.source.project.imports import is_name_of
 from tclint.source.run.conditions import truth
 from tclint.source.run.containers import Containers
 from tclint.source.run.files import File
@@ -158,6 +159,9 @@ class Expressions(Containers):
         if qualified.startswith(".") and not module.strip("."):
             module = qualified[: len(qualified) - len(qualified.lstrip("."))]
         found = self.project.module(file, module) if module else None
+        if found is None and is_name_of(file.path, module):
+            own = self.frames.get(file)
+            found = file if own is not None and name in own.names else None
         if found is not None:
             return self.attribute(ModuleValue(found), name)
         return self.symbol(qualified.lstrip("."))
@@ -241,7 +245,7 @@ class Expressions(Containers):
                 return combined
         elif isinstance(left, Constant) and isinstance(right, Constant):
             return self._compute(symbol, left.value, right.value)
-        if symbol == "+" and self.is_sequence(left) and self.is_sequence(right):
+        if symbol == "+" and self.is_listed(left) and self.is_listed(right):
             return self.concatenated(left, right)
         if symbol == "*" and (self.is_sequence(left) or self.is_sequence(right)):
             return self.repeated(left, right) if self.is_sequence(left) else self.repeated(right, left)

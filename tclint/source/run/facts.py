@@ -121,13 +121,23 @@ class Facts:
                     # A factory gets sizes, or tensors of which it uses only the size.
                     pending.extend(event.inputs if event.kind != "factory" else ())
 
+    def _in_place(self, value: Value | None) -> Iterator[Thing]:
+        """The tensors that a value is: `x.resize_(size)` is `x` itself."""
+        for thing in self.things(value):
+            yield thing
+            if thing.made is not None and thing.made.kind == "op" and thing.made.name[-1:] == "_":
+                yield from self._in_place(thing.made.subject)
+
     @cached_property
     def _written(self) -> dict[Thing, list[Value]]:
-        """Tensor -> the values that are written into parts of it: `batch[0] = image`."""
+        """Tensor -> the values that are written into it or parts of it: `batch[0] = image`."""
         found: dict[Thing, list[Value]] = {}
         for event in self.record.of("op"):
             if event.name == "[]=" and isinstance(event.subject, Thing):
                 found.setdefault(event.subject, []).append(event.arguments["value"])
+            elif event.name == ".copy_" and event.first is not None:
+                for written in self._in_place(event.subject):
+                    found.setdefault(written, []).append(event.first)
         return found
 
     def names_in(self, value: Value | None) -> frozenset[str]:

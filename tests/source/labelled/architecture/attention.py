@@ -101,3 +101,24 @@ class Looked(nn.Module):
         attn = (q @ k.transpose(-2, -1)).softmax(dim=-1)  # ARC005: quiet
         attn = attn / attn.sum(-1, keepdim=True)
         return attn @ v
+
+
+class AfterStart(nn.Module):
+    """Attention to an image of which one token is the start."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.start = nn.Embedding(2, width)
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+
+    def forward(self, x, kind):
+        start = self.start(kind).unsqueeze(1)
+        joined = torch.cat([start, x], dim=1)
+        weights = (self.query(joined) @ self.key(joined).transpose(-2, -1)).softmax(dim=-1)  # ARC005: flag
+        return weights @ joined
+
+    def sum_up(self, x, kind):
+        start = self.start(kind).unsqueeze(1)
+        weights = (self.query(start) @ self.key(x).transpose(-2, -1)).softmax(dim=-1)  # ARC005: quiet
+        return weights @ x
