@@ -1,1 +1,2 @@
-"""Modules in place of kernel libraries that are not installed: same shapes, and work that is known."""
+"""Modules in place of packages that are not installed: kernel libraries with the same shapes and work that is
+known, and others as long as a model uses nothing of them."""
