@@ -9,6 +9,7 @@ import pytest
 import tclint
 from tclint.config.settings import Settings
 from tclint.engine.report import Report
+from tclint.tracing import trace_targets
 
 _SCRIPT = """
 import json, logging, os
@@ -67,14 +68,19 @@ def test_what_stands_above_the_training_is_traced_and_nothing_is_left(folder: Pa
     assert (folder / "notes.txt").read_text() == "mine\n"
 
 
-def test_folders_that_a_trace_beside_this_one_took_away_are_made_again(
+def test_models_that_are_traced_beside_each_other_make_the_same_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    between = 'os.makedirs("cache/hub")\nos.removedirs("cache/hub")\nos.mkdir("cache/hub")\n'
-    (tmp_path / "model.py").write_text(f"import os\nfrom torch import nn\n{between}net = nn.Linear(8, 8)\n")
-    assert _report("model.py:net").errors == ()
-    assert [path.name for path in tmp_path.iterdir()] == ["model.py"]
+    imports = "import os, time\nfrom torch import nn\n"
+    (tmp_path / "a.py").write_text(f"{imports}os.makedirs('first')\nnet = nn.Linear(8, 8)\n")
+    (tmp_path / "b.py").write_text(
+        f"{imports}while not os.path.isdir('first'):\n    time.sleep(0.01)\n"
+        "time.sleep(1)\nos.mkdir('first/again')\nnet = nn.Linear(8, 8)\n"
+    )
+    results = list(trace_targets(["a.py:net", "b.py:net"], Settings(inputs=("4,8",), jobs=2)))
+    assert [result.error for result in results] == [None, None]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.py", "b.py"]
 
 
 @pytest.mark.usefixtures("folder")

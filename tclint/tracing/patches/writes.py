@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import contextlib
 import io
 import os
 import shutil
@@ -13,6 +12,7 @@ from typing import Any
 
 import torch
 
+from tclint.tracing.patches.made_folders import remove
 from tclint.tracing.patches.patch import nothing, patch, patched
 
 _WRITING = frozenset("wax+")
@@ -42,23 +42,15 @@ class _Kept:
         return self._open(self._instead.get(path or "", file), mode, *args, **kwargs)
 
     def mkdir(self, path: Any, *args: Any, **kwargs: Any) -> None:
-        """As `os.mkdir`, for a while.
-
-        A model that is traced beside this one may have made the folders above and taken them away since.
-        """
-        own = self._own(path)
-        if own is not None:
-            os.makedirs(os.path.dirname(own), exist_ok=True)
+        """As `os.mkdir`, for a while."""
         self._mkdir(path, *args, **kwargs)
-        if own is not None:
+        if (own := self._own(path)) is not None:
             self._made.append(own)
             self._note(own)
 
     def remove(self) -> None:
         """Take away what was made meanwhile, but for folders in which something lies all the same."""
-        for folder in reversed(self._made):
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)
+        remove(self._made)
         if self._scratch:
             shutil.rmtree(self._scratch, ignore_errors=True)
 

@@ -20,6 +20,7 @@ from tclint.core.errors import TargetError, UsageError
 from tclint.core.saved import picked
 from tclint.graph.weights.plan import PaddingProof, WeightPlan
 from tclint.tracing.inputs.specs import parse_input_set, parse_inputs
+from tclint.tracing.patches.made_folders import remove_made
 from tclint.tracing.worker.result_file import EXIT_BROKEN, TraceResult, read_runs
 from tclint.tracing.worker.target_arguments import parse_arguments
 from tclint.tracing.worker.targets import check_file, parse_target
@@ -132,7 +133,7 @@ class Tracer:
 
     def __exit__(self, *_: object) -> None:
         self._runner.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        _remove(self._folder)
 
     def trace(
         self,
@@ -203,6 +204,12 @@ class Tracer:
         return PaddingProof("unproved", reason="the runs left no result")
 
 
+def _remove(folder: str) -> None:
+    """Remove a folder of results, and the folders that models made elsewhere."""
+    remove_made(os.path.join(folder, "made"))
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def _result_folder() -> str:
     folder = tempfile.mkdtemp(prefix="tclint-")
     os.mkdir(os.path.join(folder, "tmp"))
@@ -227,6 +234,7 @@ def _requests(
             "root": roots[index] if roots is not None else None,
             "result": os.path.join(folder, f"{index}.json"),
             "scratch": os.path.join(folder, "tmp"),
+            "made": os.path.join(folder, "made"),
             "options": picked(settings, *_OPTIONS),
             **picked(settings, "network", "timeout_s", "memory_limit_mib"),
         }
@@ -251,7 +259,7 @@ def _as_they_come(
         yield from _results_of(targets, refused, requests, runner, folder, on_progress)
     finally:
         runner.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
 
 
 def _results_of(

@@ -21,6 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tclint.core.errors import TargetError
+from tclint.tracing.patches.made_folders import remove_later
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.isolation import limit_resources, refuse_downloads, refuse_network
 from tclint.tracing.worker.project_files import watch
@@ -132,6 +133,7 @@ def _move_to(root: str) -> None:
 
 
 def _prepare_environment(request: dict[str, Any]) -> None:
+    remove_later(request["made"])
     # Temporary files of the target vanish with the run.
     os.environ.update(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), request["scratch"]))
     tempfile.tempdir = None

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from tclint.tracing.patches.made_folders import remove_made
 from tclint.tracing.worker import isolation
 from tclint.tracing.worker.result_file import EXIT_BROKEN
 
@@ -82,6 +83,7 @@ class Zygote:
                 _kill(child.pid)
             # The caller does so too, unless it was killed.
             for folder in self._folders:
+                remove_made(os.path.join(folder, "made"))
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _stop(self) -> None:
