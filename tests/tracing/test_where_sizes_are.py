@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from tclint.tracing.inputs.given import CallInputs
-from tclint.tracing.inputs.guesses.example_calls import Origin
+from tclint.tracing.inputs.guesses.example_calls import ModelFiles
 from tclint.tracing.inputs.guesses.inference import infer_inputs
 from tclint.tracing.values.layers import remember_builder
 
@@ -30,7 +30,7 @@ class Net(nn.Module):
 
 def _inferred(folder: Path, model: nn.Module | None = None) -> CallInputs:
     (folder / "net.py").touch()
-    origin = Origin((str(folder / "net.py"),), frozenset({"Net"}))
+    origin = ModelFiles((str(folder / "net.py"),), frozenset({"Net"}))
     return infer_inputs(Net() if model is None else model, origin)
 
 

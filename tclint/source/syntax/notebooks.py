@@ -29,7 +29,7 @@ _CAPTURED = re.compile(r"(\s*[\w.,\s]+?=)\s*[%!]")
 _ESCAPE = re.compile(r"\\u[0-9a-fA-F]{4}|\\.")
 
 
-class Place(NamedTuple):
+class FilePlace(NamedTuple):
     """The position in the file of a place in the program."""
 
     line: int
@@ -76,17 +76,17 @@ class Notebook:
     def _line_starts(self) -> list[int]:
         return [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", self.raw))]
 
-    def place(self, line: int, column: int) -> Place:
+    def place(self, line: int, column: int) -> FilePlace:
         """The position in the file of a line and column of the program, both from 1."""
         firsts = [cell.first_line for cell in self.cells]
         index = max(bisect_right(firsts, line) - 1, 0)
         if not self.cells:
-            return Place(1, 1, 1, 1)
+            return FilePlace(1, 1, 1, 1)
         cell = self.cells[index]
         within = min(max(line - cell.first_line, 0), max(len(cell.offsets) - 1, 0))
         at = self._offset(cell, within, column) if cell.offsets else cell.start
         number = bisect_right(self._line_starts, at)
-        return Place(number, at - self._line_starts[number - 1] + 1, cell.number, within + 1)
+        return FilePlace(number, at - self._line_starts[number - 1] + 1, cell.number, within + 1)
 
     def _offset(self, cell: Cell, within: int, column: int) -> int:
         at = cell.offsets[within]

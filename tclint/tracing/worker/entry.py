@@ -28,7 +28,7 @@ from tclint.tracing.inputs.given import (
     inputs_of_module,
     with_batch,
 )
-from tclint.tracing.inputs.guesses.example_calls import Origin
+from tclint.tracing.inputs.guesses.example_calls import ModelFiles
 from tclint.tracing.inputs.guesses.inference import infer_inputs
 from tclint.tracing.inputs.phases import Phase, phase_inputs
 from tclint.tracing.inputs.specs import SYNTAX, InputSpec, parse_input_set, parse_inputs
@@ -284,7 +284,7 @@ def choose_inputs(
         ) from None
 
 
-def origin_of(model: nn.Module, loaded: LoadedTarget, sites: SiteFinder) -> Origin | None:
+def origin_of(model: nn.Module, loaded: LoadedTarget, sites: SiteFinder) -> ModelFiles | None:
     """The user's files behind a target; None for a model of a library."""
     if not loaded.target.path:
         return None
@@ -293,7 +293,7 @@ def origin_of(model: nn.Module, loaded: LoadedTarget, sites: SiteFinder) -> Orig
     if of_class is not None and sites.is_user_file(of_class.path):
         paths.append(of_class.path)
     names = frozenset({type(model).__name__, loaded.target.attribute})
-    return Origin(tuple(dict.fromkeys(paths)), names)
+    return ModelFiles(tuple(dict.fromkeys(paths)), names)
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ _PASSED_ON = frozenset(
 
 
 @dataclass(frozen=True)
-class Origin:
+class ModelFiles:
     """Where a model comes from."""
 
     paths: tuple[str, ...]
@@ -42,7 +42,7 @@ class Origin:
     """What builds it there: its class, the target's callable."""
 
 
-def example_calls(origin: Origin, batch: int) -> Iterator[CallInputs]:
+def example_calls(origin: ModelFiles, batch: int) -> Iterator[CallInputs]:
     """The inputs of every call of the model in its file whose shapes are plain numbers, in their order.
 
     Args:
@@ -59,7 +59,7 @@ def example_calls(origin: Origin, batch: int) -> Iterator[CallInputs]:
                     yield _as_inputs(args, kwargs, Site(path, line), batch, where)
 
 
-def _own_files(origin: Origin) -> Iterator[tuple[str, ast.Module, str]]:
+def _own_files(origin: ModelFiles) -> Iterator[tuple[str, ast.Module, str]]:
     for path in origin.paths:
         tree = parsed_file(path)
         yield path, tree, "its own file"
@@ -89,7 +89,7 @@ def _in_docstrings(tree: ast.Module) -> Iterator[ast.Module]:
                 yield ast.increment_lineno(ast.parse(textwrap.dedent(code)), first - 1 + line)
 
 
-def _readme(origin: Origin) -> Iterator[tuple[str, ast.Module, str]]:
+def _readme(origin: ModelFiles) -> Iterator[tuple[str, ast.Module, str]]:
     """Each example of the README that is nearest to the target's file, at its lines."""
     for folder in project_folders(os.path.dirname(origin.paths[0]) or "."):
         path = os.path.normpath(os.path.join(folder, README))

@@ -20,12 +20,12 @@ from tclint.tracing.inputs.guesses.named_inputs import (
     by_name,
     is_context,
 )
-from tclint.tracing.inputs.uses.followed_calls import Use
+from tclint.tracing.inputs.uses.followed_calls import ArgumentUse
 
 _META = torch.device("meta")
 
 
-def from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> Iterator[CallInputs]:
+def from_uses(required: list[str], uses: dict[str, ArgumentUse], model: nn.Module) -> Iterator[CallInputs]:
     """Inputs for the layer that each argument goes to, where the forward's source shows it."""
     known = {
         name: use
@@ -71,7 +71,7 @@ def from_uses(required: list[str], uses: dict[str, Use], model: nn.Module) -> It
         yield inferred(tuple(made.values()), {}, f"{'input' if len(made) == 1 else 'inputs'} {told}")
 
 
-def _reason(use: Use, names: dict[int, str]) -> str:
+def _reason(use: ArgumentUse, names: dict[int, str]) -> str:
     leaf = None if use.is_index else first_leaf(use.layer)
     name = names.get(id(leaf), "")
     if leaf is None:
@@ -80,7 +80,7 @@ def _reason(use: Use, names: dict[int, str]) -> str:
     return f", inferred from the first layer that takes it ({shown})"
 
 
-def for_use(use: Use, model: nn.Module, *, separate: bool) -> list[Any]:
+def for_use(use: ArgumentUse, model: nn.Module, *, separate: bool) -> list[Any]:
     """Values for one argument, likeliest first; none where nothing tells its shape.
 
     Args:
@@ -108,7 +108,7 @@ def _state_of(layer: nn.RNNBase) -> Any:
     return (hidden, cell) if isinstance(layer, nn.LSTM) else hidden
 
 
-def _is_embedded_time(name: str, use: Use) -> bool:
+def _is_embedded_time(name: str, use: ArgumentUse) -> bool:
     """Whether a layer reads what functions made of a step of diffusion, not the number that it is."""
     leaf = first_leaf(use.layer)
     return are_times(name) and isinstance(leaf, nn.Linear) and leaf.in_features > 1
@@ -133,7 +133,7 @@ def _is_floating(made: list[Any]) -> bool:
     return bool(made) and isinstance(made[0], torch.Tensor) and made[0].is_floating_point()
 
 
-def _are_separate_indices(uses: Mapping[str, Use], model: nn.Module) -> bool:
+def _are_separate_indices(uses: Mapping[str, ArgumentUse], model: nn.Module) -> bool:
     """Whether what is looked up in tables is one index for each example, and no sequence of them.
 
     Users and items have tables of their own and nothing looks along a sequence; labels and time steps stand

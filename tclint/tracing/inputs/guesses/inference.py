@@ -28,7 +28,7 @@ from tclint.tracing.inputs.given import (
     listed,
 )
 from tclint.tracing.inputs.guesses.diffusers_inputs import diffusers_inputs
-from tclint.tracing.inputs.guesses.example_calls import Origin
+from tclint.tracing.inputs.guesses.example_calls import ModelFiles
 from tclint.tracing.inputs.guesses.from_uses import for_use, from_uses
 from tclint.tracing.inputs.guesses.layer_inputs import (
     BATCH,
@@ -63,7 +63,7 @@ CORA = (2708, 10556)
 _MAX_GUESSES = 20
 
 
-def infer_inputs(model: nn.Module, origin: Origin | None = None) -> CallInputs:
+def infer_inputs(model: nn.Module, origin: ModelFiles | None = None) -> CallInputs:
     """The likeliest inputs for the model's forward, with the other guesses as their alternatives.
 
     Args:

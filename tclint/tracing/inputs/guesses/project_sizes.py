@@ -16,7 +16,7 @@ import torch
 from tclint.graph.ops import Assumption
 from tclint.tracing.inputs.forward import called, parsed_file, project_folders
 from tclint.tracing.inputs.given import ADVICE, CallInputs, described
-from tclint.tracing.inputs.guesses.example_calls import Origin
+from tclint.tracing.inputs.guesses.example_calls import ModelFiles
 from tclint.tracing.inputs.guesses.layer_inputs import VIDEO_SIZE
 from tclint.tracing.inputs.guesses.named_inputs import AUDIO_SAMPLES
 from tclint.tracing.inputs.stated_sizes import IMAGE_SIZE, LENGTH_NAMES, SEQUENCE_LENGTH
@@ -100,7 +100,7 @@ class ProjectSizes:
         return None
 
 
-def project_sizes(origin: Origin) -> ProjectSizes:
+def project_sizes(origin: ModelFiles) -> ProjectSizes:
     """Read the scripts in the model's folder and those above it that name its file or its class."""
     options: dict[str, set[tuple[tuple[int, ...], str]]] = {}
     for path in _scripts(origin):
@@ -133,7 +133,7 @@ def project_sizes(origin: Origin) -> ProjectSizes:
 _STATES_SIZES = re.compile(rb"add_argument|Crop\(|Resize\(|Scale\(")
 
 
-def _scripts(origin: Origin) -> Iterator[str]:
+def _scripts(origin: ModelFiles) -> Iterator[str]:
     own = origin.paths[-1]
     stem = os.path.splitext(os.path.basename(own))[0]
     module = os.path.basename(os.path.dirname(own)) if stem in ("__init__", "model", "models") else stem

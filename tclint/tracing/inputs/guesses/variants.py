@@ -16,7 +16,7 @@ from tclint.core.toml import packaged_toml
 from tclint.graph.ops import Assumption
 from tclint.tracing.inputs.forward import parameters_of, required_arguments
 from tclint.tracing.inputs.given import CallInputs, described
-from tclint.tracing.inputs.guesses.example_calls import Origin, example_calls
+from tclint.tracing.inputs.guesses.example_calls import ModelFiles, example_calls
 from tclint.tracing.inputs.guesses.layer_inputs import BATCH
 from tclint.tracing.inputs.guesses.named_inputs import (
     are_labels,
@@ -55,7 +55,7 @@ _META = torch.device("meta")
 
 
 def with_variants(
-    guesses: Iterator[CallInputs], model: nn.Module, origin: Origin | None
+    guesses: Iterator[CallInputs], model: nn.Module, origin: ModelFiles | None
 ) -> Iterator[CallInputs]:
     """Every guess behind the variants of it that are likelier."""
     made = guesses if origin is None else _in_project(guesses, origin)
@@ -66,7 +66,7 @@ def with_variants(
     return chain.from_iterable(_with_targets(one, model) for one in labelled)
 
 
-def _in_project(guesses: Iterator[CallInputs], origin: Origin) -> Iterator[CallInputs]:
+def _in_project(guesses: Iterator[CallInputs], origin: ModelFiles) -> Iterator[CallInputs]:
     """What the model states itself, what its file and the scripts beside it say, then the rest."""
     sizes: ProjectSizes | None = None
     for guess in _own(guesses, example_calls(origin, BATCH)):

@@ -20,10 +20,10 @@ _MOST_REAL = 4096
 """Elements of a copy that holds numbers, as the original does."""
 _META = torch.device("meta")
 
-Place = int | str
+SlotKey = int | str
 """The index or name of an argument."""
 
-Change = dict[Place, Any]
+Change = dict[SlotKey, Any]
 """New values by their place."""
 
 
@@ -32,7 +32,7 @@ class Slot(NamedTuple):
 
     name: str
     """As the trace names the input."""
-    place: Place
+    place: SlotKey
     tensor: torch.Tensor
 
 

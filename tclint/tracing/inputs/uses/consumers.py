@@ -27,20 +27,20 @@ from tclint.tracing.inputs.uses.followed_calls import (
     METADATA,
     PLACES,
     WITH_PLACES,
+    ArgumentUse,
     FollowedCalls,
-    Use,
     plain_helper,
 )
 from tclint.tracing.inputs.uses.model_objects import OwnObjects
 
 
-def uses_of(model: nn.Module) -> dict[str, Use]:
+def uses_of(model: nn.Module) -> dict[str, ArgumentUse]:
     """A Use for every argument of the model's forward about which its source tells something."""
     function = function_of(model.forward)
     if function is None:
         return {}
     names = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)][1:]
-    uses = {name: Use() for name in names}
+    uses = {name: ArgumentUse() for name in names}
     try:
         holds = {name: frozenset({name}) for name in names}
         _Walk(model, uses, holds, FollowedCalls(), first_name(function), model.forward).run(function.body)
@@ -59,7 +59,7 @@ class _Walk:
     def __init__(
         self,
         owner: nn.Module,
-        uses: dict[str, Use],
+        uses: dict[str, ArgumentUse],
         holds: dict[str, _Names],
         calls: FollowedCalls,
         own_name: str,

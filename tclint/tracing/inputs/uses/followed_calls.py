@@ -16,7 +16,7 @@ from tclint.tracing.inputs.uses.model_objects import OwnObjects
 
 
 @dataclass
-class Use:
+class ArgumentUse:
     """What the source tells about one argument."""
 
     layer: nn.Module | None = None
