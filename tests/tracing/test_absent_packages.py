@@ -52,7 +52,7 @@ def test_a_model_that_uses_nothing_of_them_is_traced(tmp_path: Path, beside: str
     result = traced(tmp_path, HEAD + beside + net())
     assert result.graph is not None, result.error
     said = [assumption.what for assumption in result.graph.assumptions]
-    assert "not_here and not_there are not installed here; the model ran without" in said
+    assert "not_here and not_there are not installed here; the model runs without them" in said
 
 
 @pytest.mark.parametrize(

@@ -148,5 +148,6 @@ def absent_packages() -> tuple[Assumption, ...]:
     """What was imported so, for the report."""
     if not _absent:
         return ()
-    verb = "is" if len(_absent) == 1 else "are"
-    return (Assumption(f"{listed(list(_absent), 12)} {verb} not installed here; the model ran without"),)
+    verb, them = ("is", "it") if len(_absent) == 1 else ("are", "them")
+    told = f"{listed(list(_absent), 12)} {verb} not installed here; the model runs without {them}"
+    return (Assumption(told),)
