@@ -63,10 +63,24 @@ def test_a_model_that_uses_nothing_of_them_is_traced(tmp_path: Path, beside: str
         net(run="x = x if not_here.FAST else x"),
         net(run="x = x if SIZE == 3 else -x"),
         net(run="x = sum(SIZE, x)"),
+        net(run="x = x if hasattr(not_here, 'fast') else -x"),
+        net(build="self.width = {8: 16}.get(SIZE, 8)"),
+        net(build="self.width = {'wide': 16}.get(f'{SIZE}', 8)"),
         "if not_here.FAST:\n    pass\n" + net(),
         net().replace("nn.Linear", "Logger"),
     ],
-    ids=["built", "run", "asked", "compared", "iterated", "asked at import", "derived"],
+    ids=[
+        "built",
+        "run",
+        "asked",
+        "compared",
+        "iterated",
+        "looked for",
+        "looked up",
+        "written",
+        "asked at import",
+        "derived",
+    ],
 )
 def test_a_model_that_uses_them_says_what_to_install(tmp_path: Path, source: str) -> None:
     message = str(traced(tmp_path, HEAD + source).error)

@@ -58,32 +58,54 @@ class Absent:
     def __getattr__(self, name: str) -> Absent:
         if name.startswith("__"):
             raise AttributeError(name)
-        return Absent(f"{self._name}.{name}")
+        self.__dict__[name] = part = _part(self._name, name)  # code may compare names with `is`
+        return part
 
     def __call__(self, *_args: Any, **_options: Any) -> Absent:
-        if not _State.is_importing:
-            self._refuse()
-        return Absent(f"{self._name}()")
+        return _part(self._name, "()")
 
     def __mro_entries__(self, _bases: tuple[Any, ...]) -> tuple[type, ...]:
         return (type("Base", (_Base,), {"package": self._name}),)
 
     def _annotation(self, _other: object) -> Absent:
+        _refuse_after_import(self._name)
         return self
+
+    def __hash__(self) -> int:
+        _refuse_after_import(self._name)
+        return id(self)
+
+    def __str__(self) -> str:
+        _refuse_after_import(self._name)
+        return self._name
 
     def _refuse(self, *_args: Any) -> NoReturn:
         raise NotInstalled(self._name)
 
     __getitem__ = __or__ = __ror__ = _annotation
-    __bool__ = __iter__ = __contains__ = __eq__ = __ne__ = _refuse
-    __hash__ = object.__hash__
+    __bool__ = __iter__ = __contains__ = _refuse
+
+    def __eq__(self, _other: object) -> NoReturn:
+        self._refuse()
+
+
+def _part(name: str, part: str) -> Absent:
+    _refuse_after_import(name)
+    return Absent(f"{name}.{part}")
+
+
+def _refuse_after_import(name: str) -> None:
+    """Raise where a model is built or runs: no name of an absent package may decide what it does."""
+    if not _State.is_importing:
+        raise NotInstalled(name)
 
 
 class _Module(ModuleType):
     def __getattr__(self, name: str) -> Absent:
         if name.startswith("__"):
             raise AttributeError(name)
-        return Absent(f"{self.__name__}.{name}")
+        self.__dict__[name] = part = _part(self.__name__, name)
+        return part
 
 
 class _Finder:
