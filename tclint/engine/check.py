@@ -266,7 +266,7 @@ def _trace(
 ) -> Iterator[TraceResult]:
     if not models and not objects:
         return
-    from tclint.engine.script.construction import trace_as_built, written_at
+    from tclint.engine.script.construction import builder_at, trace_as_built
     from tclint.tracing import trace_objects, trace_targets
 
     def trace_some(names: Sequence[str], *args: Any, **keywords: Any) -> Iterator[TraceResult]:
@@ -274,7 +274,7 @@ def _trace(
 
     run = trace_targets if cache is None else cache.trace
     yield from trace_as_built(models, settings, own, on_progress, run)
-    places = {name: written_at(one) for name, one in objects.items()}
+    places = {name: builder_at(one) for name, one in objects.items()}
     yield from trace_as_built([*objects], settings, own, on_progress, trace_some, places)
 
 

@@ -198,3 +198,10 @@ def test_a_test_comes_after_the_readme(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(README)
     entry = entry_of(report_on(tmp_path, test_model="from model import Tower\n\nnet = Tower(1, 12, [5])\n"))
     assert entry.parameters == 2 * (20 * 20 + 20) + 20 * 7 + 7
+
+
+def test_an_installed_package_is_no_project_of_its_users(tmp_path: Path) -> None:
+    package = tmp_path / "site-packages" / "towers"
+    package.mkdir(parents=True)
+    [error] = report_on(package, use="from model import Tower\n\nTower(1, 8, [8])\n").errors
+    assert "give each with --arg" in error.message

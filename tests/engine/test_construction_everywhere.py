@@ -131,3 +131,17 @@ def test_where_no_program_makes_it_the_error_is_that_of_the_code(bridge: Any, pr
     with pytest.raises(TargetError, match="missing 1 required positional argument: 'span'") as caught:
         tclint.trace(bridge)
     assert isinstance(caught.value.__cause__, TypeError)
+
+
+def test_no_program_is_read_for_a_model_that_is_made_already(
+    bridge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = bridge(512)
+    model.deck = None
+
+    def search(*_: object) -> None:
+        pytest.fail("nothing can be made again")
+
+    monkeypatch.setattr("tclint.engine.script.construction.construction", search)
+    [error] = tclint.check(model).errors
+    assert "'NoneType' object is not callable" in error.message

@@ -31,6 +31,7 @@ from tclint.source.run.program import Program
 from tclint.source.run.values import Constant, Event, FunctionValue, Thing, Value, options_of
 from tclint.source.syntax.parse import NotPython, parse_tree
 from tclint.tracing import TraceResult, in_order, trace_callable, trace_targets
+from tclint.tracing.values.sites import SiteFinder
 
 _MOST_PROGRAMS = 12
 """The most files of a project that are read for the calls of one class."""
@@ -67,17 +68,18 @@ def runs_as_built(
 
     Args:
         trace: `tclint.tracing.trace_runs`, or another function that does the same.
-        written_at: run's target -> the file and the name of its code, if the target does not say.
+        written_at: run's target -> the file and the name of its code, if the target does not say; '' for a
+            model that is made already.
     """
     known: dict[tuple[str, tuple[str, ...]], Construction | None] = {}
     again: dict[int, tuple[list[TraceResult], Construction, dict[str, str]]] = {}
     for at, results in trace(runs) if runs else ():
         target, settings = runs[at]
         error = results[0].error if len(results) == 1 else None
-        if error is None or not (error.needed or error.has_run):
+        where = (written_at or {}).get(target, target)
+        if error is None or not where or not (error.needed or error.has_run):
             yield at, results
             continue
-        where = (written_at or {}).get(target, target)
         if (where, error.needed) not in known:
             known[where, error.needed] = construction(where, error.needed, settings)
         found = known[where, error.needed]
@@ -159,11 +161,16 @@ def trace_callable_as_built(
             except TargetError as error:
                 yield at, [TraceResult(name, error=error)]
 
-    [(_, [result])] = runs_as_built([("", settings)], run, {"": written_at(given)})
+    [(_, [result])] = runs_as_built([("", settings)], run, {"": builder_at(given)})
     if result.graph is None:
         assert result.error is not None
         raise result.error
     return result.graph
+
+
+def builder_at(one: Any) -> str:
+    """The target for a class or a function that builds a model; '' for a model."""
+    return written_at(one) if hasattr(one, "__qualname__") else ""
 
 
 def written_at(one: Any) -> str:
@@ -204,12 +211,14 @@ def construction(target: str, needed: Collection[str], settings: Settings) -> Co
     """The call of a target's class or function in its project that states most of the arguments it needs.
 
     A call in the target's own file comes first, as its example of inputs fits it; then those of the program
-    that the file belongs to, and of the other files that name the target. None if a file does not define it,
-    or no call states any argument.
+    that the file belongs to, and of the other files that name the target. None if no file of the user's
+    defines it, or no call states any argument.
     """
     where, _, name = target.rpartition(":")
     file = file_of(where, files_of_project(settings))
     if file is None or all(item.qualified_name != name for item in file.tables.functions):
+        return None
+    if not SiteFinder().is_user_file(file.path):  # the users of a library are not in its own package
         return None
     best: Construction | None = None
     call = re.compile(rf"\b{re.escape(name)}\b")
@@ -217,12 +226,14 @@ def construction(target: str, needed: Collection[str], settings: Settings) -> Co
     files = files_of_project(settings, readme)
     paths = _programs(file.path, call, readme)
     done: set[str] = set()
+    events_left = settings.program_events
     for path in paths:
-        start = None if path in done else files.file(path)
+        start = None if path in done or events_left <= 0 else files.file(path)
         if start is None:
             continue
-        program = Program.of(start, files, paths, (name,), settings.program_events, watched=name)
+        program = Program.of(start, files, paths, (name,), events_left, watched=name)
         done |= program.within
+        events_left -= len(program.record.events)
         read = tuple(item.path for item in program.files if not item.is_library)
         for event in program.record.of("make", "enter"):
             parameters = _parameters(event, file, name)
