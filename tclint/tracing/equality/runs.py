@@ -29,6 +29,8 @@ terms."""
 SEEDS = 3
 _GRADIENT_SEEDS = (1, 0, 2)
 """The first one's gradients are compared."""
+_SIGNS = torch.cos(1.3 * torch.arange(997, dtype=torch.float64))
+"""Numbers between -1 and 1. Their count is prime, so that they fall differently in each row of a weight."""
 _LEAST_INFLUENCE = 1e-6
 """The least influence on the outputs that added entries must have: with less, a difference would stay
 hidden."""
@@ -342,7 +344,7 @@ def _gradients(
             if like is not None:
                 outputs = [_cut(new, old) for new, old in zip(outputs, like, strict=True)]
             parts = [
-                (tensor * _signs(tensor)).sum()
+                _signed_sum(tensor)
                 for tensor in outputs
                 if tensor.requires_grad and tensor.is_floating_point()
             ]
@@ -397,13 +399,16 @@ def _as_double(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _signs(tensor: torch.Tensor) -> torch.Tensor:
-    """Numbers between -1 and 1, the same for a shape."""
-    return torch.cos(1.3 * torch.arange(tensor.numel(), dtype=torch.float64)).view(tensor.shape)
+def _signed_sum(tensor: torch.Tensor) -> torch.Tensor:
+    """The sum of a tensor's entries, each times one of `_SIGNS` that its place chooses."""
+    flat = tensor.flatten().double()
+    rest = flat.numel() % len(_SIGNS)
+    rows, last = flat[: flat.numel() - rest].view(-1, len(_SIGNS)), flat[flat.numel() - rest :]
+    return (rows @ _SIGNS).sum() + last @ _SIGNS[:rest]
 
 
 def _summed(tensor: torch.Tensor) -> tuple[float, float]:
-    return float(tensor.norm()), float((tensor * _signs(tensor)).sum())
+    return float(tensor.norm()), float(_signed_sum(tensor))
 
 
 def _cut(new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:

@@ -18,6 +18,11 @@ _GAIN = math.sqrt(2.0)
 """Signals of nets with rectifiers keep their size (He et al., https://arxiv.org/abs/1502.01852)."""
 
 
+_DISTINCT = 1_000_003
+"""Random numbers made for one weight; a larger one repeats them. Their count is prime, so that no two rows of
+a weight are alike, and drawing a hundred million numbers for each run would take longer than the run."""
+
+
 class OtherWeights(Exception):
     """A model has not the weights that a plan speaks of; the message is half a sentence."""
 
@@ -88,12 +93,12 @@ class NamedWeights:
         for name, tensor in self.tensors.items():
             plan = self._planned.get(name)
             if name in given:
-                value = given[name].to(tensor.dtype)
+                value = given[name]
             elif self._is_given[name]:
                 raise OtherWeights(f"the original has no {name}")
             else:
                 shape = tuple(tensor.shape) if plan is None else plan.old_shape
-                value = self._random(name, shape, seed).to(tensor.dtype)
+                value = self._random(name, shape, seed)
             if plan is not None:
                 value = padded(value, {axis.axis: axis for axis in plan.axes}, plan.new_shape)
             if value.shape != tensor.shape:
@@ -103,19 +108,23 @@ class NamedWeights:
 
     def _random(self, name: str, shape: tuple[int, ...], seed: int) -> torch.Tensor:
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) + seed)
-        value = torch.rand(shape, generator=generator, dtype=torch.float32)
+        count = math.prod(shape)
+        value = torch.rand(min(count, _DISTINCT), generator=generator, dtype=torch.float32)
         if self._is_variance[name]:
-            return value + 0.5
-        if len(shape) >= 2:
+            value += 0.5
+        elif len(shape) >= 2:
             # Uniform between +-sqrt(3) has a variance of 1.
             scale = _GAIN * math.sqrt(3.0) / math.sqrt(max(1, math.prod(shape[1:])))
-            return value.mul_(2).sub_(1).mul_(scale)
-        if name.endswith(("bias", "running_mean")):
-            return value.sub_(0.4).mul_(0.5)
-        # A factor per channel, or one for all: none is zero, and half the seeds have negative ones too.
-        value.add_(0.5)
-        signs = torch.rand(shape, generator=generator) < (0.3 if seed % 2 and math.prod(shape) > 1 else 0.0)
-        return torch.where(signs, -value, value)
+            value.mul_(2).sub_(1).mul_(scale)
+        elif name.endswith(("bias", "running_mean")):
+            value.sub_(0.4).mul_(0.5)
+        else:
+            # A factor per channel, or one for all: none is zero, and half the seeds have negative ones too.
+            value += 0.5
+            signs = torch.rand(value.shape, generator=generator) < (0.3 if seed % 2 and count > 1 else 0.0)
+            value = torch.where(signs, -value, value)
+        repeats = -(-count // _DISTINCT)
+        return (value.repeat(repeats)[:count] if repeats > 1 else value).view(shape)
 
 
 def padded(tensor: torch.Tensor, axes: Mapping[int, AxisPlan], shape: tuple[int, ...]) -> torch.Tensor:
@@ -130,6 +139,6 @@ def padded(tensor: torch.Tensor, axes: Mapping[int, AxisPlan], shape: tuple[int,
 def old_entries(tensor: torch.Tensor, axes: Mapping[int, AxisPlan]) -> torch.Tensor:
     """What `padded` made larger, as it was."""
     for number, axis in axes.items():
-        index = torch.cat([torch.arange(start, start + length) for _, start, length in axis.segments])
-        tensor = tensor.index_select(number, index)
+        parts = [tensor.narrow(number, start, length) for _, start, length in axis.segments]
+        tensor = parts[0] if len(parts) == 1 else torch.cat(parts, number)
     return tensor
