@@ -65,14 +65,20 @@ def fix(
     from tclint.engine.declared_models import check_targets
     from tclint.engine.fixes.files import unified_diff, write_each
     from tclint.engine.fixes.sources import fix as run
+    from tclint.source.syntax.cache import passing_cache
 
     paths = [target for target in targets if not is_model_target(target)]
     given = contents or {file.path: file.after for file in planned}
 
-    def relint(changed: Mapping[str, bytes]) -> Report:
-        return check_targets(paths, report.settings, contents=changed)
+    settings = report.settings
 
-    outcome = run(report, relint, unsafe=unsafe_fixes, contents=given)
+    def relint(changed: Mapping[str, bytes]) -> Report:
+        again = check_targets(paths, _with_cache(settings), contents=changed)
+        return replace(again, settings=settings)
+
+    # Without the user's cache, each round would read every file again.
+    with contextlib.nullcontext() if settings.cache else passing_cache():
+        outcome = run(report, relint, unsafe=unsafe_fixes, contents=given)
     if diff:
         originals = {file.path: file.before for file in planned}
         again = {file.path for file in outcome.files}
@@ -91,6 +97,11 @@ def fix(
     if not quiet and not nothing_was_linted and not nothing_to_say:
         say(outcome.summary(unsafe_fixes=unsafe_fixes, diff=diff, named=beside_models))
     return outcome
+
+
+def _with_cache(settings: Settings) -> Settings:
+    nested = tuple((folder, replace(own, cache=True)) for folder, own in settings.nested)
+    return replace(settings, cache=True, nested=nested)
 
 
 def add_ignores(report: Report, *, quiet: bool) -> int:

@@ -12,7 +12,8 @@ import os
 import pickle
 import stat
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -116,6 +117,21 @@ def private_folder(name: str) -> Path | None:
     """A folder of the user's cache, made if need be, that nobody else can write to; None if there is none."""
     folder = user_folder(name)
     return folder if folder is not None and _private(folder) else None
+
+
+@contextlib.contextmanager
+def passing_cache() -> Iterator[None]:
+    """An empty cache in place of the user's, for work that repeats itself; it is gone afterwards."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = folder
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["XDG_CACHE_HOME"]
+            else:
+                os.environ["XDG_CACHE_HOME"] = before
 
 
 def user_folder(name: str) -> Path | None:
