@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from tclint.graph.lowering.work import Walk
 from tclint.graph.ops.spec import TensorSpec, itemsize_bytes, numel
@@ -32,14 +33,25 @@ def walk(result: TensorSpec, operands: Sequence[TensorSpec]) -> Walk | None:
         return None
     # A number, or a constant of no dims, is an argument of the kernel.
     specs = [result, *(spec for spec in operands if spec.shape or spec.source is not None)]
-    sizes, strides = _merged(shape, [_broadcast(spec, shape) for spec in specs])
-    if len(sizes) == 0 or (len(sizes) == 1 and all(own == (1,) for own in strides)):
+    strides = tuple(_broadcast(spec, shape) for spec in specs)
+    drawn = tuple(itemsize_bytes(spec.dtype) if spec.bytes > L1_BYTES else 0 for spec in specs)
+    return _walk(shape, strides, drawn)
+
+
+@lru_cache(maxsize=4096)
+def _walk(shape: tuple[int, ...], strides: tuple[Strides, ...], drawn: tuple[int, ...]) -> Walk | None:
+    """The walk through operands with such strides; the blocks of a model ask for the same few.
+
+    Args:
+        drawn: per operand: bytes of an element, 0 where the operand stays beside the threads.
+    """
+    sizes, merged = _merged(shape, strides)
+    if len(sizes) == 0 or (len(sizes) == 1 and all(own == (1,) for own in merged)):
         return None
-    sectors = 0
-    for spec, own in zip(specs, strides, strict=True):
-        if spec.bytes > L1_BYTES:
-            sectors += _sectors(sizes, own, itemsize_bytes(spec.dtype))
-    return Walk(result.numel, len(specs), len(sizes), sectors)
+    sectors = sum(
+        _sectors(sizes, own, itemsize) for own, itemsize in zip(merged, drawn, strict=True) if itemsize
+    )
+    return Walk(numel(shape), len(strides), len(sizes), sectors)
 
 
 def concatenation(result: TensorSpec, parts: Sequence[TensorSpec], axis: int) -> Walk | None:
