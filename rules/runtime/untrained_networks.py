@@ -34,9 +34,9 @@ class GradientsNobodyUses(SourceRule):
 
         vgg.requires_grad_(False)   # where gradients have to reach the network's inputs
 
-    discriminator.requires_grad_(False)
-    loss = -discriminator(generator(noise)).mean()
-    discriminator.requires_grad_(True)
+        discriminator.requires_grad_(False)
+        loss = -discriminator(generator(noise)).mean()
+        discriminator.requires_grad_(True)
 
     When it does not apply
     Optimizers that other code makes or extends; networks whose gradients are read by hand.
