@@ -122,15 +122,21 @@ class Recording:
         and that no optimizer updates, or whose gradients are cleared before their optimizers step."""
         if not self._knows_all_optimizers:
             return
+        passes: dict[tuple[Place, ...], list[tuple[Event, list[tuple[Event, Thing]]]]] = {}
         for backward in self.steps.all_backwards:
-            for call, network in self._recorded_for(backward):
-                parts = {network, *modules_in(self.facts.root(network))}
-                owners = {owner for part in parts for owner in self._owners.get(part, ())}
-                cleared = self._cleared(backward, owners)
-                if not owners or cleared is not None:
-                    whole = self._updated.get(network, network)
-                    seen = self._from_outside(call, {whole})
-                    yield Unused(seen, whole, self._needs_gradients(seen, owners), cleared)
+            calls = list(self._recorded_for(backward))
+            passes.setdefault(backward.places, []).append((backward, calls))
+        for several in passes.values():
+            always = set.intersection(*({call.place for call, _ in calls} for _, calls in several))
+            for backward, calls in several:
+                for call, network in calls:
+                    parts = {network, *modules_in(self.facts.root(network))}
+                    owners = {owner for part in parts for owner in self._owners.get(part, ())}
+                    cleared = self._cleared(backward, owners) if call.place in always else None
+                    if not owners or cleared is not None:
+                        whole = self._updated.get(network, network)
+                        seen = self._from_outside(call, {whole})
+                        yield Unused(seen, whole, self._needs_gradients(seen, owners), cleared)
 
     def _recorded_for(self, backward: Event) -> Iterator[tuple[Event, Thing]]:
         """The calls of networks that record gradients of their weights for a loss, each with its network."""

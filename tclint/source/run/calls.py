@@ -253,6 +253,8 @@ class Calls(Modules):
         native = self.native_method(receiver, name)
         if native is not None:
             return native(receiver, arguments, keywords, call)
+        if name == "__next__" and receiver.kind:
+            return self.element(receiver)
         if receiver.kind == "dict" and ("item", name) in receiver.fields:
             return self.call_value(self.item(receiver, Constant(name)), arguments, keywords, call)
         spec = self.spec_of(receiver, name)
