@@ -89,7 +89,7 @@ def main() -> int:
     """Print misses, findings beyond the points, and the figures."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--repositories", type=Path, required=True)
-    parser.add_argument("--draw", choices=("1", "2", "3", "4", "5"), required=True)
+    parser.add_argument("--draw", choices=("1", "2", "3", "4", "5", "6"), required=True)
     parser.add_argument(
         "--labels", type=Path, default=DRAWS, help="the folder with scripts.csv and points.csv"
     )

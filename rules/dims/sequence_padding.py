@@ -1,14 +1,14 @@
-"""A rule on sequences that are padded to the length of the longest one in the batch."""
+"""Rules on sequences that are padded: to the longest one of a batch, or all to one limit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.questions.defaults import Defaults
 from tclint.source.run.facts import distinct
 from tclint.source.run.files import File
-from tclint.source.run.values import TRUE, Constant, Symbol, constant_of
+from tclint.source.run.values import TRUE, Constant, Event, Symbol, constant_of, modules_in
 
 _COLLATORS = tuple(
     f"transformers.{name}"
@@ -103,6 +103,74 @@ class SequencePad(SourceRule):
                 fix=Fix(f"Use {length - length % 8} or {length - length % 8 + 8}; multiples of 64 are best."),
                 identity=str(length),
             )
+
+
+class PaddedToLimit(SourceRule):
+    """Texts padded to one length, whatever their own.
+
+    What it does
+    Finds tokenizers that get `padding="max_length"` for the batches that a language model is trained on.
+
+    Why it costs
+    All layers compute on the padding as on words, and attention on its square. Texts of a few dozen words,
+    padded to 512, are mostly padding.
+
+    Example
+        tokens = tokenizer(batch["text"], truncation=True, padding="max_length", max_length=512)
+
+    Use instead
+        tokens = tokenizer(batch["text"], truncation=True, max_length=512)
+        collator = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8)
+
+    When it does not apply
+    Texts that are as long as the limit; programs that compile the model, which one shape suits; TPUs; prompts
+    of image generators, which take a fixed number of words: the rule is silent on these, and on networks that
+    are not of transformers.
+    """
+
+    code = "DIM019"
+    name = "padded-to-limit"
+    level = "info"
+    confidence = "medium"
+    sources = (
+        "transformers Padding and truncation: padding=True pads to the longest sequence of a batch, "
+        "'max_length' to the limit",
+    )
+    triggers = ('"max_length"', "'max_length'")
+
+    def check(self, context: SourceContext) -> Iterator[Finding]:
+        parts = {
+            part.name.partition(".")[0]
+            for _, optimizer in context.optimizers.all
+            for module in context.optimizers.updated_by(optimizer)
+            for part in modules_in(module)
+        }
+        wrapped = context.record.of("wrap", "compile")
+        if "transformers" not in parts or "diffusers" in parts or any(map(_compiles, wrapped)):
+            return
+        for event in distinct(context.batches.padded_to_limit()):
+            if not context.concerns(event):
+                continue
+            limit = Defaults().constant(event.arguments.get("max_length"))
+            length = f"{limit} tokens" if isinstance(limit, int) else "the tokenizer's limit"
+            function = event.place.function.qualified_name
+            yield self.finding(
+                context.at(event),
+                f"Every text is padded to {length}, however short it is: training computes on the padding.",
+                evidence={"max_length": limit if isinstance(limit, int) else None, "function": function},
+                effect=Effect(unknown="how long the texts are is not known from the source"),
+                fix=Fix(
+                    "Leave padding out here, and pad each batch to its longest text where it is collated: "
+                    "DataCollatorWithPadding, or DataCollatorForSeq2Seq for labels too, with "
+                    "pad_to_multiple_of=8."
+                ),
+                identity=f"{function}:{context.code(event)}",
+                group=function,
+            )
+
+
+def _compiles(event: Event) -> bool:
+    return event.name == "torch.compile" and Defaults().follows(event.path) is not False
 
 
 def _half_training(context: SourceContext) -> str:

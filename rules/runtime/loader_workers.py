@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.questions.defaults import Defaults
 from tclint.source.run.values import Constant
 from tclint.source.wording import spelled
 
@@ -51,7 +52,9 @@ class NumWorkersZero(SourceRule):
             return
         for loader in batches.trained_on:
             given = loader.fields.get("num_workers")
-            is_none = given == Constant(0) if given is not None else batches.is_missing(loader, "num_workers")
+            # An option counts with its default.
+            number = Defaults().constant(given) if given is not None else None
+            is_none = number == 0 if given is not None else batches.is_missing(loader, "num_workers")
             work = batches.work_of(loader) if is_none and not batches.is_on_gpu(loader) else ""
             if is_none and context.run.is_configuration:
                 work = "collate_fn"  # the script says what it collates
@@ -60,6 +63,7 @@ class NumWorkersZero(SourceRule):
             what, option = spelled(context, loader, "num_workers")
             by = "num_workers" if given is not None else "batch_size"
             shown = f"has no {option}" if given is None or what != "DataLoader" else f"has {option}=0"
+            shown += "" if given in (None, Constant(0)) else " by default"
             said = f"`{work}` prepares every batch"
             if context.run.is_configuration:
                 shown, said = f"leaves {option} at 0", "every batch is collated"

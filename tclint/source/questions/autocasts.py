@@ -11,7 +11,7 @@ from tclint.source.run.values import NONE, Constant, Event, Region, Symbol, Thin
 
 _AVAILABLE = ("()", (Symbol("torch.cuda.is_available"),))
 _COMPUTE = frozenset({"forward", "op", "call"})
-_CUTS = frozenset({".detach", ".item", ".numpy"})
+_CUTS = frozenset({".detach", ".data", ".item", ".numpy"})
 _SOURCES = frozenset({"factory", "convert", "batch"})
 
 

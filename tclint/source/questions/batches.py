@@ -6,10 +6,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
+from tclint.source.questions.defaults import Defaults
 from tclint.source.questions.devices import Devices
 from tclint.source.questions.steps import Steps
 from tclint.source.run.facts import Facts, distinct
-from tclint.source.run.values import FALSE, NONE, Event, Place, Thing, Value, constant_of, modules_in
+from tclint.source.run.values import (
+    FALSE,
+    NONE,
+    Event,
+    FunctionValue,
+    Place,
+    Thing,
+    Value,
+    constant_of,
+    modules_in,
+    options_of,
+)
 
 _VIEWS = frozenset(
     {".T", ".chunk", ".contiguous", ".data", ".detach", ".expand", ".flatten", ".mT", ".narrow", ".permute"}
@@ -104,6 +116,28 @@ class Batches:
             for backward in self.backwards_of(loader)
             for made in self.facts.made_by(self.facts.loss_of(backward))
         )
+
+    def padded_to_limit(self) -> Iterator[Event]:
+        """The calls of tokenizers that make texts of batches that are trained on as long as their limit."""
+        calls = [
+            event
+            for event in self.record.of("call")
+            if Defaults().constant(event.arguments.get("padding")) == "max_length"
+        ]
+        for loader in self.trained_on if calls else ():
+            made = set(self.facts.made_by(loader.fields.get("@sample")))
+            mapped = {
+                (option.file, option.function)
+                for event in self.facts.made_by(loader.fields.get("dataset"))
+                for value in event.arguments.values()
+                for option, _ in options_of(value)
+                if isinstance(option, FunctionValue)
+            }
+            for event in calls:
+                is_inside = any(region.context is loader for region in event.regions)
+                is_mapped = any((place.file, place.function) in mapped for place in event.places)
+                if is_inside or is_mapped or event in made:
+                    yield event
 
     def copies_of(self, loader: Thing) -> list[Event]:
         """The copies of a loader's unchanged batches to a GPU."""

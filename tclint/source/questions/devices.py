@@ -8,7 +8,7 @@ from functools import cached_property
 from tclint.source.run.facts import Facts
 from tclint.source.run.values import Constant, Event, Symbol, Thing, Value, options_of
 
-_ON_HOST = frozenset({"number", "array"})
+_ON_HOST = frozenset({"number", "array", "optimizer"})
 _DEVICE_OF = {
     "torch.device": ("type",),
     "torch.autocast": ("device_type",),
@@ -95,7 +95,9 @@ class Devices:
             return False
         device = thing.fields.get("@device")
         if device is not None:
-            return self.is_gpu(device)
+            # A module that is on the CPU in the end may have been on a GPU while it was trained.
+            before = self.facts.record.on(thing, "forward") if thing.kind == "module" else []
+            return self.is_gpu(device) or any(self.is_gpu(event.changed.get("@device")) for event in before)
         owner = thing.fields.get("@parameter of")
         if owner is not None:
             return self.on_gpu(owner)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.flow import Flow
@@ -17,6 +18,17 @@ _TAKES_GRADIENTS = ("backward", "gradient", "trains", "step", "scaler_step")
 _RUNS = ("forward", "call")
 _COMPUTES = frozenset({"op", "to", "forward"})
 _CUTS = frozenset({".detach", ".data"})
+
+
+class Unused(NamedTuple):
+    """A call that records gradients of weights although no step uses them."""
+
+    call: Event
+    network: Thing
+    needs_gradients: bool
+    """Whether its inputs are computed with a network that another optimizer updates."""
+    cleared: Event | None
+    """The event that clears the gradients before a step; None if no optimizer updates the network."""
 
 
 class Recording:
@@ -105,39 +117,88 @@ class Recording:
                 return replace(call, place=call.places[depth], stack=call.places[:depth])
         return call
 
-    def untrained(self) -> Iterator[tuple[Event, Thing, bool]]:
-        """(call, network, whether its inputs need gradients) for networks that the gradients of a loss flow
-        back through although no optimizer updates them and nothing freezes them."""
+    def unused(self) -> Iterator[Unused]:
+        """The calls of networks that the gradients of a loss flow back through although nothing freezes them,
+        and that no optimizer updates, or whose gradients are cleared before their optimizers step."""
         if not self._knows_all_optimizers:
             return
-        frozen = self._frozen
+        passes: dict[tuple[Place, ...], list[tuple[Event, list[tuple[Event, Thing]]]]] = {}
         for backward in self.steps.all_backwards:
-            flow = self.autocasts.differentiated(self.facts.loss_of(backward))
-            calls = [event for made in flow for event in (made, *made.around) if event.kind in _RUNS]
-            for call in dict.fromkeys(calls):
-                network = next(self.facts.things(call.subject), None)
-                if network is None or call.inside is not None or network.kind != "module":
-                    continue
-                if any(self.facts.kinds(region.context, "loader") for region in call.regions):
-                    continue  # batches bring no gradients along
-                whole = self.facts.root(network)
-                if whole in self._updated or not self.optimizers.has_parameters(whole):
-                    continue
-                parts = {network, *modules_in(whole)}
-                if parts & self._updated.keys() or parts & frozen or not self._records(call):
-                    continue
-                if not self._may_be_frozen({network}):
-                    yield call, network, self._needs_gradients(call)
+            calls = list(self._recorded_for(backward))
+            passes.setdefault(backward.places, []).append((backward, calls))
+        for several in passes.values():
+            always = set.intersection(*({call.place for call, _ in calls} for _, calls in several))
+            for backward, calls in several:
+                for call, network in calls:
+                    parts = {network, *modules_in(self.facts.root(network))}
+                    owners = {owner for part in parts for owner in self._owners.get(part, ())}
+                    cleared = self._cleared(backward, owners) if call.place in always else None
+                    if not owners or cleared is not None:
+                        whole = self._updated.get(network, network)
+                        seen = self._from_outside(call, {whole})
+                        yield Unused(seen, whole, self._needs_gradients(seen, owners), cleared)
 
-    def _needs_gradients(self, call: Event) -> bool:
-        """Whether the inputs of a network are computed with a network that an optimizer updates."""
+    def _recorded_for(self, backward: Event) -> Iterator[tuple[Event, Thing]]:
+        """The calls of networks that record gradients of their weights for a loss, each with its network."""
+        flow = self.autocasts.differentiated(self.facts.loss_of(backward))
+        calls = [event for made in flow for event in (made, *made.around) if event.kind in _RUNS]
+        for call in dict.fromkeys(calls):
+            network = next(self.facts.things(call.subject), None)
+            if network is None or call.inside is not None or network.kind != "module":
+                continue
+            if any(self.facts.kinds(region.context, "loader") for region in call.regions):
+                continue  # batches bring no gradients along
+            whole = self.facts.root(network)
+            parts = {network, *modules_in(whole)}
+            is_trained = not parts.isdisjoint(self._owners)
+            if not is_trained and (whole in self._owners or not self.optimizers.has_parameters(whole)):
+                continue
+            if not parts & self._frozen and self._records(call) and not self._may_be_frozen({network}):
+                yield call, network
+
+    def _cleared(self, backward: Event, optimizers: set[Thing]) -> Event | None:
+        """The event that clears the gradients which a backward pass makes for some optimizers before any of
+        these steps; None if there is none, or if a framework switches such gradients off."""
+        for event in self.record.after(backward, "step", "scaler_step", "zero_grad") if optimizers else ():
+            stepped = event.arguments.get("optimizer") if event.kind == "scaler_step" else event.subject
+            concerned = optimizers.intersection(self.facts.things(stepped))
+            if event.kind != "zero_grad":
+                if concerned:
+                    return None
+            elif concerned == optimizers or self._clears_all(event, optimizers):
+                toggled = any("@toggled" in optimizer.fields for optimizer in optimizers)
+                return event if not toggled else None
+        return None
+
+    def _clears_all(self, event: Event, optimizers: set[Thing]) -> bool:
+        """Whether a `zero_grad` of a module clears the gradients of all that some optimizers update."""
+        modules = self.facts.kinds(event.subject, "module")
+        return bool(modules) and all(
+            any(self.facts.contains(module, updated) for module in modules)
+            for optimizer in optimizers
+            for updated in self.optimizers.updated_by(optimizer)
+        )
+
+    def _needs_gradients(self, call: Event, owners: set[Thing]) -> bool:
+        """Whether the inputs of a network are computed with a network that another optimizer updates."""
         return any(
-            thing in self._updated
+            not self._owners.get(thing, owners) <= owners
             for value in call.arguments.values()
             for made in self.autocasts.differentiated(value)
             for event in (made, *made.around)
             for thing in self.facts.things(event.subject)
         )
+
+    @cached_property
+    def _owners(self) -> dict[Thing, set[Thing]]:
+        """Network that optimizers update, or part of one -> these optimizers."""
+        found: dict[Thing, set[Thing]] = {}
+        for event in self.record.of("make"):
+            for optimizer in self.facts.kinds(event.result, "optimizer"):
+                for thing in self.optimizers.updated_by(optimizer):
+                    for part in (thing, *(modules_in(thing) if thing.kind == "module" else ())):
+                        found.setdefault(part, set()).add(optimizer)
+        return found
 
     @cached_property
     def _knows_all_optimizers(self) -> bool:

@@ -22,6 +22,7 @@ from tclint.source.run.values import (
 
 _MAKES_DATA = frozenset({"batch", "factory", "random", "read"})
 _WRAPS = frozenset({"enumerate", "iterator", "progress", "zip"})
+_ZERO = Constant(0)
 _BACKWARDS = ("backward", "trains")
 _STEPS = ("step", "scaler_step", "trains")
 _RANKS = frozenset({"RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"})
@@ -202,6 +203,9 @@ class Steps:
         operation = atom.subject.operation if isinstance(atom.subject, Thing) else None
         if operation is not None and operation[0] in ("isinstance", "hasattr"):
             return True
+        if _counts_items(atom.subject) and atom.other in (None, _ZERO):
+            # The way for no items at all is for data that a step seldom gets.
+            return atom.holds == (atom.test == "truth")
         return self.is_of_process(atom.subject)
 
     def is_of_process(self, value: Value) -> bool:
@@ -224,6 +228,15 @@ class Steps:
                 elif option.made is not None and option.kind in ("number", ""):
                     pending.extend(option.made.inputs)
         return False
+
+
+def _counts_items(value: Value) -> bool:
+    """Whether a value is the number of items of something: `len(boxes)`, `mask.numel()`."""
+    if not isinstance(value, Thing):
+        return False
+    if value.operation is not None:
+        return value.operation[0] == "len"
+    return value.made is not None and value.made.name in (".numel", ".nelement")
 
 
 def steps_at_intervals(step: Step, event: Event) -> bool:

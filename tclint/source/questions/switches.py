@@ -64,7 +64,7 @@ class Switches:
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self.all = [
-            Switch(event.name, event.arguments.get("value", NONE), event)
+            Switch(event.name, event.first or NONE, event)
             for event in facts.record.of("set", "switch")
             if event.kind == "switch" or event.name.startswith("torch.backends.")
         ]

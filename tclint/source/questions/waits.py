@@ -9,9 +9,12 @@ from tclint.source.questions.devices import Devices
 from tclint.source.questions.steps import Step, Steps, seen_from
 from tclint.source.run.conditions import covers
 from tclint.source.run.facts import Facts, distinct
-from tclint.source.run.values import Event, Place, Thing, Value
+from tclint.source.run.values import Event, Place, Thing, Value, options_of
 
 _OF_TENSORS = frozenset({".item", ".cpu", ".to", ".numpy", ".tolist", ".nonzero"})
+_COUNTS = frozenset({"any", "all", "sum", "max", "logical_and", "logical_or", "logical_not", "item"})
+"""Operations on the result of a check for NaN that still tell no more than that result."""
+_COMPARES = frozenset({"not", "~", "&", "|", "==", "!=", "<", "<=", ">", ">="})
 
 
 class Waits:
@@ -46,7 +49,7 @@ class Waits:
         if event.precedes_error:
             return False
         if event.kind == "synchronize":
-            return not any(other.kind == "clock" for other in step.events)
+            return not any(map(_times_parts, step.events))
         if event.kind != "wait" or any(
             self.facts.kinds(region.context, "loader") for region in event.regions
         ):
@@ -78,7 +81,7 @@ class Waits:
     def _is_needed(self, step: Step, wait: Event) -> bool:
         """Whether the value decides how the step goes on, is checked for NaN, or goes to an unknown object,
         such as an environment, whose answer is used."""
-        if any(made.kind == "check" for made in self.facts.made_by(wait.subject)):
+        if any(map(_tells_check, self.facts.things(wait.subject))):
             return True
         for event in step.events:
             if event.kind == "check" and any(self._comes_from(value, wait) for value in event.inputs):
@@ -123,3 +126,21 @@ class Waits:
             return wait in self.facts.made_by(value)
         subject = wait.subject
         return isinstance(subject, Thing) and subject in self.facts.within(value)
+
+
+def _times_parts(event: Event) -> bool:
+    """Whether an event reads the clock for the time of a part of the step. A generator that hands out batches
+    times whole rounds, whose mean is right without waiting."""
+    return event.kind == "clock" and not event.place.file.generates(event.place.function)
+
+
+def _tells_check(thing: Thing) -> bool:
+    """Whether a value tells the result of a check for NaN, and is not computed from what passed one."""
+    made = thing.made
+    if made is None or made.kind == "check":
+        return made is not None
+    last = made.name.rpartition(".")[2]
+    if made.kind not in ("op", "wait") or (last not in _COUNTS and made.name not in _COMPARES):
+        return False
+    inner = (item for value in made.inputs for item, _ in options_of(value))
+    return any(_tells_check(item) for item in inner if isinstance(item, Thing))

@@ -241,7 +241,8 @@ class Calls(Modules):
         if not isinstance(receiver, Thing):
             return self.call_value(self.attribute(receiver, name), arguments, keywords, call)
         own = receiver.fields.get(name)
-        if own is not None and not (isinstance(own, Thing) and own.is_unknown and receiver.kind):
+        is_own = receiver.cls is not None or not receiver.kind
+        if own is not None and (is_own or not (isinstance(own, Thing) and own.is_unknown)):
             return self.call_value(self.refine(own), arguments, keywords, call)
         if receiver.cls is not None:
             inherited = receiver.cls.find(name)
@@ -252,6 +253,8 @@ class Calls(Modules):
         native = self.native_method(receiver, name)
         if native is not None:
             return native(receiver, arguments, keywords, call)
+        if name == "__next__" and receiver.kind:
+            return self.element(receiver)
         if receiver.kind == "dict" and ("item", name) in receiver.fields:
             return self.call_value(self.item(receiver, Constant(name)), arguments, keywords, call)
         spec = self.spec_of(receiver, name)
@@ -697,7 +700,9 @@ class Calls(Modules):
         if spec is not None:
             return self.call_spec(spec, name, None, arguments, keywords, call)
         given = self.bound((), arguments, keywords)
-        is_tensor = any(True for item in given.values() for _ in self.tensors_in(item))
+        # What gets parameters of modules is an optimizer or the like.
+        tensors = [tensor for item in given.values() for tensor in self.tensors_in(item)]
+        is_tensor = bool(tensors) and not any("@parameter of" in tensor.fields for tensor in tensors)
         self._may_call(given)
         event = self.happen("call", name, None, given, call)
         if not given:

@@ -213,6 +213,9 @@ class Containers(Core):
             if isinstance(key, Constant):
                 return self.operate("[]", (value, key), f"{value.name}[{key.value!r}]")
             return self.operate("[]", (value, key))
+        operator, operands = (value.operation or ("", ())) if isinstance(value, Thing) else ("", ())
+        if operator == "." and operands[1] == Constant("__dict__"):
+            return self._named(operands[0], key)
         if isinstance(value, Constant) and isinstance(key, Constant):
             try:
                 return Constant(value.value[key.value])  # type: ignore[index]

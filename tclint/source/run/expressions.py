@@ -232,7 +232,8 @@ class Expressions(Containers):
             if symbol in ("is", "is not"):
                 return FALSE if symbol == "is" else TRUE
             if symbol in ("in", "not in"):
-                if self.text_of(left) is None:  # a text is a key of a dict of tensors
+                # A text is a key of a dict of tensors; sets and dicts look tensors up by identity.
+                if self.text_of(left) is None and not self._is_hashed(right):
                     # Python compares item by item, and each comparison is read.
                     self.wait("in", self.tensor("op", "==", left, {"other": right}))
                 return self.operate(symbol, (left, right))
@@ -259,6 +260,11 @@ class Expressions(Containers):
             if known is not None:
                 return TRUE if known is (symbol == "in") else FALSE
         return self.operate(symbol, (left, right))
+
+    def _is_hashed(self, value: Value) -> bool:
+        return all(
+            isinstance(option, Thing) and option.kind in ("set", "dict") for option, _ in options_of(value)
+        )
 
     def _same(self, left: Value, right: Value) -> bool | None:
         """Whether two values are the same; None if that is unknown."""

@@ -76,18 +76,24 @@ class Loading(Tensors):
             row.fields["@device"] = value.fields["@device"]
         return row
 
-    def _inner_dataset(self, value: Value) -> Thing | None:
-        """The dataset that this one wraps or is a part of; None if there is none."""
-        for _ in range(_WRAPPERS):
-            if not isinstance(value, Thing) or value.cls is not None or "@transform" in value.fields:
-                break
-            over = value.fields.get("over") if value.kind == "dataset" else None
-            if over is None and value.operation is not None and value.operation[0] == "[]":
-                over = value.operation[1][0]
-            if over is None:
-                break
-            value = over if not self.is_sequence(over) else self.element(over)
-        return value if isinstance(value, Thing) else None
+    def _inner_dataset(self, value: Value, depth: int = _WRAPPERS) -> Thing | None:
+        """The dataset that this one wraps or is a part of, the first of several; None if there is none."""
+        for option, _ in options_of(value):
+            if isinstance(option, Thing):
+                over = self._wrapped(option) if depth else None
+                found = option if over is None else self._inner_dataset(over, depth - 1)
+                if found is not None:
+                    return found
+        return None
+
+    def _wrapped(self, dataset: Thing) -> Value | None:
+        """What a dataset of a library takes its items from; None if it is the inner one."""
+        if dataset.cls is not None or "@transform" in dataset.fields:
+            return None
+        over = dataset.fields.get("over") if dataset.kind == "dataset" else None
+        if over is None and dataset.operation is not None and dataset.operation[0] == "[]":
+            over = dataset.operation[1][0]
+        return self.element(over) if over is not None and self.is_sequence(over) else over
 
     def _collated(self, sample: Value, event: Event) -> Value:
         """The result of the default collate function: the containers of an item with tensors in them."""

@@ -161,6 +161,11 @@ class Python(Launched):
 
     def _reads(self, name: str, arguments: list[Value], call: Call) -> Value:
         for argument in arguments[:1]:
+            if isinstance(argument, Union) and all(_is_setting(option) for option, _ in argument.options):
+                # An option of the command line, converted, is still one, beside its converted default.
+                known = [item for item, _ in argument.options if isinstance(item, Constant)]
+                others = [item for item, _ in argument.options if not isinstance(item, Constant)]
+                return either(*(self._reads(name, [item], call) for item in known), *others)
             if isinstance(argument, Constant) and name in ("float", "int", "bool", "str"):
                 try:
                     return Constant(
@@ -728,3 +733,7 @@ class Python(Launched):
         event = self.happen("call", f"super.{name}", receiver, self.bound((), arguments, keywords), call)
         event.result = self.unknown(name, event)
         return event.result
+
+
+def _is_setting(value: Value) -> bool:
+    return isinstance(value, Constant) or (isinstance(value, Thing) and "@chosen by" in value.fields)
