@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tclint.source.recipes.reading import Recipe
 from tclint.source.run.facts import Facts
+from tclint.source.run.interpreter.machine import Machine
 from tclint.source.run.library import library
-from tclint.source.run.machine import Machine
 from tclint.source.run.program import Program
 from tclint.source.run.project import ProjectFiles
 from tclint.source.run.values import Frame, FunctionValue

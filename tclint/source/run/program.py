@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tclint.source.run.core import MOST_EVENTS
 from tclint.source.run.facts import Facts
 from tclint.source.run.files import File
+from tclint.source.run.interpreter.core import MOST_EVENTS
 from tclint.source.run.library import Library
 from tclint.source.run.programs import functions_of, run
 from tclint.source.run.project import ProjectFiles

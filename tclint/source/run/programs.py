@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable
 
-from tclint.source.run.core import MOST_EVENTS
 from tclint.source.run.entries import Entries
 from tclint.source.run.files import File
+from tclint.source.run.interpreter.core import MOST_EVENTS
+from tclint.source.run.interpreter.machine import Machine
 from tclint.source.run.library import Library, library
-from tclint.source.run.machine import Machine
 from tclint.source.run.project import ProjectFiles
 from tclint.source.run.values import (
     NONE,

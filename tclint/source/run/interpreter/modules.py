@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tclint.source.run.interpreter.python import Python
 from tclint.source.run.library import Spec
-from tclint.source.run.python import Python
 from tclint.source.run.values import FALSE, NONE, Constant, Option, Thing, Value, either, options_of
 from tclint.source.syntax.tables import Call
 

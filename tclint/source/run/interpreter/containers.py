@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tclint.source.run.core import Core
 from tclint.source.run.files import File
+from tclint.source.run.interpreter.core import Core
 from tclint.source.run.values import (
     NONE,
     TRUE,

@@ -8,9 +8,9 @@ from typing import Protocol
 from tclint.source.project.launchers import Launch
 from tclint.source.run.conditions import exclude, refined
 from tclint.source.run.files import File
+from tclint.source.run.interpreter.store import Store
 from tclint.source.run.library import Library, Spec
 from tclint.source.run.record import Record
-from tclint.source.run.store import Store
 from tclint.source.run.values import (
     Atom,
     Constant,

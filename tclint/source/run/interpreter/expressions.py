@@ -9,11 +9,10 @@ from typing import Any
 
 from tclint.source.project.imports import is_name_of
 from tclint.source.run.conditions import truth
-from tclint.source.run.containers import Containers
 from tclint.source.run.files import File
+from tclint.source.run.interpreter.containers import Containers
 from tclint.source.run.values import (
     FALSE,
-    NONE,
     TRUE,
     ClassValue,
     Constant,
@@ -463,6 +462,3 @@ class Expressions(Containers):
             return first() if known else second()
         self.looks_at(condition)
         return self.alternatives([(atoms(condition, True), first), (atoms(condition, False), second)])
-
-
-__all__ = ["NONE", "Expressions"]

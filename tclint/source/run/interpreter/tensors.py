@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.source.run.expressions import Expressions
+from tclint.source.run.interpreter.expressions import Expressions
 from tclint.source.run.values import (
     ClassValue,
     Constant,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tclint.source.run.tensors import Tensors
+from tclint.source.run.interpreter.tensors import Tensors
 from tclint.source.run.values import (
     NONE,
     Constant,

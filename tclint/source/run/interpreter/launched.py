@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from tclint.source.project.launchers import Launch, Passed
-from tclint.source.run.composed import Composer, override, resolve
 from tclint.source.run.files import File
-from tclint.source.run.loading import Loading
+from tclint.source.run.interpreter.composed import Composer, override, resolve
+from tclint.source.run.interpreter.loading import Loading
 from tclint.source.run.values import (
     FALSE,
     NONE,

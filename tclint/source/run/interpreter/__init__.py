@@ -1,0 +1,1 @@
+"""Runs the tables of a program with abstract values: expressions, calls, statements, loops."""
