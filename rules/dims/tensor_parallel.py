@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.analysis.attention import attention_blocks
-from tclint.analysis.layers import by_line, layers_phrase, leaf_ops, related_sites, sentence, width_dims
+from tclint.analysis.layers import by_line, layers_phrase, related_sites, sentence, width_dims
 from tclint.analysis.widths.alignment import efficient_multiple
-from tclint.analysis.widths.vocabulary import vocabulary_heads
+from tclint.graph.ops.products import leaf_ops
 from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Op
 
 
@@ -52,7 +52,7 @@ class TensorParallelDivisibility(GraphRule):
         for block in attention_blocks(context.graph):
             if block.heads > 1 and block.heads % parts:
                 problems[block.ops[0].index] = block.ops[0], f"{block.heads} heads"
-        for head in context.once(vocabulary_heads):
+        for head in context.vocabulary_heads:
             if head.size % parts:
                 problems[head.op.index] = head.op, f"a vocabulary of {head.size}"
         for op in leaf_ops(context.graph):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tclint.analysis.layers import consumers, operand_positions
+from tclint.analysis.layers import consumers
 from tclint.graph.ops import Graph, Op, TensorSpec
+from tclint.graph.ops.products import operand_positions
 
 _PASSED_THROUGH = frozenset({"elementwise", "view", "copy", "softmax"})
 _MAX_STEPS = 12

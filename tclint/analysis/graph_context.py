@@ -13,6 +13,7 @@ from tclint.core.finding import Effect, GpuEffect, Location, Related
 from tclint.cost.estimate import Estimate, estimate
 from tclint.cost.scenario import Scenario
 from tclint.graph.dims.coupled import CoupledDims, DimsUnresolved
+from tclint.graph.dims.vocabulary import VocabularyHead, vocabulary_heads
 from tclint.graph.ops import Graph, Op, Site
 
 T = TypeVar("T")
@@ -62,6 +63,11 @@ class GraphContext:
     def dims(self) -> CoupledDims:
         """Which dims of the graph must change together."""
         return CoupledDims(self.graph)
+
+    @cached_property
+    def vocabulary_heads(self) -> tuple[VocabularyHead, ...]:
+        """The products with a vocabulary."""
+        return vocabulary_heads(self.dims)
 
     def once(self, analysis: Callable[[GraphContext], T]) -> T:
         """The result of `analysis` on this context, computed at the first call and shared by all rules."""

@@ -7,9 +7,10 @@ from dataclasses import replace
 from math import prod
 
 from tclint.analysis.attention import AttentionBlock, causal_mask
-from tclint.analysis.layers import consumers, operand_positions
+from tclint.analysis.layers import consumers
 from tclint.analysis.what_if.layer_edits import emptied, resized, with_ops
 from tclint.graph.ops import Graph, Op, TensorSpec, contiguous_strides
+from tclint.graph.ops.products import operand_positions
 
 
 def with_joined_linears(graph: Graph, layers: Iterable[Sequence[int]]) -> Graph:
