@@ -9,9 +9,14 @@ from tclint.graph.ops.op import GEMM_KINDS, Op
 _OPERANDS = (("input", "weight"), ("mat1", "mat2"), ("batch1", "batch2"), ("self", "mat2"), ("self", "other"))
 
 
+def composites(graph: Graph) -> frozenset[int]:
+    """Indices of the ops whose work is carried by child ops (einsum, tensordot, ...)."""
+    return frozenset(op.parent for op in graph.ops if op.parent is not None)
+
+
 def leaf_ops(graph: Graph) -> tuple[Op, ...]:
     """Matrix ops that do work themselves; a composite with children does not."""
-    parents = {op.parent for op in graph.ops if op.parent is not None}
+    parents = composites(graph)
     return tuple(op for op in graph.ops if op.kind in GEMM_KINDS and op.index not in parents)
 
 
