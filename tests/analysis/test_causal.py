@@ -144,3 +144,31 @@ def test_a_mask_that_is_read_twice_is_still_causal() -> None:
     graph = _graph("torch.tril(torch.ones(t, t)).bool()", "s.masked_fill(~m, -inf).masked_fill(~m, -inf)")
     (block,) = attention_blocks(graph)
     assert causal_mask(graph, block) is not None
+
+
+class Fused(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """Fused attention that is told to be causal, or gets a mask that hides later tokens."""
+
+    def __init__(self, *, is_told: bool) -> None:
+        super().__init__()
+        self.is_told = is_told
+        self.register_buffer("held", torch.full((1024, 1024), float("-inf")).triu(1), persistent=False)
+
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
+        mask = None if self.is_told else self.held.to(q.dtype)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, is_causal=self.is_told)
+
+
+@pytest.mark.parametrize("gpu", ["a100", "h100", "v100"])
+def test_fused_attention_gains_what_the_changed_model_does(gpu: str) -> None:
+    inputs = tuple(torch.empty(2, 16, 1024, 64, dtype=torch.float16) for _ in range(3))
+    masked, told = (tclint.trace(Fused(is_told=is_told), inputs) for is_told in (False, True))
+    options = {"gpu": gpu, "precision": "pure-fp16", "mode": "infer", "select": ["ARC024"]}
+    (finding,) = tclint.check(masked, **options).findings
+    times_us = [
+        tclint.estimate(graph, gpu, precision="pure-fp16", mode="infer").step_time_us
+        for graph in (masked, told)
+    ]
+    (effect,) = finding.effect.per_gpu.values()
+    assert effect.gain_us == pytest.approx(times_us[0] - times_us[1])
+    assert not tclint.check(told, **options).findings
