@@ -123,6 +123,10 @@ def test_causal_where_the_constructor_makes_the_mask(
         ("m = torch.tril(torch.ones(n, n))\nm[:, :8] = 1", "s.masked_fill(m[:t, :t] == 0, -inf)"),
         ("m = torch.tril(torch.ones(n, n))\nm[0].fill_(1)", "s.masked_fill(m[:t, :t] == 0, -inf)"),
         ("m = torch.tril(torch.ones(n, n))", "s * m[:t, :t]"),
+        (
+            "import copy\nm = torch.tril(torch.ones(n, n))\nm[:, :8] = 1\nm = copy.deepcopy(m)",
+            "s.masked_fill(m[:t, :t] == 0, -inf)",
+        ),
         ("m = torch.ones(n, n).tril().triu(-256)", "s.masked_fill(m[:t, :t] == 0, -inf)"),
         ("m = torch.tril(torch.ones(n, n))", "s.masked_fill(m[-t:, :t] == 0, -inf)"),
         ("m = torch.tril(torch.ones(n, n))", "s.masked_fill(m[:t, :t].T == 0, -inf)"),

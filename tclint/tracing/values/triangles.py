@@ -42,8 +42,8 @@ def corner_of(tensor: torch.Tensor) -> torch.Tensor | None:
     origin = origin_of(tensor)
     if origin is None or origin.corner is None:
         return None
-    corner, writes = origin.corner
-    return corner if writes == _count(tensor) else None
+    corner, as_of = origin.corner
+    return corner if as_of == _now(tensor) else None
 
 
 def note_written(tensor: torch.Tensor) -> None:
@@ -53,9 +53,10 @@ def note_written(tensor: torch.Tensor) -> None:
         _writes[key] = _writes.get(key, 0) + 1
 
 
-def _count(tensor: torch.Tensor) -> int:
-    key = storage_key(tensor)
-    return 0 if key is None else _writes.get(key, 0)
+def _now(tensor: torch.Tensor) -> tuple[int, int]:
+    """A tensor's memory, which copies do not share, and how often something was written to it."""
+    key = storage_key(tensor) or 0
+    return key, _writes.get(key, 0)
 
 
 def note_corner(tensor: torch.Tensor, corner: torch.Tensor | None) -> None:
@@ -63,7 +64,7 @@ def note_corner(tensor: torch.Tensor, corner: torch.Tensor | None) -> None:
     if corner is None:
         return
     origin = ensure_origin(tensor)
-    origin.corner = corner, _count(tensor)
+    origin.corner = corner, _now(tensor)
     if origin.maker is not None and origin.place is None:
         origin.maker.meta["triangle"] = known_triangle(tensor)
 
@@ -131,9 +132,9 @@ def _number(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def _keeps_corner(name: str, args: Args, first: torch.Tensor, output: torch.Tensor) -> bool:
-    if name == "slice" and len(args) > 1 and args[1] % first.dim() >= first.dim() - 2:
+    if name in ("select", "slice") and len(args) > 1 and args[1] % first.dim() >= first.dim() - 2:
         start, step = (*args[2:3], 0)[0], (*args[4:5], 1)[0]
-        return bool(not start and step == 1)
+        return bool(name == "slice" and not start and step == 1)
     return bool(output.shape[-2:] == first.shape[-2:])
 
 
