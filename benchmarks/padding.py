@@ -33,7 +33,6 @@ from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.layers import indices_of
 from tclint.analysis.widths.misalignment import misaligned_layers
 from tclint.analysis.widths.padding import Padding, best_padding
-from tclint.analysis.widths.vocabulary import vocabulary_heads
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
@@ -146,7 +145,7 @@ def _recommended(context: GraphContext) -> Iterator[tuple[Sequence[DimGroup], tu
     """What the rules would pad: misaligned layers, and vocabularies."""
     for layers in misaligned_layers(context):
         yield layers.groups, indices_of(layers.ops)
-    for head in vocabulary_heads(context):
+    for head in context.vocabulary_heads:
         if head.size % 8 and head.group is not None:
             groups = {head.group.id: head.group}
             for op in head.embeddings:

@@ -7,11 +7,12 @@ from functools import partial
 
 from tclint.analysis.change import Change
 from tclint.analysis.findings import share_finding
-from tclint.analysis.layers import gain_phrase, indices_of, leaf_ops, worth_pricing
+from tclint.analysis.layers import gain_phrase, indices_of, worth_pricing
 from tclint.analysis.what_if.layer_edits import cast_by_hand
 from tclint.config.precisions import PRECISION_FACTS
 from tclint.cost.transforms.casts import own_half_dtype
 from tclint.graph.ops.op_tables import autocast_lists
+from tclint.graph.ops.products import leaf_ops
 from tclint.plugin import Finding, GraphContext, GraphRule, Op
 
 

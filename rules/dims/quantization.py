@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.layers import gain_phrase, indices_of, leaf_ops, rounded, share_percent
+from tclint.analysis.layers import gain_phrase, indices_of, rounded, share_percent
 from tclint.analysis.options import best_option, priced
 from tclint.analysis.widths.alignment import ampere_multiple, largest_power_of_two_in
 from tclint.analysis.widths.bounds import quantization_loss_percent
 from tclint.analysis.widths.padding import LARGEST_CUT
 from tclint.analysis.widths.resizing import batch_change
 from tclint.analysis.widths.tile_widths import advisory, chosen_widths, width_findings
+from tclint.graph.ops.products import leaf_ops
 from tclint.plugin import Finding, Fix, GraphContext, GraphRule
 
 _NARROW = 1024

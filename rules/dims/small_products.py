@@ -8,17 +8,11 @@ from typing import Any
 
 from tclint.analysis.attention import attention_blocks
 from tclint.analysis.findings import share_finding
-from tclint.analysis.layers import (
-    convolutions,
-    groups_of,
-    leaf_ops,
-    limiters,
-    operand_positions,
-    worth_pricing,
-)
+from tclint.analysis.layers import convolutions, groups_of, limiters, worth_pricing
 from tclint.analysis.limits import batch_is_assumed, latency_bound
 from tclint.analysis.widths.resizing import larger_batch
 from tclint.graph.lowering.work import Gemm
+from tclint.graph.ops.products import leaf_ops, operand_positions
 from tclint.plugin import Finding, GraphContext, GraphRule, Op
 
 _SMALL = 128

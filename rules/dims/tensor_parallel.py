@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from tclint.analysis.attention import attention_blocks
-from tclint.analysis.layers import by_line, layers_phrase, leaf_ops, related_sites, sentence, width_dims
-from tclint.analysis.widths.alignment import efficient_multiple
-from tclint.analysis.widths.vocabulary import vocabulary_heads
+from tclint.analysis.layers import (
+    by_line,
+    gain_phrase,
+    indices_of,
+    layers_phrase,
+    related_sites,
+    sentence,
+    width_dims,
+)
+from tclint.analysis.widths.alignment import efficient_multiple, is_misaligned
+from tclint.analysis.widths.padding import Padding, best_padding
+from tclint.graph.dims.coupled import DimGroup
+from tclint.graph.ops.products import leaf_ops
 from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Op
 
 
 class TensorParallelDivisibility(GraphRule):
-    """Heads, a layer's width or the vocabulary are not divisible by the number of GPUs they are split over.
+    """Heads, a width or the vocabulary have no equal, or no aligned, parts on the GPUs they are split over.
 
     What it does
     With --tensor-parallel N, checks that the heads of every attention, the widths between two linear
-    layers, and the vocabulary are multiples of N, and that a GPU's part of a width is still a multiple of
-    8 (fp16, bf16; 4 in TF32).
+    layers, and the vocabulary are multiples of N, and that a GPU's part of a width or of the vocabulary is
+    still a multiple of 8 (fp16, bf16; 4 in TF32). Parts that are not are padded and priced, as one GPU runs
+    them.
 
     Why it costs
     Tensor parallelism gives every GPU whole heads and equal slices of the wide layers. What is not
-    divisible is an error in most frameworks, or padded; and a slice of 4104 / 4 = 1026 columns is
-    misaligned on every GPU, although 4104 was not.
+    divisible is an error in most frameworks, or padded, or all GPUs wait for the one with the largest slice;
+    and a slice of 4104 / 4 = 1026 columns is misaligned on every GPU, although 4104 was not.
 
     Example
         nn.MultiheadAttention(1920, num_heads=15)      # --tensor-parallel 8
@@ -32,7 +44,7 @@ class TensorParallelDivisibility(GraphRule):
 
     When it does not apply
     Without --tensor-parallel. Small heads of a model and layers that the parallel plan leaves whole: the
-    rule does not know the plan.
+    rule knows no plan but Megatron's, which it finds in the traced graph.
     """
 
     code = "DIM015"
@@ -48,36 +60,27 @@ class TensorParallelDivisibility(GraphRule):
         parts = context.settings.tensor_parallel
         if parts < 2:
             return
-        problems: dict[int, tuple[Op, str]] = {}
+        uneven: dict[int, tuple[Op, str]] = {}
+        misaligned: dict[int, tuple[Op, tuple[DimGroup, ...]]] = {}
         for block in attention_blocks(context.graph):
             if block.heads > 1 and block.heads % parts:
-                problems[block.ops[0].index] = block.ops[0], f"{block.heads} heads"
-        for head in context.once(vocabulary_heads):
-            if head.size % parts:
-                problems[head.op.index] = head.op, f"a vocabulary of {head.size}"
-        for op in leaf_ops(context.graph):
-            if op.kind == "linear" and op.index not in problems:
-                width = self._bad_width(op, context)
-                if width is not None:
-                    problems[op.index] = op, width
-        for ops in by_line(op for op, _ in problems.values()).values():
-            yield self._finding(context, ops, list(dict.fromkeys(problems[op.index][1] for op in ops)))
+                uneven[block.ops[0].index] = block.ops[0], f"{block.heads} heads"
+        for op, what, groups in _split_widths(context):
+            size = groups[0].size
+            if size % parts:
+                uneven.setdefault(op.index, (op, what))
+            elif not is_misaligned(size, context.settings.precision) and is_misaligned(
+                size // parts, context.settings.precision
+            ):
+                misaligned.setdefault(op.index, (op, groups))
+        for ops in by_line(op for op, _ in uneven.values()).values():
+            yield self._uneven(context, ops, list(dict.fromkeys(uneven[op.index][1] for op in ops)))
+        for ops in by_line(op for op, _ in misaligned.values()).values():
+            yield self._misaligned(
+                context, ops, tuple(dict.fromkeys(group for op in ops for group in misaligned[op.index][1]))
+            )
 
-    def _bad_width(self, op: Op, context: GraphContext) -> str | None:
-        """The width between two layers, of which each GPU holds a slice."""
-        parts = context.settings.tensor_parallel
-        for dim in width_dims(op, context.dims):
-            group = dim.group
-            if dim.role != "out_features" or group is None or group.is_output or group.fixed:
-                continue
-            if dim.size % parts:
-                return f"{dim.size} columns"
-            multiple = efficient_multiple(context.settings.precision)
-            if multiple and dim.size % multiple == 0 and dim.size // parts % multiple:
-                return f"{dim.size} columns ({dim.size // parts} on each, not a multiple of {multiple})"
-        return None
-
-    def _finding(self, context: GraphContext, ops: list[Op], what: list[str]) -> Finding:
+    def _uneven(self, context: GraphContext, ops: list[Op], what: list[str]) -> Finding:
         parts = context.settings.tensor_parallel
         location = context.location(ops[0])
         return self.finding(
@@ -89,3 +92,54 @@ class TensorParallelDivisibility(GraphRule):
             fix=Fix(f"Choose heads, widths and vocabulary as multiples of {parts} (widths of {8 * parts})."),
             related=related_sites([op.construct_site for op in ops], location, "split in the same way"),
         )
+
+    def _misaligned(self, context: GraphContext, ops: list[Op], groups: tuple[DimGroup, ...]) -> Finding:
+        parts = context.settings.tensor_parallel
+        multiple = efficient_multiple(context.settings.precision) or 1
+        location = context.location(ops[0])
+        sizes = sorted({group.size for group in groups})
+        slices = ", ".join(f"{size // parts} of {size}" for size in sizes)
+        message = (
+            f"{sentence(layers_phrase(ops, ops[0].name))}: {slices} columns on each of {parts} GPUs, no "
+            f"multiple of {multiple}"
+        )
+        evidence: dict[str, Any] = {"tensor_parallel": parts, "sizes": sizes, "multiple": multiple}
+        related = related_sites([op.construct_site for op in ops], location, "split in the same way")
+        outcome = best_padding(context, groups, indices_of(ops))
+        if not isinstance(outcome, Padding):
+            return self.finding(
+                location,
+                f"{message}.",
+                effect=outcome,
+                evidence=evidence,
+                fix=Fix(f"Choose widths and vocabulary as multiples of {multiple * parts}."),
+                related=related,
+            )
+        return self.finding(
+            location,
+            f"{message}; padding {outcome.phrase()} {gain_phrase(outcome.effect)}.",
+            effect=outcome.effect,
+            evidence=evidence | outcome.evidence(),
+            fix=Fix(f"Change {outcome.phrase()}; weights trained with the old size no longer fit."),
+            change=outcome.change,
+            related=related,
+        )
+
+
+def _split_widths(context: GraphContext) -> Iterator[tuple[Op, str, tuple[DimGroup, ...]]]:
+    """(product, its width in words, the dims to change with it) of products that are split over their
+    columns."""
+    for head in context.vocabulary_heads:
+        tables = (
+            context.dims.group_of_input(op.index, op.input_names.index("weight"), 0) for op in head.embeddings
+        )
+        groups = tuple(dict.fromkeys(g for g in (head.group, *tables) if g is not None))
+        if groups and context.parts_of(groups[0]) > 1:
+            yield head.op, f"a vocabulary of {head.size}", groups
+    for op in leaf_ops(context.graph):
+        if op.kind != "linear":
+            continue
+        for dim in width_dims(op, context.dims):
+            group = dim.group
+            if dim.role == "out_features" and group is not None and context.parts_of(group) > 1:
+                yield op, f"{dim.size} columns", (group,)

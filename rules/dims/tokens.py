@@ -15,7 +15,6 @@ from tclint.analysis.layers import (
     gain_phrase,
     indices_of,
     layers_take,
-    leaf_ops,
     producers,
     rounded,
     share_percent,
@@ -27,6 +26,7 @@ from tclint.analysis.widths.bounds import alignment_gain_percent
 from tclint.analysis.widths.misalignment import SMALLEST_PADDED_OUTPUT
 from tclint.analysis.widths.padding import Padding, best_padding
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
+from tclint.graph.ops.products import leaf_ops
 from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Op
 
 _GROWING = 3

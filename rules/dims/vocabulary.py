@@ -22,7 +22,7 @@ from tclint.analysis.widths.alignment import (
     tensor_core_name,
 )
 from tclint.analysis.widths.padding import Padding, best_padding
-from tclint.analysis.widths.vocabulary import VocabularyHead, vocabulary_heads
+from tclint.graph.dims.vocabulary import VocabularyHead
 from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Site
 
 
@@ -69,7 +69,7 @@ class VocabMisaligned(GraphRule):
 
     def _check(self, context: GraphContext) -> Iterator[Finding]:
         by_vocabulary: dict[int, list[VocabularyHead]] = {}
-        for head in context.once(vocabulary_heads):
+        for head in context.vocabulary_heads:
             if is_misaligned(head.size, context.settings.precision):
                 by_vocabulary.setdefault(head.size, []).append(head)
         # However small its share, a model's vocabulary is worth a line in the summary.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.analysis.change import Change
-from tclint.analysis.layers import gain_phrase, indices_of, leaf_ops, rounded, share_percent
+from tclint.analysis.layers import gain_phrase, indices_of, rounded, share_percent
 from tclint.analysis.precision_changes import autocast, tf32
 from tclint.config.precisions import precision_title
+from tclint.graph.ops.products import leaf_ops
 from tclint.plugin import Finding, Fix, GraphContext, GraphRule
 
 

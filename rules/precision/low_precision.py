@@ -12,12 +12,12 @@ from tclint.analysis.layers import (
     costliest,
     gain_phrase,
     indices_of,
-    leaf_ops,
     related_sites,
     width_dims,
 )
 from tclint.analysis.widths.padding import padded_sizes, sizes_phrase
 from tclint.config.precisions import PRECISION_FACTS, LinearFormat
+from tclint.graph.ops.products import leaf_ops
 from tclint.plugin import DimsUnresolved, Effect, Finding, Fix, GraphContext, GraphRule, Op
 
 _REQUIRED = 16

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-from tclint.analysis.layers import consumers, operand_positions
+from tclint.analysis.layers import consumers
 from tclint.graph.ops import Graph, Op, TensorSpec
+from tclint.graph.ops.axis_order import PERMUTES
+from tclint.graph.ops.products import operand_positions
 
 _PASSED_THROUGH = frozenset({"elementwise", "view", "copy", "softmax"})
 _MAX_STEPS = 12
@@ -110,80 +112,125 @@ def _matmul_after(softmax: Op, readers: dict[int, list[Op]]) -> tuple[Op, list[i
     return None
 
 
-_Part = Literal["later", "earlier"]
-"""The entries of a square of tokens by tokens that are True or nonzero: those above the diagonal, or the
-others."""
-_OTHER: dict[_Part, _Part] = {"later": "earlier", "earlier": "later"}
-_CUTS: dict[tuple[str, object], _Part] = {("tril", 0): "earlier", ("triu", 1): "later"}
 _LOWEST = -1e4
 """A number this low, added to the scores of hidden tokens, makes their weights zero in every precision."""
-_KEPT = frozenset({"to", "bool", "type", "float", "clone", "contiguous"})
-_VIEWS = frozenset({"view", "reshape", "unsqueeze", "expand", "expand_as", "broadcast_to"})
-_MOST_STEPS = 8
+
+
+_COPIES = frozenset({"_to_copy", "clone", "contiguous", "to"})
+
+_Entries = tuple[float, float]
+"""A number for earlier tokens and the query's own, and one for later ones."""
 
 
 def causal_mask(graph: Graph, block: AttentionBlock) -> frozenset[int] | None:
-    """The ops that make the causal mask of an attention; None if its mask is not causal, or if the graph does
-    not show how it is made.
-
-    Attention that is masked twice does not count as causal.
-    """
+    """The ops that make the causal mask of a written-out attention; None if its mask is not causal, or if
+    what it holds is not known."""
     if block.query_length != block.key_length:
         return None
-    inside = {block.ops[0].index, *block.between}
-    masks = [
-        (op, spec)
-        for op in (graph.ops[index] for index in block.between)
-        if op.name in ("add", "masked_fill", "where", "sub")
-        for spec in op.inputs
-        if spec.producer not in inside and spec.numel > 1
-    ]
-    if len(masks) != 1:
+    masks: list[TensorSpec] = []
+    scaled: dict[int, tuple[_Entries, _Entries]] = {block.ops[0].index: ((1.0, 1.0), (0.0, 0.0))}
+    added = (0.0, 0.0)
+    for op in (graph.ops[index] for index in block.between):
+        if op.kind == "softmax":
+            break
+        found = _through(op, scaled, masks, block.key_length)
+        if found is None:
+            return None
+        scaled[op.index] = found
+        added = found[1]
+    if not masks or added[0] != 0.0 or not added[1] <= _LOWEST:
         return None
-    ((op, spec),) = masks
-    if op.name == "masked_fill" and _is_low(op.attributes.get("value")):
-        return _made(graph, spec, "later")
+    return frozenset().union(*(made_of_constants(graph, mask) for mask in masks))
+
+
+def _through(
+    op: Op, scaled: Mapping[int, tuple[_Entries, _Entries]], masks: list[TensorSpec], length: int
+) -> tuple[_Entries, _Entries] | None:
+    """What scores are multiplied with and what is added to them after an op; None if that is not known.
+
+    Args:
+        op: between the product and the softmax.
+        scaled: the same of the ops before it.
+        masks: receives the masks that it reads.
+        length: the number of keys.
+    """
+    known = ((i, scaled.get(-1 if s.producer is None else s.producer)) for i, s in enumerate(op.inputs))
+    at, before = next(((i, found) for i, found in known if found is not None), (-1, None))
+    if before is None:
+        return None
+    scale, added = before
+    if op.kind == "view" or op.name in _COPIES:
+        moved = op.name in PERMUTES or op.outputs[0].shape[-2:] != op.inputs[at].shape[-2:]
+        return None if moved else before
+    others = [spec for position, spec in enumerate(op.inputs) if position != at]
+    entries: list[_Entries] = []
+    for spec in others:
+        if spec.triangle is not None and spec.shape[-1] == length:
+            masks.append(spec)
+            entries.append(spec.triangle)
+        elif spec.value is not None:
+            entries.append((spec.value, spec.value))
+        else:
+            return None
+    names = ("value",) if op.name == "masked_fill" else ("other", "self")
+    numbers = [op.attributes[name] for name in names if isinstance(op.attributes.get(name), int | float)]
+    entries += [(float(number), float(number)) for number in numbers]
+    return _combined(op, at, scale, added, entries)
+
+
+def _combined(
+    op: Op, at: int, scale: _Entries, added: _Entries, entries: list[_Entries]
+) -> tuple[_Entries, _Entries] | None:
+    if op.name in ("masked_fill", "where") and len(entries) == 2:
+        condition, number = entries
+        is_scores = [bool(one) is (op.name == "where" and at == 1) for one in condition]
+        return (
+            _each(lambda k: scale[k] if is_scores[k] else 0.0),
+            _each(lambda k: added[k] if is_scores[k] else number[k]),
+        )
+    if len(entries) != 1:
+        return None
+    (other,) = entries
+    alpha = float(op.attributes.get("alpha") or 1)
+    if op.name == "mul":
+        return _each(lambda k: scale[k] * other[k]), _each(lambda k: added[k] * other[k])
+    if op.name == "div" and at == 0 and all(other):
+        return _each(lambda k: scale[k] / other[k]), _each(lambda k: added[k] / other[k])
     if op.name == "add":
-        return _made(graph, spec, "later", low=True)
+        return scale, _each(lambda k: added[k] + alpha * other[k])
+    if op.name == "sub" and at == 0:
+        return scale, _each(lambda k: added[k] - alpha * other[k])
     return None
 
 
-def _is_low(value: object) -> bool:
-    return isinstance(value, float | int) and value <= _LOWEST
+def _each(entry: Callable[[int], float]) -> _Entries:
+    return entry(0), entry(1)
 
 
-def _made(graph: Graph, spec: TensorSpec, part: _Part, *, low: bool = False) -> frozenset[int] | None:
-    """The ops that make a mask which is True in that part, or with `low` a low number there and zero
-    elsewhere."""
-    passed: set[int] = set()
-    for _ in range(_MOST_STEPS):
-        if spec.producer is None:
-            return None
-        op = graph.ops[spec.producer]
-        passed.add(op.index)
-        if op.name in ("tril", "triu"):
-            cut = _CUTS.get((op.name, op.attributes.get("diagonal")))
-            ones = _source(graph, op, low)
-            return frozenset({*passed, ones}) if cut == part and ones is not None else None
-        if not low and (op.name in ("bitwise_not", "logical_not") or _compares(op, "eq", 0)):
-            part = _OTHER[part]
-        elif not (op.name in _KEPT or op.name in _VIEWS or _compares(op, "ne", 0) or _compares(op, "eq", 1)):
-            return None
-        spec = op.inputs[0]
-    return None
+def hides_later(block: AttentionBlock, mask: TensorSpec, *, marks_seen: bool | None = None) -> bool:
+    """Whether a mask over queries and keys hides later tokens and nothing else, as `is_causal=True` does.
+
+    Args:
+        block: the attention.
+        mask: over its scores.
+        marks_seen: whether it is True for tokens that are seen, or for those that are hidden; None: it is
+            added to the scores.
+    """
+    if mask.triangle is None or block.query_length != block.key_length or mask.shape[-1] != block.key_length:
+        return False
+    earlier, later = mask.triangle
+    if marks_seen is None:
+        return earlier == 0.0 and later <= _LOWEST
+    return bool(earlier) is marks_seen and bool(later) is not marks_seen
 
 
-def _compares(op: Op, name: str, number: int) -> bool:
-    return op.name == name and len(op.inputs) == 1 and op.attributes.get("other") == number
-
-
-def _source(graph: Graph, op: Op, low: bool) -> int | None:
-    """The index of the op that made a square of ones, or of low numbers; None if it is another op."""
-    shape, producer = op.outputs[0].shape, op.inputs[0].producer
-    if producer is None or len(shape) < 2 or shape[-1] != shape[-2]:
-        return None
-    made = graph.ops[producer]
-    if low:
-        value = made.attributes.get("fill_value")
-        return producer if made.name == "full" and _is_low(value) else None
-    return producer if made.name == "ones" else None
+def made_of_constants(graph: Graph, spec: TensorSpec) -> frozenset[int]:
+    """The ops that make a tensor whose values the trace knows."""
+    found: set[int] = set()
+    pending = [spec.producer]
+    while pending:
+        index = pending.pop()
+        if index is not None and index not in found:
+            found.add(index)
+            pending += [one.producer for one in graph.ops[index].inputs]
+    return frozenset(found)

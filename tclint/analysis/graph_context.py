@@ -12,7 +12,9 @@ from tclint.config.settings import Settings
 from tclint.core.finding import Effect, GpuEffect, Location, Related
 from tclint.cost.estimate import Estimate, estimate
 from tclint.cost.scenario import Scenario
-from tclint.graph.dims.coupled import CoupledDims, DimsUnresolved
+from tclint.graph.dims.coupled import CoupledDims, DimGroup, DimsUnresolved
+from tclint.graph.dims.tensor_parallel import split_over
+from tclint.graph.dims.vocabulary import VocabularyHead, vocabulary_heads
 from tclint.graph.ops import Graph, Op, Site
 
 T = TypeVar("T")
@@ -62,6 +64,11 @@ class GraphContext:
     def dims(self) -> CoupledDims:
         """Which dims of the graph must change together."""
         return CoupledDims(self.graph)
+
+    @cached_property
+    def vocabulary_heads(self) -> tuple[VocabularyHead, ...]:
+        """The products with a vocabulary."""
+        return vocabulary_heads(self.dims)
 
     def once(self, analysis: Callable[[GraphContext], T]) -> T:
         """The result of `analysis` on this context, computed at the first call and shared by all rules."""
@@ -134,6 +141,11 @@ class GraphContext:
         effect = Effect(per_gpu=per_gpu, op_indices=tuple(sorted(concerned)))
         found = self._effects[id(change), concerned] = _Priced(change, effect, tuple(own_gain_percent))
         return found
+
+    def parts_of(self, group: DimGroup) -> int:
+        """Over how many GPUs tensor parallelism splits a dim, so that only a part of it is in one product."""
+        parts = self.settings.tensor_parallel
+        return parts if split_over(self.graph, parts).splits(group) else 1
 
     def location(self, op: Op) -> Location:
         """Where the user would edit: the line that constructed the op's layer, else the line that called

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from tclint.analysis.graph_context import GraphContext
 from tclint.core.finding import Effect, Location, Related
 from tclint.graph.dims.coupled import CoupledDims, DimGroup
-from tclint.graph.ops import GEMM_KINDS, Graph, Op, Site, TensorSpec
-
-# Schema names of the two matrices of a product; linear's second is stored [N, K], the others' [K, N].
-_OPERANDS = (("input", "weight"), ("mat1", "mat2"), ("batch1", "batch2"), ("self", "mat2"), ("self", "other"))
+from tclint.graph.ops import Graph, Op, Site, TensorSpec
+from tclint.graph.ops.products import operand_positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +22,6 @@ class OpDim:
     size: int
     group: DimGroup | None
     """The coupled dims; None if it is unknown what depends on this one."""
-
-
-def leaf_ops(graph: Graph) -> tuple[Op, ...]:
-    """Matrix ops that do work themselves; a composite with children does not."""
-    parents = {op.parent for op in graph.ops if op.parent is not None}
-    return tuple(op for op in graph.ops if op.kind in GEMM_KINDS and op.index not in parents)
-
-
-def operand_positions(op: Op) -> tuple[int, int] | None:
-    """The positions of the two matrices among the inputs of a linear or matmul op."""
-    for names in _OPERANDS:
-        if all(name in op.input_names for name in names):
-            first, second = (op.input_names.index(name) for name in names)
-            return first, second
-    return None
 
 
 def width_dims(op: Op, dims: CoupledDims) -> tuple[OpDim, ...]:

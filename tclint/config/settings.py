@@ -171,8 +171,9 @@ class Settings:
     tensor_parallel: int = setting(
         1,
         kinds.COUNT,
-        "Number of GPUs that layers are split over; heads, widths and vocabulary must be divisible by it.",
-        places=("report", "baseline"),
+        "Number of GPUs that each layer is split over (heads, widths, vocabulary). Prices and memory are of "
+        "one of them. With --parallel, a divisor of --gpus.",
+        places=PRICING,
     )
     optimizer: OptimizerName = setting(
         "adamw",

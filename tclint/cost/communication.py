@@ -1,9 +1,14 @@
-"""What GPUs send each other in a training step that is spread over several of them."""
+"""What GPUs send each other in a step that is spread over several of them."""
 
 from __future__ import annotations
 
-from tclint.config.settings import ParallelName
-from tclint.graph.ops import Graph, itemsize_bytes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tclint.config.settings import Mode, ParallelName
+from tclint.graph.dims.tensor_parallel import TensorSplit
+from tclint.graph.lowering.gradients import gradient_needs, recomputed
+from tclint.graph.ops import Graph, Op, itemsize_bytes
 
 _ROUNDS = {"none": 0, "ddp": 2, "zero1": 2, "zero2": 2, "fsdp": 3, "zero3": 3}
 """How often all parameters pass a GPU: a ring all-reduce is a reduce-scatter and an all-gather (Patarasuk
@@ -24,3 +29,37 @@ def communication_bytes(graph: Graph, parallel: ParallelName, gpus: int) -> int:
         if not parameter.is_buffer and (parameter.trainable or not trained_only)
     )
     return round(_ROUNDS[parallel] * size * (gpus - 1) / gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The all-reduces of one step under tensor parallelism."""
+
+    count: int
+    sent_bytes: int
+    """What one GPU sends for all of them, and receives as much."""
+
+
+def sums(split: TensorSplit, ops: Sequence[Op], parts: int, mode: Mode) -> Sums:
+    """Results of products split over their rows, and gradients of what products split over their columns
+    read; of each a ring all-reduce sends 2 (N - 1)/N.
+
+    Args:
+        split: the model over so many GPUs.
+        ops: those of its graph in the precision of the step.
+        parts: the number of GPUs.
+        mode: in training, results that checkpoints compute again are summed again too.
+    """
+    sizes = list(_sums(split, ops, mode))
+    return Sums(len(sizes), round(2 * sum(sizes) * (parts - 1) / parts))
+
+
+def _sums(split: TensorSplit, ops: Sequence[Op], mode: Mode) -> Iterator[int]:
+    yield from (ops[index].outputs[0].bytes for index in split.summed)
+    if mode == "train":
+        needs = gradient_needs(split.graph)
+        again = {index for region in recomputed(split.graph, needs).values() for index in region}
+        yield from (ops[index].outputs[0].bytes for index in split.summed if index in again)
+        for index, position in split.read:
+            if needs[index][position]:
+                yield ops[index].inputs[position].numel * itemsize_bytes(ops[index].outputs[0].dtype)

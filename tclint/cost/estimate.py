@@ -26,8 +26,10 @@ from tclint.cost.transforms.compiled import (
 from tclint.cost.transforms.fusion import fuse
 from tclint.cost.transforms.layout import apply_layout
 from tclint.cost.transforms.low_precision import converted_layers, in_format, recipe, without_weight_casts
+from tclint.graph.dims.tensor_parallel import TensorSplit, split_over
 from tclint.graph.lowering.work import Gap, Gemm, Kernel, Traffic, Work
 from tclint.graph.ops import Graph, Op
+from tclint.graph.ops.products import leaf_ops
 
 __all__ = ["Estimate", "Memory", "Price", "Row", "estimate"]
 
@@ -68,8 +70,12 @@ def estimate(graph: Graph, scenario: Scenario) -> Estimate:
     """
     gpu = load_gpu(scenario.gpu, scenario.calibration)
     run = running(scenario.precision, scenario.mode, gpu)
-    step = _prepare(graph, scenario, run)
     notes = [run.note] if run.note else []
+    if scenario.tensor_parallel > 1:
+        split = split_over(graph, scenario.tensor_parallel)
+        notes.append(_said_of_split(split, graph, scenario.tensor_parallel))
+        graph = split.graph
+    step = _prepare(graph, scenario, run)
     if gpu.factors:
         notes.append(factors_note(gpu.factors, scenario.calibration))
     prices = price_works([kernel.work for kernel in step.kernels], gpu, scenario.precision)
@@ -77,10 +83,10 @@ def estimate(graph: Graph, scenario: Scenario) -> Estimate:
         prices = _per_batch(step.kernels, prices, scenario.accumulation)
     if scenario.mode == "train" and is_split("optimizer", scenario.parallel):
         prices = [
-            price if price is None or kernel.role != "optimizer" else _scaled(price, 1 / scenario.gpu_count)
+            price if price is None or kernel.role != "optimizer" else _scaled(price, 1 / scenario.replicas)
             for kernel, price in zip(step.kernels, prices, strict=True)
         ]
-        notes.append(f"each of {scenario.gpu_count} GPUs updates its part of the parameters")
+        notes.append(f"each of {scenario.replicas} GPUs updates its part of the parameters")
     if scenario.compiled:
         prices = _with_padding(step.kernels, prices, gpu, scenario)
     priced = [(k, p) for k, p in zip(step.kernels, prices, strict=True) if p is not None]
@@ -100,7 +106,16 @@ def estimate(graph: Graph, scenario: Scenario) -> Estimate:
 def _memory_of_one(of_all: Callable[[], Memory], graph: Graph, scenario: Scenario) -> Memory:
     if scenario.mode != "train":
         return of_all()
-    return of_one_gpu(of_all(), graph, scenario.parallel, scenario.gpu_count)
+    return of_one_gpu(of_all(), graph, scenario.parallel, scenario.replicas)
+
+
+def _said_of_split(split: TensorSplit, graph: Graph, parts: int) -> str:
+    text = f"tensor parallel over {parts} GPUs: {len(split.products)} of {len(leaf_ops(graph))} products are "
+    text += "split, and all else is whole on each"
+    if split.uneven:
+        sizes = ", ".join(map(str, split.uneven[:3])) + (", ..." if len(split.uneven) > 3 else "")
+        text += f"; the largest parts of {sizes} are priced"
+    return text
 
 
 def _per_batch(kernels: Sequence[Kernel], prices: Sequence[Price | None], batches: int) -> list[Price | None]:

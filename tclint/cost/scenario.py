@@ -41,6 +41,8 @@ class Scenario:
     """How a training step is spread over GPUs; memory is that of one of them."""
     gpu_count: int = 8
     """How many, where it is."""
+    tensor_parallel: int = 1
+    """Over how many GPUs the layers are split; all prices are of one of them."""
     calibration: str = ""
     """File of factors that `tclint profile --calibrate` wrote; '' for none."""
 
@@ -51,9 +53,19 @@ class Scenario:
                 raise UsageError(f"{value!r} is not one of {', '.join(known)}.{closest(value, list(known))}")
         if self.accumulation < 1:
             raise UsageError(f"Gradients accumulate over 1 batch or more, not {self.accumulation}.")
+        if self.parallel != "none" and self.gpu_count % self.tensor_parallel:
+            raise UsageError(
+                f"{self.gpu_count} GPUs are no groups of {self.tensor_parallel}: give --gpus a multiple of "
+                "--tensor-parallel."
+            )
         impossible = why_impossible(self.precision, self.mode)
         if impossible is not None:
             raise UsageError(f"{impossible[0].upper()}{impossible[1:]}.")
+
+    @property
+    def replicas(self) -> int:
+        """Over how many groups of GPUs `parallel` spreads the batches; a group has the whole model."""
+        return self.gpu_count // self.tensor_parallel
 
     @classmethod
     def of(cls, settings: Settings, gpu: str = "a100") -> Scenario:

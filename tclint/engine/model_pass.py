@@ -20,16 +20,16 @@ from tclint.analysis.widths.alignment import efficient_multiple
 from tclint.config.settings import REPORTED_PRECISIONS, Precision, Settings
 from tclint.core.finding import Finding
 from tclint.core.units import percent_text, time_text
-from tclint.cost.communication import communication_bytes
+from tclint.cost.communication import communication_bytes, sums
 from tclint.cost.estimate import Estimate, estimate
 from tclint.cost.gaps import with_flops
-from tclint.cost.gpu import Gpu
 from tclint.cost.scenario import Scenario
 from tclint.cost.transforms.loss import computes_loss, with_cross_entropy
 from tclint.engine.doubts import ranged, unpriced, untrained, written_backward
 from tclint.engine.report import Entry, Metrics, PlannedFix
 from tclint.engine.run_cost import RunCost
 from tclint.engine.size_origins import with_origins
+from tclint.graph.dims.tensor_parallel import split_over
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.lowering.work import Attention, Convolution, Gap, Gemm, Traffic, Work
 from tclint.graph.ops import Assumption, Graph, TensorSpec
@@ -84,7 +84,7 @@ def check_graph(
             launch_count=estimate.launch_count,
             host_time_us=estimate.host_time_us,
             bound=estimate.bound,
-            **_communication(graph, settings, estimate.gpu),
+            **_communication(graph, settings, estimate),
             step_time_us_by_precision={
                 precision: context.estimate(replace(scenario, precision=precision)).step_time_us
                 for precision in REPORTED_PRECISIONS
@@ -147,12 +147,21 @@ def as_priced(graph: Graph, settings: Settings) -> tuple[Graph, Settings]:
     return graph, settings
 
 
-def _communication(graph: Graph, settings: Settings, gpu: Gpu) -> dict[str, Any]:
-
-    if settings.parallel == "none" or settings.mode != "train":
-        return {}
-    sent = communication_bytes(graph, settings.parallel, settings.gpu_count)
-    return {"communication_bytes": sent, "communication_bound_us": sent / gpu.link_gb_per_s / 1e3}
+def _communication(graph: Graph, settings: Settings, priced: Estimate) -> dict[str, Any]:
+    split = split_over(graph, settings.tensor_parallel)
+    bytes_per_us = priced.gpu.link_gb_per_s * 1e3
+    found: dict[str, Any] = {}
+    if settings.parallel != "none" and settings.mode == "train":
+        sent = communication_bytes(split.graph, settings.parallel, priced.scenario.replicas)
+        found = {"communication_bytes": sent, "communication_bound_us": sent / bytes_per_us}
+    if settings.tensor_parallel > 1:
+        summed = sums(split, priced.ops, settings.tensor_parallel, settings.mode)
+        found |= {
+            "tensor_parallel_sums": summed.count,
+            "tensor_parallel_bytes": summed.sent_bytes,
+            "tensor_parallel_bound_us": summed.sent_bytes / bytes_per_us,
+        }
+    return found
 
 
 _FELT_PERCENT = 1.0

@@ -59,6 +59,12 @@ class Metrics:
     """The bytes that the GPU sends in a step spread over several GPUs; None for a single GPU."""
     communication_bound_us: float | None = None
     """The least time that its link needs for them, at full rate; no other time includes it."""
+    tensor_parallel_sums: int | None = None
+    """The all-reduces of a step whose layers are split over GPUs; None if they are not."""
+    tensor_parallel_bytes: int | None = None
+    """The bytes that the GPU sends for them."""
+    tensor_parallel_bound_us: float | None = None
+    """The least time that its link needs for those, at full rate; no other time includes it."""
     step_time_fixed_us: float | None = None
     """The step time with the fixes of all listed findings made together; None if none has a priced fix."""
     readiness_fixed_percent: float | None = None

@@ -13,6 +13,7 @@ from tclint.core.text import listed
 from tclint.core.units import count, flops_text, percent_text, time_text
 from tclint.cost.rows import Estimate, Row
 from tclint.engine.report import Entry
+from tclint.graph.dims.tensor_parallel import split_over
 from tclint.graph.lowering.work import Attention, Convolution, Gemm
 from tclint.graph.ops import Graph
 
@@ -66,9 +67,10 @@ def layers(entry: Entry, settings: Settings, *, each: bool = False) -> list[Laye
         return []
     from tclint.analysis.graph_context import GraphContext
 
-    context = GraphContext(entry.graph, entry.settings or settings)
+    settings = entry.settings or settings
+    context = GraphContext(entry.graph, settings)
     estimates = [context.estimate(scenario) for scenario in context.scenarios]
-    found = list(_layers(entry.graph, estimates))
+    found = list(_layers(split_over(entry.graph, settings.tensor_parallel).graph, estimates))
     return found if each else _alike(found)
 
 

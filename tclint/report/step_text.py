@@ -18,6 +18,7 @@ from tclint.core.units import (
 
 if TYPE_CHECKING:
     from tclint.analysis.what_if.comparisons import BatchLimits, ComparedStep, Comparison
+    from tclint.config.settings import Settings
     from tclint.cost.rows import Memory
     from tclint.engine.report import Entry, Metrics
     from tclint.graph.lowering.work import Gap
@@ -38,12 +39,15 @@ def memory_lines(entry: Entry) -> Iterator[str]:
     for each in metrics:
         if each.memory is not None:
             needed.setdefault(each.memory, []).append(each.gpu)
-    spread = entry.settings is not None and entry.settings.parallel != "none" and entry.mode == "train"
-    each_gpu = " of each GPU" if spread else ""
+    each_gpu = " of each GPU" if entry.settings is not None and _is_spread(entry.settings) else ""
     for memory, gpus in needed.items():
         yield from _memory_lines(memory, each_gpu, f" on {', '.join(gpus)}" if len(needed) > 1 else "")
     if needed:
         yield from _batch_line(metrics)
+
+
+def _is_spread(settings: Settings) -> bool:
+    return settings.tensor_parallel > 1 or (settings.parallel != "none" and settings.mode == "train")
 
 
 def memory_parts(memory: Memory) -> tuple[tuple[str, int], ...]:
@@ -186,14 +190,27 @@ def _communication_lines(entry: Entry) -> Iterator[str]:
 
     if entry.settings is None:
         return
+    replicas = entry.settings.gpu_count // entry.settings.tensor_parallel
     for metrics in entry.metrics.values():
-        if metrics.communication_bytes is None or metrics.communication_bound_us is None:
-            continue
-        spread = f"{entry.settings.parallel} over {entry.settings.gpu_count} GPUs"
-        least = f"at least {time_text(metrics.communication_bound_us)} over {load_gpu(metrics.gpu).link}"
-        sent = f"each {metrics.gpu} sends {bytes_text(metrics.communication_bytes)} per step, {least}"
-        hidden = f"the backward pass ({time_text(metrics.backward_time_us)}) may hide it"
-        yield f"{spread}: {sent}, which is not in the step; {hidden}"
+        ways = (
+            (
+                f"{entry.settings.parallel} over {replicas} GPUs",
+                metrics.communication_bytes,
+                metrics.communication_bound_us,
+                f"the backward pass ({time_text(metrics.backward_time_us)}) may hide it",
+            ),
+            (
+                f"tensor parallel over {entry.settings.tensor_parallel} GPUs",
+                metrics.tensor_parallel_bytes,
+                metrics.tensor_parallel_bound_us,
+                f"layers wait for its {metrics.tensor_parallel_sums} all-reduces",
+            ),
+        )
+        for spread, sent_bytes, bound_us, hidden in ways:
+            if sent_bytes is not None and bound_us is not None:
+                sent = f"each {metrics.gpu} sends {bytes_text(sent_bytes)} per step"
+                least = f"at least {time_text(bound_us)} over {load_gpu(metrics.gpu).link}"
+                yield f"{spread}: {sent}, {least}, which is not in the step; {hidden}"
 
 
 def _host_lines(entry: Entry) -> Iterator[str]:

@@ -71,7 +71,108 @@ def test_other_masks(mask: str, how: str) -> None:
     assert causal_mask(graph, block) is None
 
 
-def test_a_mask_that_is_read_again_stays() -> None:
+class Held(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """Attention with a mask that its constructor makes, for more tokens than come."""
+
+    def __init__(self, made: str, how: str) -> None:
+        super().__init__()
+        known: dict[str, Any] = {"torch": torch, "n": 1024, "inf": float("inf")}
+        exec(made, known)
+        self.register_buffer("held", known["m"])
+        self.how = how
+
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
+        s = q @ k.transpose(-2, -1)
+        known = {"torch": torch, "m": self.held, "s": s, "t": q.shape[-2], "inf": float("inf")}
+        return eval(self.how, known).softmax(-1) @ v
+
+
+def _held(made: str, how: str, length: int, *, is_built: bool) -> Graph:
+    """Traced from a callable, which is built without memory, or from a module that has real values."""
+    inputs = tuple(torch.empty(2, 4, length, 16) for _ in range(3))
+    return tclint.trace(Held(made, how) if is_built else lambda: Held(made, how), inputs)
+
+
+@pytest.mark.parametrize(
+    ("made", "how"),
+    [
+        ("m = torch.tril(torch.ones(n, n)).view(1, 1, n, n)", "s.masked_fill(m[:, :, :t, :t] == 0, -inf)"),
+        ("m = torch.tril(torch.ones(n, n, dtype=torch.bool))", "torch.where(m[:t, :t], s, -1e9)"),
+        ("m = torch.full((n, n), -inf).triu_(1)", "s + m[:t, :t]"),
+        ("m = torch.empty(n, n)\nm.fill_(-inf)\nm.triu_(1)", "s + m[:t, :t]"),
+        ("m = torch.tril(torch.ones(n, n))", "s + (1.0 - m[:t, :t]) * -1e5"),
+        ("m = torch.tril(torch.ones(n, n))", "s * m[:t, :t] - 1e10 * (1 - m[:t, :t])"),
+        ("m = torch.arange(n)[:, None] >= torch.arange(n)", "s.masked_fill(~m[:t, :t], -inf)"),
+        ("m = (torch.arange(n) > torch.arange(n)[:, None]) * -1e5", "s + m[:t, :t]"),
+        ("m = torch.zeros(n, n).masked_fill(torch.ones(n, n).triu(1) == 1, -inf)", "s + m[:t, :t]"),
+    ],
+)
+@pytest.mark.parametrize("length", [640, 128])
+@pytest.mark.parametrize("is_built", [False, True])
+def test_causal_where_the_constructor_makes_the_mask(
+    made: str, how: str, length: int, is_built: bool
+) -> None:
+    graph = _held(made, how, length, is_built=is_built)
+    (block,) = attention_blocks(graph)
+    assert causal_mask(graph, block) is not None
+
+
+@pytest.mark.parametrize(
+    ("made", "how"),
+    [
+        ("m = torch.tril(torch.ones(n, n))\nm[:, :8] = 1", "s.masked_fill(m[:t, :t] == 0, -inf)"),
+        ("m = torch.tril(torch.ones(n, n))\nm[0].fill_(1)", "s.masked_fill(m[:t, :t] == 0, -inf)"),
+        ("m = torch.tril(torch.ones(n, n))", "s * m[:t, :t]"),
+        (
+            "import copy\nm = torch.tril(torch.ones(n, n))\nm[:, :8] = 1\nm = copy.deepcopy(m)",
+            "s.masked_fill(m[:t, :t] == 0, -inf)",
+        ),
+        ("m = torch.ones(n, n).tril().triu(-256)", "s.masked_fill(m[:t, :t] == 0, -inf)"),
+        ("m = torch.tril(torch.ones(n, n))", "s.masked_fill(m[-t:, :t] == 0, -inf)"),
+        ("m = torch.tril(torch.ones(n, n))", "s.masked_fill(m[:t, :t].T == 0, -inf)"),
+        ("m = torch.tril(torch.ones(n, n))", "s + torch.rand_like(m[:t, :t])"),
+        (
+            "d = torch.arange(n)[:, None] - torch.arange(n)\nm = (d >= 0) & (d < 256)",
+            "s.masked_fill(~m[:t, :t], -inf)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_built", [False, True])
+def test_other_masks_of_the_constructor(made: str, how: str, is_built: bool) -> None:
+    graph = _held(made, how, 640, is_built=is_built)
+    (block,) = attention_blocks(graph)
+    assert causal_mask(graph, block) is None
+
+
+def test_a_mask_that_is_read_twice_is_still_causal() -> None:
     graph = _graph("torch.tril(torch.ones(t, t)).bool()", "s.masked_fill(~m, -inf).masked_fill(~m, -inf)")
     (block,) = attention_blocks(graph)
-    assert causal_mask(graph, block) is None  # masked twice
+    assert causal_mask(graph, block) is not None
+
+
+class Fused(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """Fused attention that is told to be causal, or gets a mask that hides later tokens."""
+
+    def __init__(self, *, is_told: bool) -> None:
+        super().__init__()
+        self.is_told = is_told
+        self.register_buffer("held", torch.full((1024, 1024), float("-inf")).triu(1), persistent=False)
+
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
+        mask = None if self.is_told else self.held.to(q.dtype)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, is_causal=self.is_told)
+
+
+@pytest.mark.parametrize("gpu", ["a100", "h100", "v100"])
+def test_fused_attention_gains_what_the_changed_model_does(gpu: str) -> None:
+    inputs = tuple(torch.empty(2, 16, 1024, 64, dtype=torch.float16) for _ in range(3))
+    masked, told = (tclint.trace(Fused(is_told=is_told), inputs) for is_told in (False, True))
+    options = {"gpu": gpu, "precision": "pure-fp16", "mode": "infer", "select": ["ARC024"]}
+    (finding,) = tclint.check(masked, **options).findings
+    times_us = [
+        tclint.estimate(graph, gpu, precision="pure-fp16", mode="infer").step_time_us
+        for graph in (masked, told)
+    ]
+    (effect,) = finding.effect.per_gpu.values()
+    assert effect.gain_us == pytest.approx(times_us[0] - times_us[1])
+    assert not tclint.check(told, **options).findings

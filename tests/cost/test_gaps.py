@@ -13,10 +13,10 @@ import tclint
 from tclint.cost.estimate import estimate
 from tclint.cost.gaps import with_flops
 from tclint.cost.scenario import Scenario
-from tclint.graph.lowering.gradients import composites
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph
 from tclint.graph.ops.op_tables import operators
+from tclint.graph.ops.products import composites
 
 
 class Exotic(nn.Module):

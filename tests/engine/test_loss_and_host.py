@@ -130,6 +130,32 @@ def test_several_gpus_send_their_gradients(options: tuple[str, ...], sent: float
         assert "NVLink 3" in " ".join(text.split())
 
 
+def test_split_layers_send_their_sums_beside_the_step() -> None:
+    options = ("--input", "tokens=int64[1,64]", "--tensor-parallel", "2", "--parallel", "ddp", "--gpus", "8")
+    metrics = _entry("Scored", *options)["metrics"]["a100-sxm4-80gb"]
+    # Of the table's rows in float32, and of what the head reads, in 16 bits.
+    sums = 64 * 256 * (4 + 2)
+    assert metrics["tensor_parallel_bytes"] == sums
+    assert metrics["tensor_parallel_bound_us"] == pytest.approx(sums / 300e3, abs=1e-3)
+    parameters = 4 * (2 * 50304 * 256 + 50304) // 2
+    assert metrics["memory"]["gradients_bytes"] == parameters
+    assert metrics["communication_bytes"] == round(2 * parameters * 3 / 4)
+    arguments = ["model.py:Scored", "--gpu", "a100", "-v", "--fail-on", "never", *options]
+    text = " ".join(CliRunner().invoke(cli, arguments).stdout.split())
+    assert "ddp over 4 GPUs: each a100-sxm4-80gb sends" in text
+    assert "tensor parallel over 2 GPUs: each a100-sxm4-80gb sends" in text
+    assert "memory of each GPU" in text
+    assert "tensor parallel over 2 GPUs: 1 of 1 products are split" in text
+
+
+@pytest.mark.parametrize(("gpus", "code"), [("8", 2), ("6", 0)])
+def test_groups_of_gpus_must_come_out_even(gpus: str, code: int) -> None:
+    options = ["--parallel", "ddp", "--gpus", gpus, "--tensor-parallel", "3", "--fail-on", "never"]
+    found = CliRunner().invoke(cli, ["model.py:Pictures", "--gpu", "a100", *options])
+    assert found.exit_code == code
+    assert ("give --gpus a multiple of --tensor-parallel" in found.output) == (code == 2)
+
+
 def test_a_recurrent_layer_is_launched_by_its_library() -> None:
     """cuDNN launches the kernels of all time steps in one call."""
     steps = _entry("Steps", "--input", "x=float32[8,400,64]")["metrics"]["a100-sxm4-80gb"]

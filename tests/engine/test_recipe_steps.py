@@ -155,6 +155,21 @@ def test_flags_win(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(("degree", "gpus", "replicas"), [(4, 8, 2), (16, 16, 1)])
+def test_layers_are_split_as_the_file_says(folder: Path, degree: int, gpus: int, replicas: int) -> None:
+    (folder / "t.toml").write_text(
+        '[job]\n[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 2\nseq_len = 64\n'
+        f"[parallelism]\ntensor_parallel_degree = {degree}\n[metrics]\n"
+    )
+    (entry,) = priced("t.toml").entries
+    assert entry.settings is not None
+    assert (entry.settings.tensor_parallel, entry.settings.gpu_count) == (degree, gpus)
+    metrics = entry.metrics["a100-sxm4-80gb"]
+    assert metrics.memory.optimizer_bytes == pytest.approx(8 * entry.parameters / degree / replicas, rel=0.01)
+    assert metrics.tensor_parallel_sums == 2 + 2 + 2  # the layers, and the vocabulary's
+
+
+@pytest.mark.usefixtures("library")
 def test_launcher_beside(folder: Path) -> None:
     (folder / "sft.yaml").write_text(FULL)
     (folder / "fsdp.yaml").write_text(

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from math import prod
 
-from tclint.analysis.attention import AttentionBlock, causal_mask
-from tclint.analysis.layers import consumers, operand_positions
+from tclint.analysis.attention import AttentionBlock, causal_mask, made_of_constants
+from tclint.analysis.layers import consumers
 from tclint.analysis.what_if.layer_edits import emptied, resized, with_ops
 from tclint.graph.ops import Graph, Op, TensorSpec, contiguous_strides
+from tclint.graph.ops.products import operand_positions
 
 
 def with_joined_linears(graph: Graph, layers: Iterable[Sequence[int]]) -> Graph:
@@ -46,6 +47,26 @@ def with_fused_attention(graph: Graph, blocks: Iterable[AttentionBlock]) -> Grap
         masks |= causal or set()
         changed |= {index: emptied(graph.ops[index]) for index in (scores.index, *block.between)}
         changed[product.index] = fused
+    return with_ops(
+        graph, changed | {index: emptied(graph.ops[index]) for index in _unread(graph, masks, changed)}
+    )
+
+
+def with_causal_attention(graph: Graph, indices: Iterable[int]) -> Graph:
+    """The graph with fused attentions that are told to be causal in place of their masks."""
+    changed: dict[int, Op] = {}
+    masks: set[int] = set()
+    for op in (graph.ops[index] for index in indices):
+        given = zip(op.inputs, op.input_names, strict=True)
+        kept = [(spec, name) for spec, name in given if name != "attn_mask"]
+        mask = op.input("attn_mask")
+        masks |= set() if mask is None else made_of_constants(graph, mask)
+        changed[op.index] = replace(
+            op,
+            inputs=tuple(spec for spec, _ in kept),
+            input_names=tuple(name for _, name in kept),
+            attributes={**op.attributes, "is_causal": True},
+        )
     return with_ops(
         graph, changed | {index: emptied(graph.ops[index]) for index in _unread(graph, masks, changed)}
     )

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from tclint.analysis.attention import AttentionBlock, attention_blocks
 from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.layers import operand_positions
 from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Graph
+from tclint.graph.ops.products import operand_positions
 
 _LIKED_HEADS = (32, 64, 128)
 """Head sizes for which fused kernels were made."""

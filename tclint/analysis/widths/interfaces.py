@@ -21,7 +21,6 @@ from tclint.analysis.layers import (
     groups_of,
     indices_of,
     layers_take,
-    leaf_ops,
     related_sites,
     rounded,
     share_percent,
@@ -35,6 +34,7 @@ from tclint.analysis.widths.bounds import alignment_gain_percent
 from tclint.core.finding import Finding, Fix
 from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Graph, Op, TensorSpec
+from tclint.graph.ops.products import leaf_ops
 
 _ROLES = {"linear": "in_features", "conv": "in_channels", "rnn": "input_size"}
 _NOUNS = {"linear": "linear layer", "conv": "convolution", "rnn": "recurrent layer"}

@@ -17,7 +17,6 @@ from tclint.analysis.layers import (
     groups_of,
     indices_of,
     layers_take,
-    leaf_ops,
     line_of,
     related_sites,
     rounded,
@@ -29,11 +28,11 @@ from tclint.analysis.widths.alignment import efficient_multiple, is_misaligned, 
 from tclint.analysis.widths.bounds import alignment_gain_percent
 from tclint.analysis.widths.interfaces import given_widths, is_given
 from tclint.analysis.widths.padding import Padding, best_padding, sizes_phrase
-from tclint.analysis.widths.vocabulary import vocabulary_heads
 from tclint.core.finding import Effect, Finding, Fix
 from tclint.core.units import count
 from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Op
+from tclint.graph.ops.products import leaf_ops
 
 SMALLEST_PADDED_OUTPUT = 64
 """Fewer outputs of a model are an interface (actions, classes or coordinates) that nobody pads."""
@@ -71,7 +70,7 @@ def misaligned_layers(context: GraphContext) -> tuple[MisalignedLayers, ...]:
         for dim in width_dims(op, context.dims)
         if is_misaligned(dim.size, precision) and _is_choice(dim) and not is_given(dim, context)
     ]
-    vocabularies = {head.group.id for head in context.once(vocabulary_heads) if head.group is not None}
+    vocabularies = {head.group.id for head in context.vocabulary_heads if head.group is not None}
     dims = [dim for dim in dims if dim.group is None or dim.group.id not in vocabularies]
     found = [_layers(context, part) for part in _by_line(context, _components(dims))]
     return tuple(sorted(found, key=lambda layers: layers.ops[0].index))

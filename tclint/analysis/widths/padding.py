@@ -260,7 +260,10 @@ def padded_sizes(
 def _multiples(
     context: GraphContext, groups: Sequence[DimGroup], multiple: int, *, down: bool = False
 ) -> dict[DimGroup, int]:
-    sizes = {group: context.dims.next_multiple(group, multiple, down=down) for group in groups}
+    sizes = {
+        group: context.dims.next_multiple(group, multiple * context.parts_of(group), down=down)
+        for group in groups
+    }
     return {group: size for group, size in sizes.items() if size is not None}
 
 

@@ -14,7 +14,6 @@ from tclint.analysis.layers import (
     groups_of,
     indices_of,
     layers_take,
-    leaf_ops,
     related_sites,
     rounded,
     sentence,
@@ -29,6 +28,7 @@ from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Rule
 from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Op
+from tclint.graph.ops.products import leaf_ops
 
 
 def chosen_widths(context: GraphContext) -> list[OpDim]:

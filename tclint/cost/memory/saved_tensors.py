@@ -15,11 +15,12 @@ from math import prod
 from tclint.core.toml import packaged_toml
 from tclint.cost.memory.storages import PARAMETER, WEIGHT_COPY, Storage, StorageKey, Storages, is_identity
 from tclint.graph.lowering.attention import unfused_reason
-from tclint.graph.lowering.gradients import composites, gradient_needs
+from tclint.graph.lowering.gradients import gradient_needs
 from tclint.graph.lowering.kernels import collapsible
 from tclint.graph.lowering.memory_bound import norm_shape
 from tclint.graph.ops import Graph, Op, contiguous_strides, itemsize_bytes
 from tclint.graph.ops.op_tables import DERIVATIVES, NOT_DIFFERENTIABLE, operators
+from tclint.graph.ops.products import composites
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ _SETTINGS: Mapping[str, tuple[object, ...] | None] = {
     "compiled": (True, False),
     "parallel": PARALLEL,
     "gpu_count": None,
+    "tensor_parallel": None,
 }
 """Field of Settings that a file can state -> its valid values; None: a count."""
 _BUILT = (
@@ -42,7 +43,7 @@ _BUILT = (
     "vocabulary_multiple",
 )  # fmt: skip
 """Settings that define how the model is built (tclint.tracing.recipes.build)."""
-_OF_LAUNCHERS = ("precision", "parallel", "gpu_count", "has_master_weights")
+_OF_LAUNCHERS = ("precision", "parallel", "gpu_count", "tensor_parallel", "has_master_weights")
 
 
 @dataclass
@@ -129,6 +130,9 @@ def _joined(step: Step, launchers: Sequence[Step], settings: Settings) -> Joined
     stated = _with_master_weights(stated)
     evidence = list(_evidence(stated))
     settings, notes = settle(evidence, settings)
+    if settings.gpu_count % settings.tensor_parallel and not ("gpu_count" in settings.explicit or gpus):
+        settings = replace(settings, gpu_count=settings.tensor_parallel)
+        notes = (*notes, Assumption(f"GPUs: {settings.gpu_count}: nothing in the file says how many"))
     built = {name: stated[name].value for name in _BUILT if name in stated}
     lines = {name: stated[name].line for name in built}
     argument = f"recipe={ {'settings': built, 'lines': lines}!r}"

@@ -119,6 +119,11 @@ class CoupledDims:
             self._expressions[group.id] = size
         return group
 
+    @property
+    def groups_by_number(self) -> Mapping[int, DimGroup]:
+        """The groups that are no composites, by the number of their atom in the symbolic shapes."""
+        return self._roots
+
     @cached_property
     def _roots(self) -> dict[int, DimGroup]:
         index = self.index

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tclint.graph.dims.call import Axes, OpCall, Unmodelled, rule
-from tclint.graph.dims.size import ONE, Size, concatenation
+from tclint.graph.dims.size import ONE, Size, concatenation, product
 
 # ------------------------------------------------------------------------------ products
 
@@ -189,7 +189,8 @@ def _attention(call: OpCall) -> Sequence[Axes]:
         # Grouped queries: each key head serves a fixed number of query heads.
         call.unify(query[0], key[0])
         call.unify(key[1], value[1])
-        call.unify(query[1], key[1].scaled(call.value(query[1]) // call.value(key[1])))
+        served = call.free(call.value(query[1]) // call.value(key[1]), "expansion")
+        call.unify(query[1], product((key[1], served)))
         batch: Axes = query[:-2]
     else:
         batch = call.broadcast((query[:-2], key[:-2], value[:-2]))

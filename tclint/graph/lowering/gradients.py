@@ -13,11 +13,6 @@ from tclint.graph.ops import Graph, Op, TensorSpec
 from tclint.graph.ops.op_tables import DERIVATIVES, NOT_DIFFERENTIABLE
 
 
-def composites(graph: Graph) -> frozenset[int]:
-    """Indices of the ops whose work is carried by child ops (einsum, tensordot, ...)."""
-    return frozenset(op.parent for op in graph.ops if op.parent is not None)
-
-
 def gradient_needs(graph: Graph) -> tuple[tuple[bool, ...], ...]:
     """Per op, per input: whether a training step computes a gradient for it.
 

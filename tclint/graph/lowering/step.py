@@ -19,11 +19,12 @@ from tclint.graph.lowering import memory_bound as lower_memory
 from tclint.graph.lowering import other_products as lower_products
 from tclint.graph.lowering import recurrent as lower_rnn
 from tclint.graph.lowering import state_space as lower_scan
-from tclint.graph.lowering.gradients import composites, gradient_needs, recomputed
+from tclint.graph.lowering.gradients import gradient_needs, recomputed
 from tclint.graph.lowering.kernels import Lowering, LoweringRule, NoFormulaError, dense_bytes
 from tclint.graph.lowering.work import Gap, Kernel, Traffic
 from tclint.graph.ops import Cast, Graph, Op, TensorSpec, itemsize_bytes
 from tclint.graph.ops.op_tables import operators
+from tclint.graph.ops.products import composites
 
 _RULES: Mapping[str, LoweringRule] = {
     **lower_memory.RULES,

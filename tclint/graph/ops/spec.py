@@ -131,6 +131,10 @@ class TensorSpec:
     """For a constant that holds values: a number shared by all tensors in the same memory, and the size of
     that memory in bytes."""
 
+    triangle: tuple[float, float] | None = None
+    """Of a constant with two values in the square of its last two dims: the one up to the diagonal, and that
+    above it."""
+
     @property
     def numel(self) -> int:
         return numel(self.shape)
@@ -183,6 +187,7 @@ class TensorSpec:
             "shape": tuple(data["shape"]),
             "strides": None if strides is None else tuple(strides),
             "memory": None if memory is None else tuple(memory),
+            "triangle": None if data.get("triangle") is None else tuple(data["triangle"]),
         }
         return cls(**(data | listed))
 

@@ -208,6 +208,8 @@ class _Reader:
             position = len(specs)
             own = recorded.names[position] if recorded.names else name
             spec = _spec(made, own, index, position)
+            if not position:
+                spec = replace(spec, triangle=node.meta.get("triangle"))
             specs.append(spec)
             # The model's input that was written to is not that any more for who reads it then.
             places.append(spec if spec.input_name is None else replace(spec, input_name=None))
@@ -261,6 +263,7 @@ def _spec(
         name.is_derived,
         name.value,
         name.memory,
+        name.triangle,
     )
 
 

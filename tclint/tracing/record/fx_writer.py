@@ -19,6 +19,7 @@ from tclint.tracing.values.constants import uniform_value
 from tclint.tracing.values.operators import Args, Kwargs, OperatorFacts
 from tclint.tracing.values.origin import ValueOrigin, origin_of, parameter_of
 from tclint.tracing.values.sites import SitePair
+from tclint.tracing.values.triangles import known_triangle
 
 _CPU = torch.device("cpu")
 
@@ -31,7 +32,8 @@ class TensorName(NamedTuple):
     is_derived: bool = False
     value: float | None = None
     memory: tuple[int, int] | None = None
-    """Both as in TensorSpec."""
+    triangle: tuple[float, float] | None = None
+    """All three as in TensorSpec."""
 
 
 @dataclass(slots=True)
@@ -166,7 +168,8 @@ class FxWriter:
         # A weight has the values of its checkpoint.
         value = None if parameter is not None else _value(tensor, origin)
         memory = self.memory_of(tensor, origin)
-        name = TensorName(parameter, is_derived=is_derived, value=value, memory=memory)
+        triangle = None if isinstance(tensor, torch.nn.Parameter) else known_triangle(tensor)
+        name = TensorName(parameter, None, is_derived, value, memory, triangle)
         key = name, tuple(tensor.shape)
         node = self._weights.get(key)
         if node is None:

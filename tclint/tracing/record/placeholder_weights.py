@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from typing import Any
 
 import torch
@@ -10,6 +11,8 @@ from torch import nn
 
 from tclint.tracing.meta_ops.meta_kernels import to_meta
 from tclint.tracing.values.constants import MAX_REAL_BUFFER_FLOATS
+from tclint.tracing.values.origin import ValueOrigin, origin_of, set_origin
+from tclint.tracing.values.triangles import note_corner, real_corner
 
 
 def meta_parameter(parameter: torch.Tensor) -> Any:
@@ -74,7 +77,12 @@ def buffer_copy(buffer: torch.Tensor) -> torch.Tensor:
     if buffer.is_meta or not _is_large(buffer):
         values = _values.get(id(buffer), buffer).detach()
         return _with_attributes(values if buffer.is_meta else values.clone(), buffer)
-    return _with_attributes(to_meta(buffer), buffer)
+    made = _with_attributes(to_meta(buffer), buffer)
+    corner = real_corner(buffer)
+    if corner is not None:
+        set_origin(made, copy(origin_of(made) or ValueOrigin()))
+        note_corner(made, corner)
+    return made
 
 
 def _with_attributes(made: torch.Tensor, original: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tclint.graph.ops import Cast
+from tclint.graph.ops import Cast, numel
 from tclint.tracing.meta_ops.argument_checks import check_arguments
 from tclint.tracing.meta_ops.index_checks import check_constant_rows, integer_indices
 from tclint.tracing.meta_ops.meta_kernels import MetaKernels, made_like, run_on_zeros, to_meta
@@ -25,6 +25,7 @@ from tclint.tracing.record.guesses import GUESSES
 from tclint.tracing.record.higher_order import run_higher_order
 from tclint.tracing.values.assumptions import Assumptions, Instruction, Policy
 from tclint.tracing.values.constants import (
+    BOOLEAN,
     MAX_REAL_UNDEFINED,
     RANDOM_FACTORIES,
     RANDOM_FILLERS,
@@ -54,6 +55,13 @@ from tclint.tracing.values.origin import (
     tensors_in,
 )
 from tclint.tracing.values.sites import SiteFinder
+from tclint.tracing.values.triangles import (
+    MOST_ELEMENTS,
+    corner_made,
+    note_corner,
+    note_written,
+    real_corner,
+)
 
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 _META = torch.device("meta")
@@ -154,6 +162,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
             output = facts.function(*args, **kwargs)
         if self.writer is not None and facts.full_name not in UNDEFINED_FACTORIES:
             self.record(facts, args, kwargs, output, ())
+        note_corner(output, corner_made(facts, args, kwargs, output))
         return output
 
     def _run_real(self, facts: OperatorFacts, args: Args, kwargs: Kwargs, tensors: list[torch.Tensor]) -> Any:
@@ -224,6 +233,9 @@ class Recorder(CallRecorder, TorchDispatchMode):
                 self.record(facts, args, kwargs, output, casts, given=tensors)
                 note_contents(facts, args, kwargs, output)
                 return output
+        compared = self._compared(facts, args, kwargs, tensors)
+        if facts.mutates:
+            note_written(args[0])
         if not all(tensor.is_meta for tensor in tensors):
             if facts.full_name in _INDEXED:
                 args = integer_indices(args)
@@ -256,11 +268,27 @@ class Recorder(CallRecorder, TorchDispatchMode):
             return output
         self.record(facts, args, kwargs, output, casts, given=tensors, before=before)
         note_contents(facts, args, kwargs, output)
+        note_corner(output, corner_made(facts, args, kwargs, output) if compared is None else compared)
         return output
+
+    @staticmethod
+    def _compared(
+        facts: OperatorFacts, args: Args, kwargs: Kwargs, tensors: list[torch.Tensor]
+    ) -> torch.Tensor | None:
+        """The corner of a comparison of positions, whose result is too large to keep."""
+        if facts.name not in BOOLEAN or any(tensor.is_meta or is_traced(tensor) for tensor in tensors):
+            return None
+        shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
+        if len(shape) < 2 or shape[-1] != shape[-2] or numel(shape) > MOST_ELEMENTS:
+            return None
+        return real_corner(facts.function(*args, **kwargs))
 
     def _write_in_place(self, facts: OperatorFacts, args: Args, kwargs: Kwargs) -> None:
         written = args[0]
+        corner = corner_made(facts, args, kwargs, written)
+        note_written(written)
         if self.writer is None:
+            note_corner(written, corner)
             return
         if not written.is_meta:
             self._written.demote_to_meta(written)
@@ -270,6 +298,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
             self._check_write(facts, (written, *args[1:]), kwargs)
         self.record(facts, (written, *args[1:]), kwargs, written, ())
         note_contents(facts, args, kwargs, written)
+        note_corner(written, corner)
         self._written.add(written)
 
     def _check_write(self, facts: OperatorFacts, args: Args, kwargs: Kwargs) -> None:
@@ -338,6 +367,8 @@ class Recorder(CallRecorder, TorchDispatchMode):
             origin.value = None if self._written.is_demoted(tensor) else uniform_value(tensor)
             origin.memory = self.writer.memory_of(tensor, origin)
         set_origin(demoted, origin)
+        if is_read and not is_traced(tensor):
+            note_corner(demoted, real_corner(tensor))
         return demoted
 
     def _demote_for_good(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -39,7 +39,7 @@ RANDOM_FILLERS = frozenset(
     {"bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_"}
 )
 
-_BOOLEAN = frozenset(
+BOOLEAN = frozenset(
     {"bitwise_and", "bitwise_or", "eq", "ge", "gt", "isclose", "le", "logical_and", "logical_or", "lt", "ne"}
 )
 """Operators that make masks of whatever they are given: Python code asks `mask.all()`."""
@@ -88,7 +88,7 @@ def stays_small(name: str, args: tuple[Any, ...], tensors: list[torch.Tensor], i
     for tensor in tensors:
         for axis, size in enumerate(tensor.shape, start=rank - tensor.dim()):
             sizes[axis] = max(sizes[axis], size)
-    if is_in_forward and name not in _BOOLEAN and any(tensor.is_floating_point() for tensor in tensors):
+    if is_in_forward and name not in BOOLEAN and any(tensor.is_floating_point() for tensor in tensors):
         joined = sum([tensor.numel() for tensor in tensors]) if name in ("cat", "stack") else 0
         return max(numel(sizes), joined) <= MAX_REAL_FLOATS
     return numel(sizes) <= MAX_REAL_ELEMENTS

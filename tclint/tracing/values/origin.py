@@ -46,6 +46,8 @@ class ValueOrigin:
     """What every element of a constant was when an operator last read it."""
     memory: tuple[int, int] | None = None
     """Where such a constant lies, as in TensorSpec."""
+    corner: tuple[torch.Tensor, tuple[int, int]] | None = None
+    """Of a large mask: what its first two rows and columns hold, and as of which write (triangles.py)."""
     is_running_sum: bool = False
     """The tensor holds the running sums of counts with that mean."""
     writes_seen: int = 0

@@ -59,6 +59,8 @@ name = "AdamW"
 [training]
 local_batch_size = 1
 seq_len = 8192
+[parallelism]
+tensor_parallel_degree = 4
 [activation_checkpoint]
 mode = "selective"
 """
@@ -76,6 +78,7 @@ optimizer:
   fused: true
 dtype: bf16
 epochs: 1
+tensor_parallel_dim: 2
 """
 ACCELERATE = """\
 compute_environment: LOCAL_MACHINE
@@ -136,6 +139,7 @@ def step(text: str, name: str = "recipe.yaml") -> Step:
                 "precision": "bf16",
                 "optimizer": "adamw-fused",
                 "parallel": "fsdp",
+                "tensor_parallel": 4,
             },
         ),
         (
@@ -147,9 +151,16 @@ def step(text: str, name: str = "recipe.yaml") -> Step:
                 "also_targets": ["gate_proj", "up_proj", "down_proj"],
                 "optimizer": "adamw-fused",
                 "adapters": "bfloat16",
+                "tensor_parallel": 2,
             },
         ),
         (ACCELERATE, "acc.yaml", {"parallel": "zero3", "gpu_count": 8, "has_master_weights": True}),
+        (
+            "compute_environment: LOCAL_MACHINE\nparallelism_config:\n  parallelism_config_tp_size: 2\n"
+            "mixed_precision: bf16\n",
+            "acc.yaml",
+            {"tensor_parallel": 2},
+        ),
         (
             '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}',
             "ds.json",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.layers import leaf_ops, operand_positions
-from tclint.graph.dims.coupled import DimGroup
+from tclint.graph.dims.coupled import CoupledDims, DimGroup
 from tclint.graph.ops import Op
+from tclint.graph.ops.products import leaf_ops, operand_positions
 
 SMALLEST_VOCABULARY = 1000
 """With fewer rows, an embedding is a table of categories and the head a classifier."""
@@ -26,16 +25,16 @@ class VocabularyHead:
     group: DimGroup | None
 
 
-def vocabulary_heads(context: GraphContext) -> tuple[VocabularyHead, ...]:
+def vocabulary_heads(dims: CoupledDims) -> tuple[VocabularyHead, ...]:
     """The products as wide as one of the model's embedding tables; tables that are only looked up have
     none."""
     tables: dict[int, list[Op]] = {}
-    for op in context.graph.ops:
+    for op in dims.graph.ops:
         weight = op.input("weight") if op.kind == "embedding" else None
         if weight is not None and len(weight.shape) == 2 and weight.shape[0] >= SMALLEST_VOCABULARY:
             tables.setdefault(weight.shape[0], []).append(op)
     heads = []
-    for op in leaf_ops(context.graph) if tables else ():
+    for op in leaf_ops(dims.graph) if tables else ():
         positions = operand_positions(op)
         if op.kind not in ("linear", "matmul") or positions is None or not op.outputs[0].shape:
             continue
@@ -51,7 +50,7 @@ def vocabulary_heads(context: GraphContext) -> tuple[VocabularyHead, ...]:
                 tuple(tables[size]),
                 weight.parameter in names,
                 size,
-                context.dims.group_of_output(op.index, 0, axis),
+                dims.group_of_output(op.index, 0, axis),
             )
         )
     return tuple(heads)
