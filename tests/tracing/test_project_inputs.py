@@ -205,6 +205,39 @@ class _Fixed(nn.Module):
         return self.stem(x)
 
 
+class _OnNodes(nn.Module):
+    """Mixes the nodes of a fixed graph, and asks for steps of its own number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 12
+        self.stem = nn.Conv2d(2, 8, 1)
+        self.places = nn.Parameter(torch.empty(207, 16))
+
+    def forward(self, series: torch.Tensor) -> torch.Tensor:
+        assert series.size(3) == self.steps, "other steps"
+        graph = torch.softmax(self.places @ self.places.T, dim=1)
+        return torch.einsum("ncwl,vw->ncvl", self.stem(series), graph)
+
+
+def test_an_equation_tells_which_size_is_wanted() -> None:
+    assert [spec.shape for spec in tclint.trace(_OnNodes()).inputs] == [(8, 2, 207, 12)]
+
+
+class _WithSteps(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor, cond: torch.Tensor) -> torch.Tensor:
+        assert len(cond.shape) == 1
+        return self.stem(x) * cond[:, None]
+
+
+def test_the_length_of_a_shape_is_a_number_of_dims() -> None:
+    assert [spec.shape for spec in tclint.trace(_WithSteps()).inputs] == [(8, 32), (8,)]
+
+
 def test_a_report_opens_with_inputs_that_were_tried() -> None:
     graph = tclint.trace(_Fixed(96, 96))
     assert [spec.shape for spec in graph.inputs] == [(8, 3, 96, 96)]
