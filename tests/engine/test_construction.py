@@ -198,3 +198,144 @@ def test_a_test_comes_after_the_readme(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(README)
     entry = entry_of(report_on(tmp_path, test_model="from model import Tower\n\nnet = Tower(1, 12, [5])\n"))
     assert entry.parameters == 2 * (20 * 20 + 20) + 20 * 7 + 7
+
+
+OPTIONS = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, args, drop=0.0):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(args.width, args.width) for _ in range(args.depth)))
+
+    def forward(self, x):
+        return self.layers(x)
+"""
+
+TRAIN = """
+import argparse
+from net import Net
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", type=int, default=24)
+parser.add_argument("--depth", type=int)
+parser.add_argument("--data", required=True)
+"""
+
+
+def report_on_net(tmp_path: Path, *arguments: str, **files: str) -> Report:
+    for name, text in {"net": OPTIONS, **files}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "pyproject.toml").touch()
+    return check(f"{tmp_path / 'net.py'}:Net", Settings(cache=False, arguments=arguments))
+
+
+def test_an_object_of_options_is_given_with_what_is_known_of_it(tmp_path: Path) -> None:
+    train = f"{TRAIN}args = parser.parse_args()\nargs.depth = 2\nNet(args)\n"
+    entry = entry_of(report_on_net(tmp_path, train=train))
+    assert entry.parameters == 2 * (24 * 24 + 24)
+    assert entry.settings is not None
+    assert entry.settings.arguments == ("args=Namespace(width=24, depth=2, data=None)",)
+
+
+def test_a_field_of_it_can_be_set(tmp_path: Path) -> None:
+    train = f"{TRAIN}args = parser.parse_args()\nargs.depth = 2\nNet(args)\n"
+    entry = entry_of(report_on_net(tmp_path, "args.width=8", train=train))
+    assert entry.parameters == 2 * (8 * 8 + 8)
+
+
+def test_options_that_commands_disagree_on_have_their_defaults_or_the_first_of_them(tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text(
+        "python train.py --data a --width 16 --depth 3\npython train.py --data b --width 20 --depth 5\n"
+    )
+    trained = "Net(parser.parse_args())(torch.rand(4, 24)).sum().backward()\n"
+    entry = entry_of(report_on_net(tmp_path, train=f"import torch\n{TRAIN}{trained}"))
+    assert entry.parameters == 3 * (24 * 24 + 24)
+
+
+CONFIGS = """
+from net import Net
+
+{config}
+
+
+def main():
+    return Net({made})
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "made"),
+    [
+        ("class Config:\n    width = 12\n    depth = 2\n", "Config()"),
+        (
+            "class Config:\n    depth = 2\n    def __init__(self, width):\n        self.width = width\n",
+            "Config(12)",
+        ),
+        (
+            "import dataclasses\n\n@dataclasses.dataclass\nclass Config:\n    width: int\n    depth: int = 2",
+            "Config(width=12)",
+        ),
+        (
+            "from easydict import EasyDict\ncfg = EasyDict()\ncfg.width = 12\ncfg.depth = 2\n",
+            "cfg",
+        ),
+        ("from ml_collections import ConfigDict\ncfg = ConfigDict()\ncfg.width = 12\ncfg.depth = 2\n", "cfg"),
+    ],
+    ids=["a class", "an instance", "a dataclass", "a dict", "a config dict"],
+)
+def test_an_object_that_only_holds_values_is_made_again(tmp_path: Path, config: str, made: str) -> None:
+    entry = entry_of(report_on_net(tmp_path, train=CONFIGS.format(config=config, made=made)))
+    assert entry.parameters == 2 * (12 * 12 + 12)
+
+
+def test_an_object_that_does_more_is_not(tmp_path: Path) -> None:
+    config = "class Config:\n    depth = 2\n\n    def width(self):\n        return 12\n"
+    [error] = report_on_net(tmp_path, train=CONFIGS.format(config=config, made="Config()")).errors
+    assert "give each with --arg" in error.message
+
+
+def test_programs_come_before_the_own_example(tmp_path: Path) -> None:
+    demo = 'if __name__ == "__main__":\n    Tower(1, 4, [4])(torch.rand(8, 4))\n'
+    entry = entry_of(
+        report_on(tmp_path, model=MODEL + demo, train="from model import Tower\n\nTower(2, 16, [10])\n")
+    )
+    assert entry.parameters == 2 * (16 * 16 + 16) + 16 * 10 + 10
+
+
+PARTS = """
+import torch
+from torch import nn
+
+
+class Parts(nn.Module):
+    def __init__(self, classes, width=8, kinds=None, size=64):
+        super().__init__()
+        assert size == 64
+        self.layer = nn.Linear(width, classes)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+
+
+def test_what_fails_as_its_project_makes_it_is_made_with_what_it_needs_alone(tmp_path: Path) -> None:
+    (tmp_path / "parts.py").write_text(PARTS)
+    (tmp_path / "train.py").write_text("from parts import Parts\n\nParts(6, 16, size=32)\n")
+    (tmp_path / "pyproject.toml").touch()
+    entry = entry_of(check(f"{tmp_path / 'parts.py'}:Parts", Settings(cache=False)))
+    assert entry.parameters == 8 * 6 + 6
+    assert "made with classes = 6, as" in assumed(entry)
+
+
+def test_what_cannot_be_built_with_its_defaults_is_built_as_its_project_does(tmp_path: Path) -> None:
+    (tmp_path / "config.py").write_text('CFG = {"width": 20, "name": "small"}\n')
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n\n\nclass Net(nn.Linear):\n    def __init__(self, cfg=None):\n"
+        '        super().__init__(cfg["width"], cfg["width"])\n'
+    )
+    (tmp_path / "train.py").write_text("from config import CFG\nfrom net import Net\n\nNet(cfg=CFG)\n")
+    (tmp_path / "pyproject.toml").touch()
+    entry = entry_of(check(f"{tmp_path / 'net.py'}:Net", Settings(cache=False)))
+    assert entry.parameters == 20 * 20 + 20

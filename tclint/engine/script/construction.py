@@ -8,7 +8,6 @@ defaults of its options. The program is read, not run.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shlex
@@ -21,21 +20,24 @@ from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
 from tclint.core.examples import README, python_blocks
 from tclint.core.text import listed
+from tclint.engine.script.argument_text import argument_text
 from tclint.engine.script.models import file_of, files_of_project
 from tclint.graph.ops import Assumption, Graph, Site
 from tclint.source.project.scripts import Scripts, root_of
 from tclint.source.project.test_paths import is_test_path
-from tclint.source.questions.defaults import Defaults
 from tclint.source.run.files import File
 from tclint.source.run.program import Program
-from tclint.source.run.values import Constant, Event, FunctionValue, Thing, Value, options_of
+from tclint.source.run.values import Event, FunctionValue, Thing, options_of
 from tclint.source.syntax.parse import NotPython, parse_tree
 from tclint.tracing import TraceResult, in_order, trace_callable, trace_targets
 
 _MOST_PROGRAMS = 12
 """The most files of a project that are read for the calls of one class."""
 _MOST_LISTED = 12
-_PLAIN = (int, float, bool, type(None))
+_MOST_CALLS = 2
+"""The most calls of a class whose arguments are tried."""
+_MOST_SHOWN = 60
+"""The most characters of an argument in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,8 @@ def runs_as_built(
         trace: `tclint.tracing.trace_runs`, or another function that does the same.
         written_at: run's target -> the file and the name of its code, if the target does not say.
     """
-    known: dict[tuple[str, tuple[str, ...]], Construction | None] = {}
-    again: dict[int, tuple[list[TraceResult], Construction, dict[str, str]]] = {}
+    known: dict[tuple[str, tuple[str, ...]], list[Construction]] = {}
+    again: dict[int, _Again] = {}
     for at, results in trace(runs) if runs else ():
         target, settings = runs[at]
         error = results[0].error if len(results) == 1 else None
@@ -79,31 +81,63 @@ def runs_as_built(
             continue
         where = (written_at or {}).get(target, target)
         if (where, error.needed) not in known:
-            known[where, error.needed] = construction(where, error.needed, settings)
+            known[where, error.needed] = constructions(where, error.needed, settings)
         found = known[where, error.needed]
-        named = {text.partition("=")[0].partition(".")[0] for text in settings.arguments}
-        stated = {} if found is None else {n: t for n, t in found.arguments.items() if n not in named}
-        if found is not None and not set(error.needed) <= set(found.arguments):
-            yield at, [replace(results[0], error=_incomplete(target, error.needed, found))]
-        elif found is not None and stated:
-            again[at] = results, found, stated
+        tries = list(_tries(found, error.needed, settings))
+        if tries:
+            again[at] = _Again(results, tries)
+        elif found and error.needed:
+            yield at, [replace(results[0], error=_incomplete(target, error.needed, found[0]))]
         else:
             yield at, results
-    positions = [*again]
-    made_so = [
-        replace(results[0], arguments=tuple(f"{name}={text}" for name, text in stated.items()))
-        for results, _, stated in again.values()
-    ]
-    second = [(runs[at][0], one.made_so(runs[at][1])) for at, one in zip(positions, made_so, strict=True)]
-    for number, results in trace(second) if second else ():
-        at = positions[number]
-        first, found, stated = again[at]
-        error = first[0].error
-        if (error is not None and error.needed) or all(one.graph is not None for one in results):
-            texts = made_so[number].arguments
-            yield at, [replace(_noted(one, stated, found), arguments=texts) for one in results]
-        else:
-            yield at, first  # what was made as the user named it is nearer
+    while again:
+        positions = [*again]
+        made = [(runs[at][0], again[at].given.made_so(runs[at][1])) for at in positions]
+        for number, results in trace(made):
+            at = positions[number]
+            last = again.pop(at)
+            noted = [replace(_noted(one, *last.tries[0]), arguments=last.given.arguments) for one in results]
+            following = last.following(noted)
+            if following.tries:
+                again[at] = following
+            else:
+                yield at, following.results
+
+
+@dataclass(frozen=True)
+class _Again:
+    """A run that is traced again, with arguments that its project states."""
+
+    results: list[TraceResult]
+    """What it gave as the user named it; where that lacks arguments, what it gave with the first ones."""
+    tries: list[tuple[Construction, dict[str, str]]]
+    """What is left to try, and the arguments that it adds to the user's."""
+
+    @property
+    def given(self) -> TraceResult:
+        texts = tuple(f"{name}={text}" for name, text in self.tries[0][1].items())
+        return replace(self.results[0], arguments=texts)
+
+    def following(self, made: list[TraceResult]) -> _Again:
+        """What is left after a try; nothing where it ran."""
+        if all(one.graph is not None for one in made):
+            return _Again(made, [])
+        error = self.results[0].error  # what was made as the user named it is nearer
+        return _Again(made if error is not None and error.needed else self.results, self.tries[1:])
+
+
+def _tries(
+    found: Sequence[Construction], needed: Collection[str], settings: Settings
+) -> Iterator[tuple[Construction, dict[str, str]]]:
+    """The calls that give a callable what it needs; then the first of them without what it can do without."""
+    named = {text.partition("=")[0] for text in settings.arguments}
+    complete = [one for one in found if set(needed) <= set(one.arguments)]
+    for one in complete[:_MOST_CALLS]:
+        if stated := {name: text for name, text in one.arguments.items() if name not in named}:
+            yield one, stated
+    for one in complete[:1] if needed else ():
+        if set(needed) < set(one.arguments) - named:
+            yield one, {name: text for name, text in one.arguments.items() if name in needed}
 
 
 def trace_as_built(
@@ -173,8 +207,8 @@ def written_at(one: Any) -> str:
     return f"{getattr(module, '__file__', None) or code.__module__}:{code.__qualname__}"
 
 
-def _noted(result: TraceResult, stated: Mapping[str, str], found: Construction) -> TraceResult:
-    shown = listed([f"{name} = {text}" for name, text in stated.items()], _MOST_LISTED)
+def _noted(result: TraceResult, found: Construction, stated: Mapping[str, str]) -> TraceResult:
+    shown = listed([f"{name} = {_shown(text)}" for name, text in stated.items()], _MOST_LISTED)
     if result.graph is not None:
         note = Assumption(f"made with {shown}, as its project does; --arg NAME=VALUE sets others", found.site)
         read = dict.fromkeys([*result.graph.metadata.get("source_files", ()), *found.files])
@@ -189,6 +223,10 @@ def _noted(result: TraceResult, stated: Mapping[str, str], found: Construction) 
     return replace(result, error=error)
 
 
+def _shown(text: str) -> str:
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 4]}...{text[-1]}"
+
+
 def _incomplete(target: str, needed: Sequence[str], found: Construction) -> TargetError:
     missing = [name for name in needed if name not in found.arguments]
     values = {**dict.fromkeys(needed, "VALUE"), **found.arguments}
@@ -200,18 +238,18 @@ def _incomplete(target: str, needed: Sequence[str], found: Construction) -> Targ
     )
 
 
-def construction(target: str, needed: Collection[str], settings: Settings) -> Construction | None:
-    """The call of a target's class or function in its project that states most of the arguments it needs.
+def constructions(target: str, needed: Collection[str], settings: Settings) -> list[Construction]:
+    """The calls of a target's class or function in its project, those first that state most of the arguments
+    it needs.
 
-    A call in the target's own file comes first, as its example of inputs fits it; then those of the program
-    that the file belongs to, and of the other files that name the target. None if a file does not define it,
-    or no call states any argument.
+    Among equals those of the programs that use the model come first, and its own file's example, which may be
+    small, last. Empty if a file does not define it, or no call states any argument.
     """
     where, _, name = target.rpartition(":")
     file = file_of(where, files_of_project(settings))
     if file is None or all(item.qualified_name != name for item in file.tables.functions):
-        return None
-    best: Construction | None = None
+        return []
+    found: dict[tuple[tuple[str, str], ...], Construction] = {}
     call = re.compile(rf"\b{re.escape(name)}\b")
     readme = _readme(file.path, call)
     files = files_of_project(settings, readme)
@@ -228,16 +266,20 @@ def construction(target: str, needed: Collection[str], settings: Settings) -> Co
             parameters = _parameters(event, file, name)
             if parameters is None:
                 continue
-            found = Construction(_arguments(event, parameters), _site(event), read)
-            if best is None or _known(found, needed) > _known(best, needed):
-                best = found
-        if best is not None and set(needed) <= set(best.arguments):
+            one = Construction(_arguments(event, parameters), _site(event), read)
+            if one.arguments:
+                found.setdefault(tuple(sorted(one.arguments.items())), one)
+        if any(set(needed) <= set(one.arguments) and not _is_in(one, file) for one in found.values()):
             break
-    return best if best is not None and best.arguments else None
+
+    def known(one: Construction) -> tuple[int, bool, int]:
+        return len(set(needed) & set(one.arguments)), not _is_in(one, file), len(one.arguments)
+
+    return sorted(found.values(), key=known, reverse=True)
 
 
-def _known(found: Construction, needed: Collection[str]) -> tuple[int, int]:
-    return len(set(needed) & set(found.arguments)), len(found.arguments)
+def _is_in(found: Construction, file: File) -> bool:
+    return os.path.realpath(found.site.path) == os.path.realpath(file.path)
 
 
 def _programs(path: str, call: re.Pattern[str], readme: Iterable[str]) -> list[str]:
@@ -247,7 +289,9 @@ def _programs(path: str, call: re.Pattern[str], readme: Iterable[str]) -> list[s
     others = [other for other, data in scripts.files.items() if naming.search(data)]
     others.sort(key=lambda other: (is_test_path(other), len(other), other))
     tests = [other for other in others if is_test_path(other)]
-    best = [path, scripts.of(path), *others[: len(others) - len(tests)]]
+    own = others[: len(others) - len(tests)]
+    # What makes the model may be a part of a program, whose options another file of it reads.
+    best = [path, scripts.of(path), *(file for other in own for file in (scripts.of(other), other))]
     return [*dict.fromkeys([*best[: _MOST_PROGRAMS - 1], *readme, *tests])][:_MOST_PROGRAMS]
 
 
@@ -289,31 +333,10 @@ def _arguments(event: Event, parameters: Sequence[str]) -> dict[str, str]:
     found = {}
     for key, value in event.arguments.items():
         name = parameters[int(key)] if key.isdigit() and int(key) < len(parameters) else key
-        text = _text(value)
+        text = argument_text(value)
         if name.isidentifier() and text is not None:
             found[name] = text
     return found
-
-
-def _text(value: Value) -> str | None:
-    """A value that a program has by default, as `--arg` takes it; None where reading does not tell."""
-    found = Defaults().value(value)
-    if isinstance(found, Constant):
-        if isinstance(found.value, str):
-            return json.dumps(found.value, ensure_ascii=False)  # in the quotes that a shell leaves alone
-        return repr(found.value) if isinstance(found.value, _PLAIN) else None
-    if not isinstance(found, Thing) or found.kind not in ("list", "tuple"):
-        return None
-    length = found.fields.get("[]")
-    if not isinstance(length, Constant) or "[*]" in found.fields or "[~]" in found.fields:
-        return None
-    items = [_text(found.fields["item", position]) for position in range(int(str(length.value)))]
-    if None in items:
-        return None
-    inner = ", ".join(str(item) for item in items)
-    if found.kind == "list":
-        return f"[{inner}]"
-    return f"({inner},)" if len(items) == 1 else f"({inner})"
 
 
 def _site(event: Event) -> Site:

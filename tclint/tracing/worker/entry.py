@@ -232,8 +232,12 @@ def _may_be_inputs(value: Any) -> bool:
 def _build(loaded: LoadedTarget, sites: SiteFinder) -> tuple[nn.Module, Any, tuple[Assumption, ...]]:
     """The model, the inputs that came with it, and what building it assumed."""
     target = loaded.target
-    with user_errors(f"{target.attribute} in {target.container}", sites.is_user_file):
-        built, assumed = on_meta(loaded.function, sites)
+    try:
+        with user_errors(f"{target.attribute} in {target.container}", sites.is_user_file):
+            built, assumed = on_meta(loaded.function, sites)
+    except TargetError as error:
+        error.has_run = True
+        raise
     where = f" ({shown_path(loaded.site.path)}:{loaded.site.line})" if loaded.site else ""
     model, returned, among = split_built(built, f"{target.attribute}{where}")
     remember_builder(model, given_to(loaded.function))
