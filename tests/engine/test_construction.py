@@ -339,3 +339,76 @@ def test_what_cannot_be_built_with_its_defaults_is_built_as_its_project_does(tmp
     (tmp_path / "pyproject.toml").touch()
     entry = entry_of(check(f"{tmp_path / 'net.py'}:Net", Settings(cache=False)))
     assert entry.parameters == 20 * 20 + 20
+
+
+WORDS = """
+import torch
+from torch import nn
+
+
+class Reader(nn.Module):
+    def __init__(self, words, classes, width=32):
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, tokens):
+        return self.head(self.words(tokens))
+
+
+class Scorer(nn.Module):
+    def __init__(self, features, classes):
+        super().__init__()
+        self.layer = nn.Linear(features, classes)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+
+
+def report_on_sizes(tmp_path: Path, name: str, train: str, *arguments: str) -> Report:
+    (tmp_path / "reader.py").write_text(WORDS)
+    (tmp_path / "train.py").write_text(f"import numpy\nimport pickle\nfrom reader import {name}\n\n{train}\n")
+    (tmp_path / "pyproject.toml").touch()
+    return check(f"{tmp_path / 'reader.py'}:{name}", Settings(cache=False, arguments=arguments))
+
+
+def test_sizes_of_data_are_guessed_and_said(tmp_path: Path) -> None:
+    train = (
+        "table = numpy.load('rows.npy')\nnet = Scorer(table.shape[1], len(pickle.load(open('names', 'rb'))))"
+    )
+    entry = entry_of(report_on_sizes(tmp_path, "Scorer", train))
+    assert entry.parameters == 128 * 128 + 128
+    [told] = [one for one in entry.assumptions if "a guess" in one.what]
+    assert told.what.startswith(
+        "classes = 128 and features = 128, a guess, as only running the program tells"
+    )
+    assert told.site is not None
+    assert (Path(told.site.path).name, told.site.line) == ("train.py", 6)
+    assert entry.settings is not None
+    assert entry.settings.arguments == ("classes=128", "features=128")
+
+
+def test_what_has_a_row_for_each_of_them_has_many(tmp_path: Path) -> None:
+    train = "words = pickle.load(open('words', 'rb'))\nnet = Reader(len(words), len(words) - 1, width=64)"
+    entry = entry_of(report_on_sizes(tmp_path, "Reader", train, "classes=4"))
+    assert entry.parameters == 32768 * 64 + 64 * 4 + 4
+
+
+def test_figures_that_depend_on_such_a_size_open_the_report(tmp_path: Path) -> None:
+    train = "words = pickle.load(open('words', 'rb'))\nnet = Reader(len(words), len(words), width=64)"
+    entry = entry_of(report_on_sizes(tmp_path, "Reader", train))
+    [told] = [one for one in entry.assumptions if "a guess" in one.what]
+    assert told.is_doubtful
+    assert "the data decide: the step takes" in told.what
+    for metrics in entry.metrics.values():
+        assert metrics.step_time_range_us is not None
+        shortest, longest = metrics.step_time_range_us
+        assert 2 * shortest < longest
+
+
+def test_what_is_no_size_of_data_is_not_guessed(tmp_path: Path) -> None:
+    [error] = report_on_sizes(
+        tmp_path, "Scorer", "sizes = numpy.load('rows.npy')\nScorer(sizes[0], 8)"
+    ).errors
+    assert "only running it tells what it gives for features" in error.message

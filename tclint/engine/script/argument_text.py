@@ -6,7 +6,16 @@ import json
 from collections.abc import Iterator
 
 from tclint.source.questions.defaults import Defaults
-from tclint.source.run.values import ClassValue, Constant, FunctionValue, Setting, Thing, Union, Value
+from tclint.source.run.values import (
+    ClassValue,
+    Constant,
+    FunctionValue,
+    Setting,
+    Thing,
+    Union,
+    Value,
+    options_of,
+)
 
 _PLAIN = (int, float, bool, type(None))
 _DEEPEST = 5
@@ -29,6 +38,22 @@ def argument_text(value: Value | None, depth: int = _DEEPEST) -> str | None:
     if found.kind == "dict":
         return _dict(found, depth)
     return _object(found, depth) if not found.kind and found.cls is not None else None
+
+
+def is_size_of_data(value: Value) -> bool:
+    """Whether a value is how long or how large something is that is read when the program runs: `len(words)`,
+    `table.shape[1]`."""
+    return all(isinstance(option, Thing) and _is_size(option) for option, _ in options_of(value))
+
+
+def _is_size(value: Thing) -> bool:
+    operator, operands = value.operation or ("", ())
+    if operator == "[]":
+        return all(
+            isinstance(of, Thing) and of.operation is not None and of.operation[1][-1] == Constant("shape")
+            for of, _ in options_of(operands[0])
+        )
+    return operator == "len"
 
 
 def _by_default(value: Value | None) -> Value | None:

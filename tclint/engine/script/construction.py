@@ -20,7 +20,8 @@ from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
 from tclint.core.examples import README, python_blocks
 from tclint.core.text import listed
-from tclint.engine.script.argument_text import argument_text
+from tclint.engine.script.argument_text import argument_text, is_size_of_data
+from tclint.engine.script.guessed_sizes import with_guessed_sizes
 from tclint.engine.script.models import file_of, files_of_project
 from tclint.graph.ops import Assumption, Graph, Site
 from tclint.source.project.scripts import Scripts, root_of
@@ -46,6 +47,8 @@ class Construction:
 
     arguments: Mapping[str, str]
     """What is known of its arguments, as `--arg` takes them."""
+    sizes: frozenset[str]
+    """The arguments that are sizes of data."""
     site: Site
     files: tuple[str, ...]
     """The paths of those that the program reads."""
@@ -73,6 +76,7 @@ def runs_as_built(
     """
     known: dict[tuple[str, tuple[str, ...]], list[Construction]] = {}
     again: dict[int, _Again] = {}
+    open_sizes: dict[int, tuple[TraceResult, Construction]] = {}
     for at, results in trace(runs) if runs else ():
         target, settings = runs[at]
         error = results[0].error if len(results) == 1 else None
@@ -87,7 +91,11 @@ def runs_as_built(
         if tries:
             again[at] = _Again(results, tries)
         elif found and error.needed:
-            yield at, [replace(results[0], error=_incomplete(target, error.needed, found[0]))]
+            told = replace(results[0], error=_incomplete(target, error.needed, found[0]))
+            if set(error.needed) <= found[0].arguments.keys() | found[0].sizes:
+                open_sizes[at] = told, found[0]
+            else:
+                yield at, [told]
         else:
             yield at, results
     while again:
@@ -102,6 +110,31 @@ def runs_as_built(
                 again[at] = following
             else:
                 yield at, following.results
+    for at, (told, one) in open_sizes.items():
+        yield at, [_with_guessed_sizes(runs[at], told, one, trace)]
+
+
+def _with_guessed_sizes(
+    run: tuple[str, Settings], told: TraceResult, found: Construction, trace: Callable[[Runs], Traced]
+) -> TraceResult:
+    """A run with the arguments that are known, and a guess for those that are sizes of data.
+
+    Args:
+        told: what is said where it does not run so.
+    """
+    target, settings = run
+    named = {text.partition("=")[0] for text in settings.arguments}
+    stated = {name: text for name, text in found.arguments.items() if name not in named}
+
+    def with_sizes(sizes: dict[str, str]) -> TraceResult:
+        texts = tuple(f"{name}={text}" for name, text in {**stated, **sizes}.items())
+        given = replace(told, arguments=texts)
+        [(_, [result, *_])] = trace([(target, given.made_so(settings))])
+        result = _noted(result, found, stated) if stated else result
+        return replace(result, arguments=texts)
+
+    missing = sorted(found.sizes - found.arguments.keys() - named)
+    return with_guessed_sizes(missing, found.site, with_sizes) or told
 
 
 @dataclass(frozen=True)
@@ -249,7 +282,7 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
     file = file_of(where, files_of_project(settings))
     if file is None or all(item.qualified_name != name for item in file.tables.functions):
         return []
-    found: dict[tuple[tuple[str, str], ...], Construction] = {}
+    found: dict[tuple[Any, ...], Construction] = {}
     call = re.compile(rf"\b{re.escape(name)}\b")
     readme = _readme(file.path, call)
     files = files_of_project(settings, readme)
@@ -266,14 +299,17 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
             parameters = _parameters(event, file, name)
             if parameters is None:
                 continue
-            one = Construction(_arguments(event, parameters), _site(event), read)
-            if one.arguments:
-                found.setdefault(tuple(sorted(one.arguments.items())), one)
+            texts, sizes = _arguments(event, parameters)
+            if texts or sizes:
+                one = Construction(texts, frozenset(sizes), _site(event), read)
+                found.setdefault((*sorted(texts.items()), *sorted(sizes)), one)
         if any(set(needed) <= set(one.arguments) and not _is_in(one, file) for one in found.values()):
             break
 
-    def known(one: Construction) -> tuple[int, bool, int]:
-        return len(set(needed) & set(one.arguments)), not _is_in(one, file), len(one.arguments)
+    def known(one: Construction) -> tuple[int, int, bool, int]:
+        wanted = set(needed)
+        sizes = len(wanted & one.sizes)
+        return len(wanted & set(one.arguments)), sizes, not _is_in(one, file), len(one.arguments)
 
     return sorted(found.values(), key=known, reverse=True)
 
@@ -329,14 +365,17 @@ def _parameters(event: Event, file: File, name: str) -> Sequence[str] | None:
     return None
 
 
-def _arguments(event: Event, parameters: Sequence[str]) -> dict[str, str]:
-    found = {}
+def _arguments(event: Event, parameters: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The values that are known, by argument, and the arguments that are sizes of data."""
+    found, sizes = {}, []
     for key, value in event.arguments.items():
         name = parameters[int(key)] if key.isdigit() and int(key) < len(parameters) else key
         text = argument_text(value)
         if name.isidentifier() and text is not None:
             found[name] = text
-    return found
+        elif name.isidentifier() and is_size_of_data(value):
+            sizes.append(name)
+    return found, sizes
 
 
 def _site(event: Event) -> Site:
