@@ -126,6 +126,16 @@ def test_arguments_beside_inputs(bridge: Any) -> None:
     assert tclint.trace(bridge, x, arg=["span=512"]).parameter_count == PARAMETERS - 512 * 512
 
 
+def test_inputs_that_are_handed_over(bridge: Any, assert_ready: Callable[..., Any]) -> None:
+    import torch
+
+    x = torch.empty(8, 512, device="meta")
+    assert tclint.check(bridge, inputs=x).entries[0].parameters == PARAMETERS
+    assert assert_ready(bridge, x, min_readiness=0).entries[0].parameters == PARAMETERS
+    lighter = tclint.check(bridge, inputs=x, arg=["piers=1"])
+    assert lighter.entries[0].parameters == PARAMETERS - 512 * 512
+
+
 def test_where_no_program_makes_it_the_error_is_that_of_the_code(bridge: Any, project: Path) -> None:
     (project / "train.py").unlink()
     with pytest.raises(TargetError, match="missing 1 required positional argument: 'span'") as caught:
