@@ -412,3 +412,30 @@ def test_what_is_no_size_of_data_is_not_guessed(tmp_path: Path) -> None:
         tmp_path, "Scorer", "sizes = numpy.load('rows.npy')\nScorer(sizes[0], 8)"
     ).errors
     assert "only running it tells what it gives for features" in error.message
+
+
+ZOO = """
+import argparse
+from zoo import large, small
+
+FILES = {"small": small, "large": large}
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--net", default="small")
+parser.add_argument("--width", type=int, default=24)
+args = parser.parse_args()
+net = FILES[args.net].Net(args)
+"""
+
+
+def test_a_file_that_an_option_may_choose_is_made_as_the_default_is(tmp_path: Path) -> None:
+    (tmp_path / "zoo").mkdir()
+    for name, layers in (("small", 1), ("large", 2)):
+        text = OPTIONS.replace("args, drop=0.0", "args").replace("range(args.depth)", f"range({layers})")
+        (tmp_path / "zoo" / f"{name}.py").write_text(text)
+    (tmp_path / "main.py").write_text(ZOO)
+    (tmp_path / "pyproject.toml").touch()
+    entry = entry_of(check(f"{tmp_path / 'zoo' / 'large.py'}:Net", Settings(cache=False)))
+    assert entry.parameters == 2 * (24 * 24 + 24)
+    [told] = [item.what for item in entry.assumptions if "as its project makes another Net" in item.what]
+    assert told.startswith('made with args = Namespace(net="small", width=24)')

@@ -94,6 +94,16 @@ def test_fleet_lints_it(run: Run) -> None:
     assert summary["value"] == PARAMETERS
 
 
+def test_patterns_name_it(run: Run) -> None:
+    result = run("fleet", "bridge.py:*")
+    assert result.exit_code in (0, 1), result.output
+    assert '"bridge.py:Bridge"' in result.stdout
+
+
+def test_init_declares_it(run: Run) -> None:
+    assert '\n  "bridge.py:Bridge",  # class, line 6\n' in run("init", "--print").stdout
+
+
 def test_a_padded_copy_is_made_as_the_original_is(run: Run, project: Path) -> None:
     (project / "padded.py").write_text(MODEL.replace("1001", "1008"))
     result = run("pad", "--check", TARGET, "padded.py:Bridge")

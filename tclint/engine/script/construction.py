@@ -30,6 +30,7 @@ from tclint.source.run.files import File
 from tclint.source.run.program import Program
 from tclint.source.run.values import Event, FunctionValue, Thing, options_of
 from tclint.source.syntax.parse import NotPython, parse_tree
+from tclint.source.syntax.tables import Function
 from tclint.tracing import TraceResult, in_order, trace_callable, trace_targets
 
 _MOST_PROGRAMS = 12
@@ -52,6 +53,8 @@ class Construction:
     site: Site
     files: tuple[str, ...]
     """The paths of those that the program reads."""
+    is_own: bool = True
+    """Whether it calls that class or function, and not another file's of the same name and parameters."""
 
     @property
     def place(self) -> str:
@@ -243,7 +246,10 @@ def written_at(one: Any) -> str:
 def _noted(result: TraceResult, found: Construction, stated: Mapping[str, str]) -> TraceResult:
     shown = listed([f"{name} = {_shown(text)}" for name, text in stated.items()], _MOST_LISTED)
     if result.graph is not None:
-        note = Assumption(f"made with {shown}, as its project does; --arg NAME=VALUE sets others", found.site)
+        does = "does" if found.is_own else f"makes another {result.target.rpartition(':')[2]}"
+        note = Assumption(
+            f"made with {shown}, as its project {does}; --arg NAME=VALUE sets others", found.site
+        )
         read = dict.fromkeys([*result.graph.metadata.get("source_files", ()), *found.files])
         metadata = {**result.graph.metadata, "source_files": [*read]}
         # At the end: what is said of guesses counts assumptions from the front.
@@ -275,8 +281,9 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
     """The calls of a target's class or function in its project, those first that state most of the arguments
     it needs.
 
-    Among equals those of the programs that use the model come first, and its own file's example, which may be
-    small, last. Empty if a file does not define it, or no call states any argument.
+    Among equals those of the programs that use the model come first, then its own file's example, which may
+    be small, and last those of another file's class that takes the same. Empty if a file does not define it,
+    or no call states any argument.
     """
     where, _, name = target.rpartition(":")
     file = file_of(where, files_of_project(settings))
@@ -296,22 +303,30 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
         done |= program.within
         read = tuple(item.path for item in program.files if not item.is_library)
         for event in program.record.of("make", "enter"):
-            parameters = _parameters(event, file, name)
-            if parameters is None:
+            called = _called(event, file, name)
+            if called is None:
                 continue
+            parameters, is_own = called
             texts, sizes = _arguments(event, parameters)
             if texts or sizes:
-                one = Construction(texts, frozenset(sizes), _site(event), read)
-                found.setdefault((*sorted(texts.items()), *sorted(sizes)), one)
-        if any(set(needed) <= set(one.arguments) and not _is_in(one, file) for one in found.values()):
+                one = Construction(texts, frozenset(sizes), _site(event), read, is_own)
+                found.setdefault((not is_own, *sorted(texts.items()), *sorted(sizes)), one)
+        complete = [one for one in found.values() if set(needed) <= set(one.arguments)]
+        if any(one.is_own and not _is_in(one, file) for one in complete):
             break
 
-    def known(one: Construction) -> tuple[int, int, bool, int]:
+    def known(one: Construction) -> tuple[int, int, bool, bool, int]:
         wanted = set(needed)
-        sizes = len(wanted & one.sizes)
-        return len(wanted & set(one.arguments)), sizes, not _is_in(one, file), len(one.arguments)
+        given = len(wanted & set(one.arguments)), len(wanted & one.sizes)
+        return *given, one.is_own, not _is_in(one, file), len(one.arguments)
 
     return sorted(found.values(), key=known, reverse=True)
+
+
+def is_made(target: str, needed: Collection[str], settings: Settings) -> bool:
+    """Whether a target's project states what it needs, but for sizes of data, which can be guessed."""
+    found = constructions(target, needed, settings)[:1]
+    return any(set(needed) <= one.arguments.keys() | one.sizes for one in found)
 
 
 def _is_in(found: Construction, file: File) -> bool:
@@ -351,18 +366,28 @@ def _readme(path: str, call: re.Pattern[str]) -> dict[str, bytes]:
     return {readme: "\n".join([*lines, ""]).encode()} if lines else {}
 
 
-def _parameters(event: Event, file: File, name: str) -> Sequence[str] | None:
-    """The parameters of what an event calls, if that is the file's class or function of the name."""
+def _called(event: Event, file: File, name: str) -> tuple[list[str], bool] | None:
+    """The parameters of what an event calls, and whether that is the file's class or function of a name; it
+    may also be another file's that takes the same, as where an option chooses the file."""
+    found = None
     for option, _ in options_of(event.result) if event.result is not None else ():
         cls = option.cls if isinstance(option, Thing) else None
         called = option if isinstance(option, FunctionValue) else cls
         if called is None or called.function.qualified_name != name:
             continue
+        function = called if cls is None else cls.find("__init__")
+        given = function.function if isinstance(function, FunctionValue) else None
+        parameters = _taken(given)[0 if cls is None else 1 :]
         if os.path.realpath(called.file.path) == os.path.realpath(file.path):
-            function = called if cls is None else cls.find("__init__")
-            given = function.function.parameters if isinstance(function, FunctionValue) else ()
-            return [item.name for item in given if not item.star][0 if cls is None else 1 :]
-    return None
+            return parameters, True
+        own = next((one for one in file.tables.functions if one.qualified_name == f"{name}.__init__"), None)
+        if cls is not None and parameters and parameters == _taken(own)[1:]:
+            found = parameters, False
+    return found
+
+
+def _taken(function: Function | None) -> list[str]:
+    return [] if function is None else [item.name for item in function.parameters if not item.star]
 
 
 def _arguments(event: Event, parameters: Sequence[str]) -> tuple[dict[str, str], list[str]]:
