@@ -166,6 +166,11 @@ def is_absent(package: str) -> bool:
     return package in _absent
 
 
+def names_of_absent() -> list[str]:
+    """The packages whose imports were answered so."""
+    return [*_absent]
+
+
 def is_refused() -> bool:
     """Whether something of an absent package was used, which failed."""
     return _State.is_refused
