@@ -407,6 +407,13 @@ def test_figures_that_depend_on_such_a_size_open_the_report(tmp_path: Path) -> N
         assert 2 * shortest < longest
 
 
+def test_a_number_of_layers_is_not_guessed(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    train = "import json\nfrom model import Tower\n\nTower(len(json.load(open('floors'))), 16, [4])\n"
+    [error] = report_on(tmp_path, train=train).errors
+    assert "only running it tells what it gives for floors" in error.message
+
+
 def test_what_is_no_size_of_data_is_not_guessed(tmp_path: Path) -> None:
     [error] = report_on_sizes(
         tmp_path, "Scorer", "sizes = numpy.load('rows.npy')\nScorer(sizes[0], 8)"

@@ -40,6 +40,8 @@ def with_guessed_sizes(
     if graph is None:
         return None
     made = [(f"at {size:,}", other) for size in others if (other := at(size).graph) is not None]
+    if any(len(other.ops) != len(graph.ops) for _, other in made):
+        return None  # it is a number of layers, or decides which there are
     sizes = listed([f"{name} = {chosen}" for name in names], len(names))
     what = f"{sizes}, a guess, as only running the program tells; --arg NAME=VALUE sets others"
     guess = Guess(len(graph.assumptions), "the data decide", tuple(made))
