@@ -237,6 +237,7 @@ def test_an_object_of_options_is_given_with_what_is_known_of_it(tmp_path: Path) 
     assert entry.parameters == 2 * (24 * 24 + 24)
     assert entry.settings is not None
     assert entry.settings.arguments == ("args=Namespace(width=24, depth=2, data=None)",)
+    assert assumed(entry).endswith("as its project does; --arg args.FIELD=VALUE sets a field")
 
 
 def test_a_field_of_it_can_be_set(tmp_path: Path) -> None:

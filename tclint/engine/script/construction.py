@@ -245,11 +245,11 @@ def written_at(one: Any) -> str:
 
 def _noted(result: TraceResult, found: Construction, stated: Mapping[str, str]) -> TraceResult:
     shown = listed([f"{name} = {_shown(text)}" for name, text in stated.items()], _MOST_LISTED)
+    holder = next((f"{name}.FIELD" for name, text in stated.items() if text.startswith("Namespace(")), "")
+    sets = f"--arg {holder or 'NAME'}=VALUE sets {'a field' if holder else 'others'}"
     if result.graph is not None:
         does = "does" if found.is_own else f"makes another {result.target.rpartition(':')[2]}"
-        note = Assumption(
-            f"made with {shown}, as its project {does}; --arg NAME=VALUE sets others", found.site
-        )
+        note = Assumption(f"made with {shown}, as its project {does}; {sets}", found.site)
         read = dict.fromkeys([*result.graph.metadata.get("source_files", ()), *found.files])
         metadata = {**result.graph.metadata, "source_files": [*read]}
         # At the end: what is said of guesses counts assumptions from the front.
@@ -257,12 +257,13 @@ def _noted(result: TraceResult, found: Construction, stated: Mapping[str, str]) 
         return replace(result, graph=replace(result.graph, assumptions=assumptions, metadata=metadata))
     if result.error is None:
         return result
-    message = f"{result.error} It was made with {shown}, as {found.place} does; --arg NAME=VALUE sets others."
+    message = f"{result.error} It was made with {shown}, as {found.place} does; {sets}."
     error = TargetError(message, details=result.error.details, captured_output=result.error.captured_output)
     return replace(result, error=error)
 
 
 def _shown(text: str) -> str:
+    """A long argument without its middle."""
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 4]}...{text[-1]}"
 
 
