@@ -283,18 +283,24 @@ def main():
             "cfg",
         ),
         ("from ml_collections import ConfigDict\ncfg = ConfigDict()\ncfg.width = 12\ncfg.depth = 2\n", "cfg"),
+        (
+            "class Config(dict):\n    def __init__(self, **keys):\n        super().__init__(**keys)\n"
+            "        self.__dict__ = self\n\n    def override(self, other):\n        self.update(other)\n",
+            "Config(width=12, depth=2)",
+        ),
     ],
-    ids=["a class", "an instance", "a dataclass", "a dict", "a config dict"],
+    ids=["a class", "an instance", "a dataclass", "a dict", "a config dict", "a dict of its own"],
 )
 def test_an_object_that_only_holds_values_is_made_again(tmp_path: Path, config: str, made: str) -> None:
     entry = entry_of(report_on_net(tmp_path, train=CONFIGS.format(config=config, made=made)))
     assert entry.parameters == 2 * (12 * 12 + 12)
 
 
-def test_an_object_that_does_more_is_not(tmp_path: Path) -> None:
-    config = "class Config:\n    depth = 2\n\n    def width(self):\n        return 12\n"
+def test_what_an_object_computes_is_missing(tmp_path: Path) -> None:
+    config = "class Config:\n    depth = 2\n\n    @property\n    def width(self):\n        return 12\n"
     [error] = report_on_net(tmp_path, train=CONFIGS.format(config=config, made="Config()")).errors
-    assert "give each with --arg" in error.message
+    assert "'Namespace' object has no attribute 'width'" in error.message
+    assert "It was made with args = Namespace(depth=2), as" in error.message
 
 
 def test_programs_come_before_the_own_example(tmp_path: Path) -> None:

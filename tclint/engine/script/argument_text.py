@@ -94,24 +94,26 @@ def _dict(found: Thing, depth: int) -> str | None:
 
 
 def _object(found: Thing, depth: int) -> str | None:
-    """What argparse returns, or an instance of a class that has values alone."""
-    assert found.cls is not None
-    if found.cls.is_derived or not all(map(_holds_values, found.cls.lineage())):
+    """What argparse returns, or an instance of a class of values, as far as they are known."""
+    cls = found.cls
+    assert cls is not None
+    bases = {base.name for base in cls.library_bases()} - {"builtins.object"}
+    if cls.is_open or bases - {"builtins.dict"}:
         return None
-    fields = {name: item for cls in [*found.cls.lineage()][::-1] for name, item in _values(cls)}
+    fields = {name: item for one in [*cls.lineage()][::-1] for name, item in _values(one)}
+    if bases and found.made is not None:  # a dict of its own, made of keywords
+        fields |= found.made.arguments
     fields |= {name: item for name, item in found.fields.items() if isinstance(name, str)}
-    texts = {name: argument_text(item, depth - 1) for name, item in fields.items() if name.isidentifier()}
+    texts = {name: argument_text(item, depth - 1) for name, item in fields.items() if _is_field(name)}
     given = ", ".join(f"{name}={text}" for name, text in texts.items() if text is not None)
     return f"Namespace({given})" if given else None
 
 
-def _holds_values(cls: ClassValue) -> bool:
-    """Whether a class has no methods that somebody calls."""
-    functions = [name for name, item in cls.namespace.items() if isinstance(item, FunctionValue)]
-    return cls.file.is_library or all(name.startswith("__") for name in functions)
-
-
 def _values(cls: ClassValue) -> Iterator[tuple[str, Value]]:
     for name, item in cls.namespace.items():
-        if not isinstance(item, FunctionValue) and not name.startswith("__"):
+        if not isinstance(item, FunctionValue):
             yield name, item
+
+
+def _is_field(name: str) -> bool:
+    return name.isidentifier() and not name.startswith("__")
