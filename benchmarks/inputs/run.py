@@ -272,8 +272,7 @@ def _parse() -> argparse.Namespace:
         "--how",
         choices=("command", "first", "python"),
         default="command",
-        help="what builds the model: the command line; the same without arguments, as somebody types it first; "
-        "or Python, where any argument can be written",
+        help="what builds the model: the command line, as it is typed first, without arguments, or Python",
     )
     parser.add_argument("--truth", action="store_true", help="only run the true inputs; write truth.csv")
     parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds per trace")

@@ -257,6 +257,19 @@ def test_an_equation_tells_which_size_is_wanted() -> None:
     assert [spec.shape for spec in tclint.trace(_OnNodes()).inputs] == [(8, 2, 207, 12)]
 
 
+class _Joined(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(23, 8)
+
+    def forward(self, state: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        return self.layer(torch.cat([state, action], 1))
+
+
+def test_what_is_joined_has_the_width_of_the_layer_together() -> None:
+    assert [spec.shape for spec in tclint.trace(_Joined()).inputs] == [(8, 12), (8, 11)]
+
+
 class _WithSteps(nn.Module):
     def __init__(self) -> None:
         super().__init__()
