@@ -162,7 +162,7 @@ def record(
             if says is None and (other := _device_wanted(error)) is not None:
                 says = other
                 first = None  # the fault of the devices here, not the model's
-                adjustments.append(f"every tensor on {says}")
+                adjustments.append("one device" if says.type == "meta" else "the way for the CPU")
                 continue
             if keep_constants and _is_device_conflict(message):
                 keep_constants = False
