@@ -3,6 +3,7 @@
 
     python benchmarks/inputs/run.py --repositories ~/checkouts --out benchmarks/inputs/results.csv
     python benchmarks/inputs/run.py --repositories ~/checkouts --only nanoGPT --how python
+    python benchmarks/inputs/run.py --repositories ~/checkouts --how first --out benchmarks/inputs/first.csv
     python benchmarks/inputs/run.py --repositories ~/checkouts --truth     # writes truth.csv, infers nothing
 
 models/*.toml lists the models with their true inputs and where these are stated; truth.csv records those that
@@ -151,7 +152,8 @@ def _judged(row: Row, true: Traced | None, arguments: argparse.Namespace) -> dic
     if arguments.how == "python":
         inferred, error = _in_child(lambda: _trace_as_python(row, folder, False), arguments.timeout)
     else:
-        inferred, error = _in_child(lambda: _trace_as_command(row, folder), arguments.timeout)
+        given = () if arguments.how == "first" else row.arguments
+        inferred, error = _in_child(lambda: _trace_as_command(row, folder, given), arguments.timeout)
     return {**columns, **_columns(judge(row, true, inferred), inferred), "error": error}
 
 
@@ -179,14 +181,14 @@ def _run_as_python(row: Row, folder: Path) -> Any:
     return run_row(row, folder)
 
 
-def _trace_as_command(row: Row, folder: Path) -> Any:
+def _trace_as_command(row: Row, folder: Path, arguments: Sequence[str]) -> Any:
     """As the command line does, in the repository: with `--arg`, and without `--input`."""
     from tclint.config.settings import Settings
-    from tclint.tracing import trace_targets
+    from tclint.engine.script.construction import trace_as_built
 
     os.chdir(folder)
     mode: Any = row.mode
-    (result,) = trace_targets([row.target], Settings(arguments=row.arguments, mode=mode, jobs=1))
+    (result,) = trace_as_built([row.target], Settings(arguments=tuple(arguments), mode=mode, jobs=1))
     if result.graph is None:
         raise result.error or RuntimeError("nothing was traced")
     return result.graph
@@ -268,9 +270,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="rows with this in their name")
     parser.add_argument(
         "--how",
-        choices=("command", "python"),
+        choices=("command", "first", "python"),
         default="command",
-        help="what builds the model: the command line, or Python, where any argument can be written",
+        help="what builds the model: the command line, as it is typed first, without arguments, or Python",
     )
     parser.add_argument("--truth", action="store_true", help="only run the true inputs; write truth.csv")
     parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds per trace")

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,7 +92,7 @@ class Plan:
     declared: tuple[Candidate, ...]
     """Models that the section declares."""
     possible: tuple[Candidate, ...]
-    """Models that need arguments, or are taken for models by their name only."""
+    """Models that need arguments which the project does not state, or that only their name tells."""
     files_unread: tuple[str, ...]
 
 
@@ -106,6 +107,7 @@ def plan(folder: Path, gpus: Sequence[str]) -> Plan:
         UsageError: `pyproject.toml` here cannot be read, is not TOML, or has a `[tool.tclint]` section.
     """
     from tclint.engine.model_listing.candidates import list_models
+    from tclint.engine.script.construction import is_made
     from tclint.source.syntax.discovery import discover
 
     file = folder / FILE_NAME
@@ -113,9 +115,11 @@ def plan(folder: Path, gpus: Sequence[str]) -> Plan:
     paths, _ = discover([str(folder)], Settings())
     candidates, unread = list_models(paths)
     usable = [candidate for candidate in candidates if _is_usable(candidate)]
-    ready = [candidate for candidate in usable if candidate.certain and not candidate.needs]
+    certain = [candidate for candidate in usable if candidate.certain]
+    ready = [candidate for candidate in certain if not candidate.needs]
     once = _each_model_once(ready)
-    declared = tuple(once[:DECLARED_AT_MOST])
+    made = (one for one in certain if one.needs and is_made(one.target, one.needs, Settings()))
+    declared = tuple(islice(chain(once, made), DECLARED_AT_MOST))
     again = {candidate.target for candidate in ready} - {candidate.target for candidate in once}
     possible = tuple(
         candidate for candidate in usable if candidate not in declared and candidate.target not in again

@@ -33,7 +33,7 @@ class TargetError(TclintError):
         self.needed = tuple(needed)
         """The arguments that the target's callable lacks."""
         self.has_run = has_run
-        """Whether the model was built, and its forward then failed."""
+        """Whether the target's code was called and then failed, as it may with other arguments."""
 
 
 def closest(word: str, known: list[str] | tuple[str, ...]) -> str:

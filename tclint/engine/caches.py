@@ -21,6 +21,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ class Traced:
 
 
 FOLDER = ".tclint_cache"
-_SCHEMA = 2
+_SCHEMA = 3
 _KEPT = 64
 """The most records in the folder of a project; the oldest are removed first."""
 _KEPT_OF_USER = 256
@@ -214,7 +215,8 @@ def files_of(
     except OSError:
         return None
     are_inferred = any(graph.metadata.get("inputs_from") == "inferred" for graph in graphs)
-    return {"files": files, "folders": _listed(paths) if are_inferred else {}}
+    absent = {name for graph in graphs for name in graph.metadata.get("absent", ())}
+    return {"files": files, "folders": _listed(paths) if are_inferred else {}, "absent": sorted(absent)}
 
 
 def difference(record: dict[str, Any], now: dict[str, Any]) -> str:
@@ -232,7 +234,7 @@ def difference(record: dict[str, Any], now: dict[str, Any]) -> str:
     for folder, names in record["folders"].items():
         if _names(folder) != names:
             return f"the scripts in {os.path.relpath(folder)} are others"
-    return ""
+    return next((f"{name} is there now" for name in record["absent"] if find_spec(name) is not None), "")
 
 
 _LEVELS = 2

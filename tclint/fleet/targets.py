@@ -18,6 +18,7 @@ from tclint.core.errors import UsageError, closest
 from tclint.core.target import LIBRARIES, is_model_target
 from tclint.engine.declared_models import settings_of
 from tclint.engine.model_listing.candidates import list_models
+from tclint.engine.script.construction import is_made
 from tclint.tracing import library_models
 
 _WILD = re.compile(r"[*?\[]")
@@ -152,14 +153,20 @@ def _expanded(text: str, place: str) -> list[str]:
 
 
 def _callables(container: str, text: str) -> list[str]:
-    """The models that `tclint models` lists in a file or module and that need no arguments."""
+    """The models that `tclint models` lists in a file or module; of those that need arguments, the ones whose
+    project states them."""
     file = container if container.endswith(".py") else file_of_module(container)
     if file is None or not os.path.isfile(file):
         raise UsageError(f"{text!r} is not a file or module whose models can be listed.")
     found, unread = list_models([file])
     if unread:
         raise UsageError(f"{file} cannot be read as Python 3, so {text!r} names nothing.")
-    return [candidate.name for candidate in found if candidate.certain and not candidate.needs]
+    return [
+        candidate.name
+        for candidate in found
+        if candidate.certain
+        and (not candidate.needs or is_made(candidate.target, candidate.needs, Settings()))
+    ]
 
 
 def file_of_module(module: str) -> str | None:

@@ -85,6 +85,16 @@ def test_settings_of_a_trace_count(repository: Path) -> None:
     assert "is unchanged" in run("--batch", "64").stderr
 
 
+def test_a_package_that_was_absent_counts(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(repository / "net.py", f"import charts_of_nobody\n{NET}")
+    assert "charts_of_nobody is not installed here" in " ".join(run().stdout.split())
+    assert "is unchanged" in run().stderr
+    (repository / "more" / "charts_of_nobody").mkdir(parents=True)
+    write(repository / "more" / "charts_of_nobody" / "__init__.py", "")
+    monkeypatch.syspath_prepend(repository / "more")
+    assert "cache: net.py:build is traced: charts_of_nobody is there now" in run().stderr
+
+
 def test_nobody_elses_folder_is_used(repository: Path) -> None:
     folder = repository / "cache" / "tclint" / "models"
     folder.mkdir(parents=True, mode=0o777)

@@ -205,3 +205,258 @@ def test_an_installed_package_is_no_project_of_its_users(tmp_path: Path) -> None
     package.mkdir(parents=True)
     [error] = report_on(package, use="from model import Tower\n\nTower(1, 8, [8])\n").errors
     assert "give each with --arg" in error.message
+
+
+OPTIONS = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, args, drop=0.0):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(args.width, args.width) for _ in range(args.depth)))
+
+    def forward(self, x):
+        return self.layers(x)
+"""
+
+TRAIN = """
+import argparse
+from net import Net
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", type=int, default=24)
+parser.add_argument("--depth", type=int)
+parser.add_argument("--data", required=True)
+"""
+
+
+def report_on_net(tmp_path: Path, *arguments: str, **files: str) -> Report:
+    for name, text in {"net": OPTIONS, **files}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "pyproject.toml").touch()
+    return check(f"{tmp_path / 'net.py'}:Net", Settings(cache=False, arguments=arguments))
+
+
+def test_an_object_of_options_is_given_with_what_is_known_of_it(tmp_path: Path) -> None:
+    train = f"{TRAIN}args = parser.parse_args()\nargs.depth = 2\nNet(args)\n"
+    entry = entry_of(report_on_net(tmp_path, train=train))
+    assert entry.parameters == 2 * (24 * 24 + 24)
+    assert entry.settings is not None
+    assert entry.settings.arguments == ("args=Namespace(width=24, depth=2, data=None)",)
+    assert assumed(entry).endswith("as its project does; --arg args.FIELD=VALUE sets a field")
+
+
+def test_a_field_of_it_can_be_set(tmp_path: Path) -> None:
+    train = f"{TRAIN}args = parser.parse_args()\nargs.depth = 2\nNet(args)\n"
+    entry = entry_of(report_on_net(tmp_path, "args.width=8", train=train))
+    assert entry.parameters == 2 * (8 * 8 + 8)
+
+
+def test_options_that_commands_disagree_on_have_their_defaults_or_the_first_of_them(tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text(
+        "python train.py --data a --width 16 --depth 3\npython train.py --data b --width 20 --depth 5\n"
+    )
+    trained = "Net(parser.parse_args())(torch.rand(4, 24)).sum().backward()\n"
+    entry = entry_of(report_on_net(tmp_path, train=f"import torch\n{TRAIN}{trained}"))
+    assert entry.parameters == 3 * (24 * 24 + 24)
+
+
+CONFIGS = """
+from net import Net
+
+{config}
+
+
+def main():
+    return Net({made})
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "made"),
+    [
+        ("class Config:\n    width = 12\n    depth = 2\n", "Config()"),
+        (
+            "class Config:\n    depth = 2\n    def __init__(self, width):\n        self.width = width\n",
+            "Config(12)",
+        ),
+        (
+            "import dataclasses\n\n@dataclasses.dataclass\nclass Config:\n    width: int\n    depth: int = 2",
+            "Config(width=12)",
+        ),
+        (
+            "from easydict import EasyDict\ncfg = EasyDict()\ncfg.width = 12\ncfg.depth = 2\n",
+            "cfg",
+        ),
+        ("from ml_collections import ConfigDict\ncfg = ConfigDict()\ncfg.width = 12\ncfg.depth = 2\n", "cfg"),
+        (
+            "class Config(dict):\n    def __init__(self, **keys):\n        super().__init__(**keys)\n"
+            "        self.__dict__ = self\n\n    def override(self, other):\n        self.update(other)\n",
+            "Config(width=12, depth=2)",
+        ),
+    ],
+    ids=["a class", "an instance", "a dataclass", "a dict", "a config dict", "a dict of its own"],
+)
+def test_an_object_that_only_holds_values_is_made_again(tmp_path: Path, config: str, made: str) -> None:
+    entry = entry_of(report_on_net(tmp_path, train=CONFIGS.format(config=config, made=made)))
+    assert entry.parameters == 2 * (12 * 12 + 12)
+
+
+def test_what_an_object_computes_is_missing(tmp_path: Path) -> None:
+    config = "class Config:\n    depth = 2\n\n    @property\n    def width(self):\n        return 12\n"
+    [error] = report_on_net(tmp_path, train=CONFIGS.format(config=config, made="Config()")).errors
+    assert "'Namespace' object has no attribute 'width'" in error.message
+    assert "It was made with args = Namespace(depth=2), as" in error.message
+
+
+def test_programs_come_before_the_own_example(tmp_path: Path) -> None:
+    demo = 'if __name__ == "__main__":\n    Tower(1, 4, [4])(torch.rand(8, 4))\n'
+    entry = entry_of(
+        report_on(tmp_path, model=MODEL + demo, train="from model import Tower\n\nTower(2, 16, [10])\n")
+    )
+    assert entry.parameters == 2 * (16 * 16 + 16) + 16 * 10 + 10
+
+
+PARTS = """
+import torch
+from torch import nn
+
+
+class Parts(nn.Module):
+    def __init__(self, classes, width=8, kinds=None, size=64):
+        super().__init__()
+        assert size == 64
+        self.layer = nn.Linear(width, classes)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+
+
+def test_what_fails_as_its_project_makes_it_is_made_with_what_it_needs_alone(tmp_path: Path) -> None:
+    (tmp_path / "parts.py").write_text(PARTS)
+    (tmp_path / "train.py").write_text("from parts import Parts\n\nParts(6, 16, size=32)\n")
+    (tmp_path / "pyproject.toml").touch()
+    entry = entry_of(check(f"{tmp_path / 'parts.py'}:Parts", Settings(cache=False)))
+    assert entry.parameters == 8 * 6 + 6
+    assert "made with classes = 6, as" in assumed(entry)
+
+
+def test_what_cannot_be_built_with_its_defaults_is_built_as_its_project_does(tmp_path: Path) -> None:
+    (tmp_path / "config.py").write_text('CFG = {"width": 20, "name": "small"}\n')
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n\n\nclass Net(nn.Linear):\n    def __init__(self, cfg=None):\n"
+        '        super().__init__(cfg["width"], cfg["width"])\n'
+    )
+    (tmp_path / "train.py").write_text("from config import CFG\nfrom net import Net\n\nNet(cfg=CFG)\n")
+    (tmp_path / "pyproject.toml").touch()
+    entry = entry_of(check(f"{tmp_path / 'net.py'}:Net", Settings(cache=False)))
+    assert entry.parameters == 20 * 20 + 20
+
+
+WORDS = """
+import torch
+from torch import nn
+
+
+class Reader(nn.Module):
+    def __init__(self, words, classes, width=32):
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, tokens):
+        return self.head(self.words(tokens))
+
+
+class Scorer(nn.Module):
+    def __init__(self, features, classes):
+        super().__init__()
+        self.layer = nn.Linear(features, classes)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+
+
+def report_on_sizes(tmp_path: Path, name: str, train: str, *arguments: str) -> Report:
+    (tmp_path / "reader.py").write_text(WORDS)
+    (tmp_path / "train.py").write_text(f"import numpy\nimport pickle\nfrom reader import {name}\n\n{train}\n")
+    (tmp_path / "pyproject.toml").touch()
+    return check(f"{tmp_path / 'reader.py'}:{name}", Settings(cache=False, arguments=arguments))
+
+
+def test_sizes_of_data_are_guessed_and_said(tmp_path: Path) -> None:
+    train = (
+        "table = numpy.load('rows.npy')\nnet = Scorer(table.shape[1], len(pickle.load(open('names', 'rb'))))"
+    )
+    entry = entry_of(report_on_sizes(tmp_path, "Scorer", train))
+    assert entry.parameters == 128 * 128 + 128
+    [told] = [one for one in entry.assumptions if "a guess" in one.what]
+    assert told.what.startswith(
+        "classes = 128 and features = 128, a guess, as only running the program tells"
+    )
+    assert told.site is not None
+    assert (Path(told.site.path).name, told.site.line) == ("train.py", 6)
+    assert entry.settings is not None
+    assert entry.settings.arguments == ("classes=128", "features=128")
+
+
+def test_what_has_a_row_for_each_of_them_has_many(tmp_path: Path) -> None:
+    train = "words = pickle.load(open('words', 'rb'))\nnet = Reader(len(words), len(words) - 1, width=64)"
+    entry = entry_of(report_on_sizes(tmp_path, "Reader", train, "classes=4"))
+    assert entry.parameters == 32768 * 64 + 64 * 4 + 4
+
+
+def test_figures_that_depend_on_such_a_size_open_the_report(tmp_path: Path) -> None:
+    train = "words = pickle.load(open('words', 'rb'))\nnet = Reader(len(words), len(words), width=64)"
+    entry = entry_of(report_on_sizes(tmp_path, "Reader", train))
+    [told] = [one for one in entry.assumptions if "a guess" in one.what]
+    assert told.is_doubtful
+    assert "the data decide: the step takes" in told.what
+    for metrics in entry.metrics.values():
+        assert metrics.step_time_range_us is not None
+        shortest, longest = metrics.step_time_range_us
+        assert 2 * shortest < longest
+
+
+def test_a_number_of_layers_is_not_guessed(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    train = "import json\nfrom model import Tower\n\nTower(len(json.load(open('floors'))), 16, [4])\n"
+    [error] = report_on(tmp_path, train=train).errors
+    assert "only running it tells what it gives for floors" in error.message
+
+
+def test_what_is_no_size_of_data_is_not_guessed(tmp_path: Path) -> None:
+    [error] = report_on_sizes(
+        tmp_path, "Scorer", "sizes = numpy.load('rows.npy')\nScorer(sizes[0], 8)"
+    ).errors
+    assert "only running it tells what it gives for features" in error.message
+
+
+ZOO = """
+import argparse
+from zoo import large, small
+
+FILES = {"small": small, "large": large}
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--net", default="small")
+parser.add_argument("--width", type=int, default=24)
+args = parser.parse_args()
+net = FILES[args.net].Net(args)
+"""
+
+
+def test_a_file_that_an_option_may_choose_is_made_as_the_default_is(tmp_path: Path) -> None:
+    (tmp_path / "zoo").mkdir()
+    for name, layers in (("small", 1), ("large", 2)):
+        text = OPTIONS.replace("args, drop=0.0", "args").replace("range(args.depth)", f"range({layers})")
+        (tmp_path / "zoo" / f"{name}.py").write_text(text)
+    (tmp_path / "main.py").write_text(ZOO)
+    (tmp_path / "pyproject.toml").touch()
+    entry = entry_of(check(f"{tmp_path / 'zoo' / 'large.py'}:Net", Settings(cache=False)))
+    assert entry.parameters == 2 * (24 * 24 + 24)
+    [told] = [item.what for item in entry.assumptions if "as its project makes another Net" in item.what]
+    assert told.startswith('made with args = Namespace(net="small", width=24)')

@@ -94,6 +94,16 @@ def test_fleet_lints_it(run: Run) -> None:
     assert summary["value"] == PARAMETERS
 
 
+def test_patterns_name_it(run: Run) -> None:
+    result = run("fleet", "bridge.py:*")
+    assert result.exit_code in (0, 1), result.output
+    assert '"bridge.py:Bridge"' in result.stdout
+
+
+def test_init_declares_it(run: Run) -> None:
+    assert '\n  "bridge.py:Bridge",  # class, line 6\n' in run("init", "--print").stdout
+
+
 def test_a_padded_copy_is_made_as_the_original_is(run: Run, project: Path) -> None:
     (project / "padded.py").write_text(MODEL.replace("1001", "1008"))
     result = run("pad", "--check", TARGET, "padded.py:Bridge")
@@ -126,6 +136,16 @@ def test_arguments_beside_inputs(bridge: Any) -> None:
     assert tclint.trace(bridge, x, arg=["span=512"]).parameter_count == PARAMETERS - 512 * 512
 
 
+def test_inputs_that_are_handed_over(bridge: Any, assert_ready: Callable[..., Any]) -> None:
+    import torch
+
+    x = torch.empty(8, 512, device="meta")
+    assert tclint.check(bridge, inputs=x).entries[0].parameters == PARAMETERS
+    assert assert_ready(bridge, x, min_readiness=0).entries[0].parameters == PARAMETERS
+    lighter = tclint.check(bridge, inputs=x, arg=["piers=1"])
+    assert lighter.entries[0].parameters == PARAMETERS - 512 * 512
+
+
 def test_where_no_program_makes_it_the_error_is_that_of_the_code(bridge: Any, project: Path) -> None:
     (project / "train.py").unlink()
     with pytest.raises(TargetError, match="missing 1 required positional argument: 'span'") as caught:
@@ -142,6 +162,6 @@ def test_no_program_is_read_for_a_model_that_is_made_already(
     def search(*_: object) -> None:
         pytest.fail("nothing can be made again")
 
-    monkeypatch.setattr("tclint.engine.script.construction.construction", search)
+    monkeypatch.setattr("tclint.engine.script.construction.constructions", search)
     [error] = tclint.check(model).errors
     assert "'NoneType' object is not callable" in error.message

@@ -208,6 +208,13 @@ def net(name: str, arguments: str = "") -> str:
             {"Net", "Plain", "More"},
             id="abstract by its name",
         ),
+        pytest.param(
+            net("Net")
+            + "class Policy(nn.Module):\n    def forward(self):\n        raise NotImplementedError\n"
+            "    def act(self, state): ...\n",
+            {"Net"},
+            id="a forward that is left out",
+        ),
     ],
 )
 def test_what_is_a_model(folder: Path, code: str, expected: set[str]) -> None:

@@ -106,3 +106,39 @@ def test_a_module_that_is_not_there_is_no_package(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     [result] = trace_targets(["not_here.models:Net"], Settings(inputs=("4,8",)))
     assert "There is no module 'not_here' here or installed" in str(result.error)
+
+
+COMPILED = """
+from torch import nn
+from torch.utils.cpp_extension import load
+
+twice = load("twice", sources=["twice.cpp", "twice.cu"])
+"""
+ON_CPU = "x = 2 * x if x.device.type == 'cpu' else twice.apply(x)"
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CUDA_HOME", "CUDA_PATH", "PATH"):
+        monkeypatch.setenv(name, "")
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_what_is_compiled_for_a_gpu_has_its_way_for_the_cpu(tmp_path: Path) -> None:
+    result = traced(tmp_path, COMPILED + net(run=ON_CPU))
+    assert result.graph is not None, result.error
+    assert "mul" in [op.name for op in result.graph.ops]
+    [told] = [one.what for one in result.graph.assumptions if "twice" in one.what]
+    assert told.startswith("twice is compiled on the GPU machine and not here")
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_what_has_no_other_way_is_not_priced(tmp_path: Path) -> None:
+    message = str(traced(tmp_path, COMPILED + net(run="x = twice.apply(x)")).error)
+    assert "twice is not installed here (" in message
+
+
+def test_code_that_asks_for_the_version_of_cuda_gets_one(tmp_path: Path) -> None:
+    asked = "import torch\nMAJOR = int(torch.version.cuda.split('.')[0])\nfrom torch import nn\n"
+    result = traced(tmp_path, asked + net())
+    assert result.graph is not None, result.error

@@ -205,6 +205,85 @@ class _Fixed(nn.Module):
         return self.stem(x)
 
 
+_PAIRS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 4)
+
+    def forward(self, nodes, edges):
+        rows, columns = edges
+        return self.layer(nodes[rows] - nodes[columns])
+
+def ring(count):
+    return [torch.LongTensor(range(count)), torch.LongTensor([*range(1, count), 0])]
+
+if __name__ == "__main__":
+    count = 12
+    train_for_hours()
+    edges = ring(count)
+    nodes = torch.rand(count, 16)
+    print(Net().cuda()(nodes.cuda(), edges=edges))
+"""
+
+
+def test_what_leads_to_an_example_is_run_where_nothing_else_fits() -> None:
+    Path("net.py").write_text(_PAIRS, encoding="utf-8")
+    shapes, assumptions = _inputs()
+    assert shapes == {"nodes": [12, 16], "edges[0]": [12], "edges[1]": [12]}
+    [told] = [one for one in assumptions if "as the example of its file makes them" in str(one["what"])]
+    assert told["doubtful"] is True
+
+
+class _OnNodes(nn.Module):
+    """Mixes the nodes of a fixed graph, and asks for steps of its own number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 12
+        self.stem = nn.Conv2d(2, 8, 1)
+        self.places = nn.Parameter(torch.empty(207, 16))
+
+    def forward(self, series: torch.Tensor) -> torch.Tensor:
+        assert series.size(3) == self.steps, "other steps"
+        graph = torch.softmax(self.places @ self.places.T, dim=1)
+        return torch.einsum("ncwl,vw->ncvl", self.stem(series), graph)
+
+
+def test_an_equation_tells_which_size_is_wanted() -> None:
+    assert [spec.shape for spec in tclint.trace(_OnNodes()).inputs] == [(8, 2, 207, 12)]
+
+
+class _Joined(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(23, 8)
+
+    def forward(self, state: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        return self.layer(torch.cat([state, action], 1))
+
+
+def test_what_is_joined_has_the_width_of_the_layer_together() -> None:
+    assert [spec.shape for spec in tclint.trace(_Joined()).inputs] == [(8, 12), (8, 11)]
+
+
+class _WithSteps(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor, cond: torch.Tensor) -> torch.Tensor:
+        assert len(cond.shape) == 1
+        return self.stem(x) * cond[:, None]
+
+
+def test_the_length_of_a_shape_is_a_number_of_dims() -> None:
+    assert [spec.shape for spec in tclint.trace(_WithSteps()).inputs] == [(8, 32), (8,)]
+
+
 def test_a_report_opens_with_inputs_that_were_tried() -> None:
     graph = tclint.trace(_Fixed(96, 96))
     assert [spec.shape for spec in graph.inputs] == [(8, 3, 96, 96)]

@@ -280,3 +280,10 @@ def test_literals_are_read_as_they_are_written(value: Any) -> None:
 def test_any_text_is_a_value(text: str) -> None:
     parse_arguments((f"name={text}",))
     literal(text)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_dict_is_read_by_key_and_by_attribute() -> None:
+    config = _built("GPT", "config={'model': {'width': 8}, 'depths': [{'n': 2}]}").config
+    assert config["model"]["width"] == config.model.width == 8
+    assert config.depths[0].n == 2

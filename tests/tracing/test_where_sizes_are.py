@@ -19,6 +19,22 @@ from tclint.tracing.values.layers import remember_builder
 Sizes = namedtuple("Sizes", ["width", "image_size"])
 
 
+class Keys:
+    """A configuration with keys that is no Mapping."""
+
+    def __init__(self, **items: Any) -> None:
+        self._fields = items
+
+    def keys(self) -> Any:
+        return self._fields.keys()
+
+    def __iter__(self) -> Any:
+        return iter(self._fields)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fields[name]
+
+
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -41,6 +57,7 @@ def _inferred(folder: Path, model: nn.Module | None = None) -> CallInputs:
         {"options": argparse.Namespace(width=1, resolution=64)},
         {"config": {"dataset": {"image_size": [64, 64]}, "lr": 0.1}},
         {"sizes": Sizes(3, 64)},
+        {"keys": Keys(data=Keys(image_size=64))},
     ],
     ids=lambda built_with: next(iter(built_with)),
 )

@@ -119,6 +119,16 @@ def read(path: str, data: bytes | None = None) -> ModelFile | None:
     return file
 
 
+_FORWARDS = ("forward", "__call__", "training_step")
+
+
+def _only_raises(node: ast.FunctionDef) -> bool:
+    """Whether a method is left out: `raise NotImplementedError`."""
+    return all(isinstance(item, ast.Raise | ast.Expr | ast.Pass) for item in node.body) and any(
+        isinstance(item, ast.Raise) for item in node.body
+    )
+
+
 def _note(file: ModelFile, node: ast.stmt) -> None:
     if isinstance(node, ast.Import):
         for alias in node.names:
@@ -137,7 +147,7 @@ def _note(file: ModelFile, node: ast.stmt) -> None:
             file,
             [dotted for base in node.bases if (dotted := file.dotted(base))],
             None if initialiser is None else needs(initialiser, skip=1),
-            not own.keys().isdisjoint(("forward", "__call__", "training_step")),
+            any(name in own and not _only_raises(own[name]) for name in _FORWARDS),
             "training_step" in own,
         )
     elif isinstance(node, ast.FunctionDef):

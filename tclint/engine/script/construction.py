@@ -8,7 +8,6 @@ defaults of its options. The program is read, not run.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shlex
@@ -21,22 +20,27 @@ from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
 from tclint.core.examples import README, python_blocks
 from tclint.core.text import listed
+from tclint.engine.script.argument_text import argument_text, is_size_of_data
+from tclint.engine.script.guessed_sizes import with_guessed_sizes
 from tclint.engine.script.models import file_of, files_of_project
 from tclint.graph.ops import Assumption, Graph, Site
 from tclint.source.project.scripts import Scripts, root_of
 from tclint.source.project.test_paths import is_test_path
-from tclint.source.questions.defaults import Defaults
 from tclint.source.run.files import File
 from tclint.source.run.program import Program
-from tclint.source.run.values import Constant, Event, FunctionValue, Thing, Value, options_of
+from tclint.source.run.values import Event, FunctionValue, Thing, options_of
 from tclint.source.syntax.parse import NotPython, parse_tree
+from tclint.source.syntax.tables import Function
 from tclint.tracing import TraceResult, in_order, trace_callable, trace_targets
 from tclint.tracing.values.sites import SiteFinder
 
 _MOST_PROGRAMS = 12
 """The most files of a project that are read for the calls of one class."""
 _MOST_LISTED = 12
-_PLAIN = (int, float, bool, type(None))
+_MOST_CALLS = 2
+"""The most calls of a class whose arguments are tried."""
+_MOST_SHOWN = 60
+"""The most characters of an argument in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,13 @@ class Construction:
 
     arguments: Mapping[str, str]
     """What is known of its arguments, as `--arg` takes them."""
+    sizes: frozenset[str]
+    """The arguments that are sizes of data."""
     site: Site
     files: tuple[str, ...]
     """The paths of those that the program reads."""
+    is_own: bool = True
+    """Whether it calls that class or function, and not another file's of the same name and parameters."""
 
     @property
     def place(self) -> str:
@@ -71,8 +79,9 @@ def runs_as_built(
         written_at: run's target -> the file and the name of its code, if the target does not say; '' for a
             model that is made already.
     """
-    known: dict[tuple[str, tuple[str, ...]], Construction | None] = {}
-    again: dict[int, tuple[list[TraceResult], Construction, dict[str, str]]] = {}
+    known: dict[tuple[str, tuple[str, ...]], list[Construction]] = {}
+    again: dict[int, _Again] = {}
+    open_sizes: dict[int, tuple[TraceResult, Construction]] = {}
     for at, results in trace(runs) if runs else ():
         target, settings = runs[at]
         error = results[0].error if len(results) == 1 else None
@@ -81,31 +90,92 @@ def runs_as_built(
             yield at, results
             continue
         if (where, error.needed) not in known:
-            known[where, error.needed] = construction(where, error.needed, settings)
+            known[where, error.needed] = constructions(where, error.needed, settings)
         found = known[where, error.needed]
-        named = {text.partition("=")[0].partition(".")[0] for text in settings.arguments}
-        stated = {} if found is None else {n: t for n, t in found.arguments.items() if n not in named}
-        if found is not None and not set(error.needed) <= set(found.arguments):
-            yield at, [replace(results[0], error=_incomplete(target, error.needed, found))]
-        elif found is not None and stated:
-            again[at] = results, found, stated
+        tries = list(_tries(found, error.needed, settings))
+        if tries:
+            again[at] = _Again(results, tries)
+        elif found and error.needed:
+            told = replace(results[0], error=_incomplete(target, error.needed, found[0]))
+            if set(error.needed) <= found[0].arguments.keys() | found[0].sizes:
+                open_sizes[at] = told, found[0]
+            else:
+                yield at, [told]
         else:
             yield at, results
-    positions = [*again]
-    made_so = [
-        replace(results[0], arguments=tuple(f"{name}={text}" for name, text in stated.items()))
-        for results, _, stated in again.values()
-    ]
-    second = [(runs[at][0], one.made_so(runs[at][1])) for at, one in zip(positions, made_so, strict=True)]
-    for number, results in trace(second) if second else ():
-        at = positions[number]
-        first, found, stated = again[at]
-        error = first[0].error
-        if (error is not None and error.needed) or all(one.graph is not None for one in results):
-            texts = made_so[number].arguments
-            yield at, [replace(_noted(one, stated, found), arguments=texts) for one in results]
-        else:
-            yield at, first  # what was made as the user named it is nearer
+    while again:
+        positions = [*again]
+        made = [(runs[at][0], again[at].given.made_so(runs[at][1])) for at in positions]
+        for number, results in trace(made):
+            at = positions[number]
+            last = again.pop(at)
+            noted = [replace(_noted(one, *last.tries[0]), arguments=last.given.arguments) for one in results]
+            following = last.following(noted)
+            if following.tries:
+                again[at] = following
+            else:
+                yield at, following.results
+    for at, (told, one) in open_sizes.items():
+        yield at, [_with_guessed_sizes(runs[at], told, one, trace)]
+
+
+def _with_guessed_sizes(
+    run: tuple[str, Settings], told: TraceResult, found: Construction, trace: Callable[[Runs], Traced]
+) -> TraceResult:
+    """A run with the arguments that are known, and a guess for those that are sizes of data.
+
+    Args:
+        told: what is said where it does not run so.
+    """
+    target, settings = run
+    named = {text.partition("=")[0] for text in settings.arguments}
+    stated = {name: text for name, text in found.arguments.items() if name not in named}
+
+    def with_sizes(sizes: dict[str, str]) -> TraceResult:
+        texts = tuple(f"{name}={text}" for name, text in {**stated, **sizes}.items())
+        given = replace(told, arguments=texts)
+        [(_, [result, *_])] = trace([(target, given.made_so(settings))])
+        result = _noted(result, found, stated) if stated else result
+        return replace(result, arguments=texts)
+
+    missing = sorted(found.sizes - found.arguments.keys() - named)
+    return with_guessed_sizes(missing, found.site, with_sizes) or told
+
+
+@dataclass(frozen=True)
+class _Again:
+    """A run that is traced again, with arguments that its project states."""
+
+    results: list[TraceResult]
+    """What it gave as the user named it; where that lacks arguments, what it gave with the first ones."""
+    tries: list[tuple[Construction, dict[str, str]]]
+    """What is left to try, and the arguments that it adds to the user's."""
+
+    @property
+    def given(self) -> TraceResult:
+        texts = tuple(f"{name}={text}" for name, text in self.tries[0][1].items())
+        return replace(self.results[0], arguments=texts)
+
+    def following(self, made: list[TraceResult]) -> _Again:
+        """What is left after a try; nothing where it ran."""
+        if all(one.graph is not None for one in made):
+            return _Again(made, [])
+        error = self.results[0].error  # what was made as the user named it is nearer
+        return _Again(made if error is not None and error.needed else self.results, self.tries[1:])
+
+
+def _tries(
+    found: Sequence[Construction], needed: Collection[str], settings: Settings
+) -> Iterator[tuple[Construction, dict[str, str]]]:
+    """The calls that give a callable what it needs; then the first of them without what it can do without."""
+    named = {text.partition("=")[0] for text in settings.arguments}
+    complete = [one for one in found if set(needed) <= set(one.arguments)]
+    for one in complete[:_MOST_CALLS]:
+        if stated := {name: text for name, text in one.arguments.items() if name not in named}:
+            yield one, stated
+    for one in complete[:1] if needed else ():
+        if set(needed) < set(one.arguments) - named:
+            yield one, {name: text for name, text in one.arguments.items() if name in needed}
 
 
 def trace_as_built(
@@ -180,10 +250,13 @@ def written_at(one: Any) -> str:
     return f"{getattr(module, '__file__', None) or code.__module__}:{code.__qualname__}"
 
 
-def _noted(result: TraceResult, stated: Mapping[str, str], found: Construction) -> TraceResult:
-    shown = listed([f"{name} = {text}" for name, text in stated.items()], _MOST_LISTED)
+def _noted(result: TraceResult, found: Construction, stated: Mapping[str, str]) -> TraceResult:
+    shown = listed([f"{name} = {_shown(text)}" for name, text in stated.items()], _MOST_LISTED)
+    holder = next((f"{name}.FIELD" for name, text in stated.items() if text.startswith("Namespace(")), "")
+    sets = f"--arg {holder or 'NAME'}=VALUE sets {'a field' if holder else 'others'}"
     if result.graph is not None:
-        note = Assumption(f"made with {shown}, as its project does; --arg NAME=VALUE sets others", found.site)
+        does = "does" if found.is_own else f"makes another {result.target.rpartition(':')[2]}"
+        note = Assumption(f"made with {shown}, as its project {does}; {sets}", found.site)
         read = dict.fromkeys([*result.graph.metadata.get("source_files", ()), *found.files])
         metadata = {**result.graph.metadata, "source_files": [*read]}
         # At the end: what is said of guesses counts assumptions from the front.
@@ -191,9 +264,14 @@ def _noted(result: TraceResult, stated: Mapping[str, str], found: Construction) 
         return replace(result, graph=replace(result.graph, assumptions=assumptions, metadata=metadata))
     if result.error is None:
         return result
-    message = f"{result.error} It was made with {shown}, as {found.place} does; --arg NAME=VALUE sets others."
+    message = f"{result.error} It was made with {shown}, as {found.place} does; {sets}."
     error = TargetError(message, details=result.error.details, captured_output=result.error.captured_output)
     return replace(result, error=error)
+
+
+def _shown(text: str) -> str:
+    """A long argument without its middle."""
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 4]}...{text[-1]}"
 
 
 def _incomplete(target: str, needed: Sequence[str], found: Construction) -> TargetError:
@@ -207,20 +285,21 @@ def _incomplete(target: str, needed: Sequence[str], found: Construction) -> Targ
     )
 
 
-def construction(target: str, needed: Collection[str], settings: Settings) -> Construction | None:
-    """The call of a target's class or function in its project that states most of the arguments it needs.
+def constructions(target: str, needed: Collection[str], settings: Settings) -> list[Construction]:
+    """The calls of a target's class or function in its project, those first that state most of the arguments
+    it needs.
 
-    A call in the target's own file comes first, as its example of inputs fits it; then those of the program
-    that the file belongs to, and of the other files that name the target. None if no file of the user's
+    Among equals those of the programs that use the model come first, then its own file's example, which may
+    be small, and last those of another file's class that takes the same. Empty if no file of the user's
     defines it, or no call states any argument.
     """
     where, _, name = target.rpartition(":")
     file = file_of(where, files_of_project(settings))
     if file is None or all(item.qualified_name != name for item in file.tables.functions):
-        return None
+        return []
     if not SiteFinder().is_user_file(file.path):  # the users of a library are not in its own package
-        return None
-    best: Construction | None = None
+        return []
+    found: dict[tuple[Any, ...], Construction] = {}
     call = re.compile(rf"\b{re.escape(name)}\b")
     readme = _readme(file.path, call)
     files = files_of_project(settings, readme)
@@ -236,19 +315,34 @@ def construction(target: str, needed: Collection[str], settings: Settings) -> Co
         events_left -= len(program.record.events)
         read = tuple(item.path for item in program.files if not item.is_library)
         for event in program.record.of("make", "enter"):
-            parameters = _parameters(event, file, name)
-            if parameters is None:
+            called = _called(event, file, name)
+            if called is None:
                 continue
-            found = Construction(_arguments(event, parameters), _site(event), read)
-            if best is None or _known(found, needed) > _known(best, needed):
-                best = found
-        if best is not None and set(needed) <= set(best.arguments):
+            parameters, is_own = called
+            texts, sizes = _arguments(event, parameters)
+            if texts or sizes:
+                one = Construction(texts, frozenset(sizes), _site(event), read, is_own)
+                found.setdefault((not is_own, *sorted(texts.items()), *sorted(sizes)), one)
+        complete = [one for one in found.values() if set(needed) <= set(one.arguments)]
+        if any(one.is_own and not _is_in(one, file) for one in complete):
             break
-    return best if best is not None and best.arguments else None
+
+    def known(one: Construction) -> tuple[int, int, bool, bool, int]:
+        wanted = set(needed)
+        given = len(wanted & set(one.arguments)), len(wanted & one.sizes)
+        return *given, one.is_own, not _is_in(one, file), len(one.arguments)
+
+    return sorted(found.values(), key=known, reverse=True)
 
 
-def _known(found: Construction, needed: Collection[str]) -> tuple[int, int]:
-    return len(set(needed) & set(found.arguments)), len(found.arguments)
+def is_made(target: str, needed: Collection[str], settings: Settings) -> bool:
+    """Whether a target's project states what it needs, but for sizes of data, which can be guessed."""
+    found = constructions(target, needed, settings)[:1]
+    return any(set(needed) <= one.arguments.keys() | one.sizes for one in found)
+
+
+def _is_in(found: Construction, file: File) -> bool:
+    return os.path.realpath(found.site.path) == os.path.realpath(file.path)
 
 
 def _programs(path: str, call: re.Pattern[str], readme: Iterable[str]) -> list[str]:
@@ -258,7 +352,9 @@ def _programs(path: str, call: re.Pattern[str], readme: Iterable[str]) -> list[s
     others = [other for other, data in scripts.files.items() if naming.search(data)]
     others.sort(key=lambda other: (is_test_path(other), len(other), other))
     tests = [other for other in others if is_test_path(other)]
-    best = [path, scripts.of(path), *others[: len(others) - len(tests)]]
+    own = others[: len(others) - len(tests)]
+    # What makes the model may be a part of a program, whose options another file of it reads.
+    best = [path, scripts.of(path), *(file for other in own for file in (scripts.of(other), other))]
     return [*dict.fromkeys([*best[: _MOST_PROGRAMS - 1], *readme, *tests])][:_MOST_PROGRAMS]
 
 
@@ -282,49 +378,41 @@ def _readme(path: str, call: re.Pattern[str]) -> dict[str, bytes]:
     return {readme: "\n".join([*lines, ""]).encode()} if lines else {}
 
 
-def _parameters(event: Event, file: File, name: str) -> Sequence[str] | None:
-    """The parameters of what an event calls, if that is the file's class or function of the name."""
+def _called(event: Event, file: File, name: str) -> tuple[list[str], bool] | None:
+    """The parameters of what an event calls, and whether that is the file's class or function of a name; it
+    may also be another file's that takes the same, as where an option chooses the file."""
+    found = None
     for option, _ in options_of(event.result) if event.result is not None else ():
         cls = option.cls if isinstance(option, Thing) else None
         called = option if isinstance(option, FunctionValue) else cls
         if called is None or called.function.qualified_name != name:
             continue
+        function = called if cls is None else cls.find("__init__")
+        given = function.function if isinstance(function, FunctionValue) else None
+        parameters = _taken(given)[0 if cls is None else 1 :]
         if os.path.realpath(called.file.path) == os.path.realpath(file.path):
-            function = called if cls is None else cls.find("__init__")
-            given = function.function.parameters if isinstance(function, FunctionValue) else ()
-            return [item.name for item in given if not item.star][0 if cls is None else 1 :]
-    return None
-
-
-def _arguments(event: Event, parameters: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for key, value in event.arguments.items():
-        name = parameters[int(key)] if key.isdigit() and int(key) < len(parameters) else key
-        text = _text(value)
-        if name.isidentifier() and text is not None:
-            found[name] = text
+            return parameters, True
+        own = next((one for one in file.tables.functions if one.qualified_name == f"{name}.__init__"), None)
+        if cls is not None and parameters and parameters == _taken(own)[1:]:
+            found = parameters, False
     return found
 
 
-def _text(value: Value) -> str | None:
-    """A value that a program has by default, as `--arg` takes it; None where reading does not tell."""
-    found = Defaults().value(value)
-    if isinstance(found, Constant):
-        if isinstance(found.value, str):
-            return json.dumps(found.value, ensure_ascii=False)  # in the quotes that a shell leaves alone
-        return repr(found.value) if isinstance(found.value, _PLAIN) else None
-    if not isinstance(found, Thing) or found.kind not in ("list", "tuple"):
-        return None
-    length = found.fields.get("[]")
-    if not isinstance(length, Constant) or "[*]" in found.fields or "[~]" in found.fields:
-        return None
-    items = [_text(found.fields["item", position]) for position in range(int(str(length.value)))]
-    if None in items:
-        return None
-    inner = ", ".join(str(item) for item in items)
-    if found.kind == "list":
-        return f"[{inner}]"
-    return f"({inner},)" if len(items) == 1 else f"({inner})"
+def _taken(function: Function | None) -> list[str]:
+    return [] if function is None else [item.name for item in function.parameters if not item.star]
+
+
+def _arguments(event: Event, parameters: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The values that are known, by argument, and the arguments that are sizes of data."""
+    found, sizes = {}, []
+    for key, value in event.arguments.items():
+        name = parameters[int(key)] if key.isdigit() and int(key) < len(parameters) else key
+        text = argument_text(value)
+        if name.isidentifier() and text is not None:
+            found[name] = text
+        elif name.isidentifier() and is_size_of_data(value):
+            sizes.append(name)
+    return found, sizes
 
 
 def _site(event: Event) -> Site:

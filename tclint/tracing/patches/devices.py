@@ -28,13 +28,13 @@ class DeviceRewriter(TorchFunctionMode):
 
     Args:
         assume: told of values that had to be invented.
-        one_device: every tensor says that it is on meta, for forwards that compare devices.
+        says: the device on which every tensor says that it is, for forwards that look at devices.
     """
 
-    def __init__(self, assume: Callable[[str], None], *, one_device: bool = False) -> None:
+    def __init__(self, assume: Callable[[str], None], *, says: torch.device | None = None) -> None:
         super().__init__()
         self._assume = assume
-        self._one_device = one_device
+        self._says = says
 
     def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         interruption_point()
@@ -45,8 +45,8 @@ class DeviceRewriter(TorchFunctionMode):
             result = handler(self._assume, func, args, kwargs)
             if result is not NotImplemented:
                 return result
-        if self._one_device and name == "__get__" and func == torch.Tensor.device.__get__:
-            return _META
+        if self._says is not None and name == "__get__" and func == torch.Tensor.device.__get__:
+            return self._says
         gradients = _GRADIENTS.get(func)
         if gradients is not None:
             kwargs = {**kwargs, gradients: _on_meta_as(args[0], kwargs.get(gradients))}

@@ -137,6 +137,8 @@ def without_gpu() -> Iterator[None]:
         yield
 
 
+_CUDA = "12.8"
+"""The version of CUDA that torch's wheels for GPUs are built with."""
 _VALUES: dict[str, Any] = {
     "current_device": 0,
     "empty_cache": None,
@@ -162,7 +164,7 @@ _TENSORS = {
 
 @patch(
     replaces="`nn.Module.cuda`, `nn.Module.to`, functions of `torch.cuda` such as `current_device`, "
-    "`torch.cuda.FloatTensor` and its kin",
+    "`torch.cuda.FloatTensor` and its kin, `torch.version.cuda`",
     why="models move themselves to a GPU and ask what it can do; left alone where there is a GPU",
 )
 def without_cuda() -> Iterator[None]:
@@ -170,7 +172,8 @@ def without_cuda() -> Iterator[None]:
         yield
         return
     modules = [(nn.Module, "cuda", itself), (nn.Module, "to", _to_device_by_number(nn.Module.to))]
-    with patched([*modules, *_fake_cuda()]):
+    version = [(torch.version, "cuda", torch.version.cuda or _CUDA)]
+    with patched([*modules, *version, *_fake_cuda()]):
         yield
 
 

@@ -32,6 +32,7 @@ from tclint.tracing.record.recorder import Recorder
 from tclint.tracing.session.build import list_parameters
 from tclint.tracing.session.exported import Exported, graph_of
 from tclint.tracing.session.weights import weights_on_meta
+from tclint.tracing.stand_ins.absent import NotInstalled
 from tclint.tracing.values.assumptions import MAX_ATTEMPTS, Instruction, Policy
 from tclint.tracing.values.cache import Cache, filled
 from tclint.tracing.values.constants import MAX_REAL_INPUT
@@ -143,26 +144,25 @@ def record(
         Exception: the first attempt's error.
     """
     flipped: dict[Instruction, bool] = {}
-    keep_constants, inference, one_device = True, True, False
+    keep_constants, inference = True, True
+    says: torch.device | None = None
     adjustments: list[str] = []
     first: Exception | None = None
     for _ in range(MAX_ATTEMPTS):
         writer = FxWriter()
         recorder = Recorder(sites, writer, keep_constants=keep_constants, flipped=flipped, policy=policy)
         try:
-            returned = _record_once(
-                model, args, kwargs, recorder, writer, inference=inference, one_device=one_device
-            )
+            returned = _record_once(model, args, kwargs, recorder, writer, inference=inference, says=says)
             return Recording(writer.graph, recorder.assumptions.listed(), tuple(adjustments), returned)
         except (TooManyOps, MemoryError, RecursionError):
             raise
         except Exception as error:
             first = first or error
             message = str(error)
-            if not one_device and _compares_devices(error):
-                one_device = True
-                first = None  # the fault of constants that stay real, not the model's
-                adjustments.append("one device")
+            if says is None and (other := _device_wanted(error)) is not None:
+                says = other
+                first = None  # the fault of the devices here, not the model's
+                adjustments.append("one device" if says.type == "meta" else "the way for the CPU")
                 continue
             if keep_constants and _is_device_conflict(message):
                 keep_constants = False
@@ -190,7 +190,7 @@ def _record_once(
     writer: FxWriter,
     *,
     inference: bool,
-    one_device: bool,
+    says: torch.device | None,
 ) -> Any:
     """What the forward returned, on meta; what it did is in the writer."""
     with contextlib.ExitStack() as stack:
@@ -212,7 +212,7 @@ def _record_once(
         stack.enter_context(torch.enable_grad())
         stack.enter_context(watched_autocast(recorder))
         stack.enter_context(recorder)
-        stack.enter_context(DeviceRewriter(recorder.assumptions.add, one_device=one_device))
+        stack.enter_context(DeviceRewriter(recorder.assumptions.add, says=says))
         returned = model(*positional, **keywords)
         if isinstance(returned, Generator):
             returned = list(returned)  # a forward that yields runs only now
@@ -304,6 +304,13 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield from tensors_of(getattr(value, field.name))
+
+
+def _device_wanted(error: Exception) -> torch.device | None:
+    """The device on which all tensors should say that they are, where that may be a way out."""
+    if isinstance(error, NotInstalled):
+        return torch.device("cpu")  # the code may have a way that needs no extension
+    return torch.device("meta") if _compares_devices(error) else None
 
 
 def _compares_devices(error: Exception) -> bool:

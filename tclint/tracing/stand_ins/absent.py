@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -20,6 +21,9 @@ from tclint.graph.ops import Assumption
 
 _absent: dict[str, ModuleNotFoundError] = {}
 """Package -> the error that its first import raised."""
+_compiled: dict[str, None] = {}
+"""The extensions that the code compiles for itself."""
+_COMPILER = "torch.utils.cpp_extension"
 
 
 class _State:
@@ -141,9 +145,30 @@ def stand_in_for_absent(error: ImportError) -> bool:
     return True
 
 
+def stand_in_for_compiled(error: Exception) -> bool:
+    """Answer what compiles extensions of torch from now on; False where that is not what failed."""
+    compiler = sys.modules.get(_COMPILER)
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    if compiler is None or all(frame.f_globals is not vars(compiler) for frame in frames):
+        return False
+    for name in ("load", "load_inline"):
+        setattr(compiler, name, _compile)
+    return True
+
+
+def _compile(name: str, *_args: Any, **_options: Any) -> Absent:
+    _compiled[name] = None
+    return Absent(name)
+
+
 def is_absent(package: str) -> bool:
     """Whether imports of a package are answered so."""
     return package in _absent
+
+
+def names_of_absent() -> list[str]:
+    """The packages whose imports were answered so."""
+    return [*_absent]
 
 
 def is_refused() -> bool:
@@ -167,9 +192,13 @@ def importing() -> Iterator[None]:
 
 
 def absent_packages() -> tuple[Assumption, ...]:
-    """What was imported so, for the report."""
-    if not _absent:
-        return ()
-    verb, them = ("is", "it") if len(_absent) == 1 else ("are", "them")
-    told = f"{listed(list(_absent), 12)} {verb} not installed here; the model runs without {them}"
-    return (Assumption(told),)
+    """What was imported or compiled so, for the report."""
+    told = []
+    if _absent:
+        verb, them = ("is", "it") if len(_absent) == 1 else ("are", "them")
+        told.append(f"{listed(list(_absent), 12)} {verb} not installed here; the model runs without {them}")
+    if _compiled:
+        verb = "is" if len(_compiled) == 1 else "are"
+        what = f"{listed(list(_compiled), 12)} {verb} compiled on the GPU machine and not here"
+        told.append(f"{what}; the code's way for the CPU is priced where it calls them")
+    return tuple(map(Assumption, told))

@@ -87,6 +87,11 @@ def stand_ins() -> tuple[Assumption, ...]:
     return tuple(told for root, told in _installed.items() if root in _used)
 
 
+def replaced() -> list[str]:
+    """The libraries whose stand-ins were imported."""
+    return [*_used]
+
+
 class _Finder:
     """Finds every submodule of the libraries that stand-ins were asked for, after what is installed."""
 

@@ -76,10 +76,10 @@ def _is_kept(name: str, value: Any) -> bool:
 
 def is_record(value: Any) -> bool:
     """Whether the value holds others by name, as configurations do: a dict, a namespace, a named tuple."""
-    if isinstance(value, Mapping):
+    if _is_mapping(value):
         return bool(value) and all(isinstance(key, str) for key in value)
-    if hasattr(value, "_fields"):
-        return isinstance(value, tuple)
+    if isinstance(value, tuple):
+        return hasattr(value, "_fields")
     return (
         isinstance(getattr(value, "__dict__", None), dict)
         and not isinstance(value, (nn.Module, torch.Tensor, type))
@@ -88,9 +88,14 @@ def is_record(value: Any) -> bool:
     )
 
 
+def _is_mapping(value: Any) -> bool:
+    """Whether the value has keys: some configurations do and are no Mapping."""
+    return isinstance(value, Mapping) or all(hasattr(type(value), name) for name in ("keys", "__getitem__"))
+
+
 def named_values(record: Any) -> dict[str, Any]:
     """What `is_record` found, by name."""
-    if not isinstance(record, Mapping):
+    if not _is_mapping(record):
         fields: tuple[str, ...] = getattr(record, "_fields", ())
         return {name: getattr(record, name) for name in fields} if fields else dict(vars(record))
     found: dict[str, Any] = {}

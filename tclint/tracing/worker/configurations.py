@@ -27,7 +27,7 @@ _DEFAULT_CONFIGS = ("get_default_config", "default_config")
 
 
 class Options(dict[str, Any]):
-    """The contents of a configuration file, by key and by attribute, as people's own classes have them."""
+    """What a configuration holds, by key and by attribute, as people's own classes have it."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -69,7 +69,7 @@ def from_file(name: str, kind: Any) -> Any:
             return kind(**data)
         except TypeError as error:
             raise TargetError(f"{kind.__name__} does not take what {name!r} holds: {error}.") from None
-    return _options(data)
+    return as_options(data)
 
 
 def _parsed(text: str, path: Path) -> Any:
@@ -88,10 +88,11 @@ def _parsed(text: str, path: Path) -> Any:
         raise TargetError(f"{str(path)!r} cannot be read: {reason}.") from None
 
 
-def _options(value: Any) -> Any:
-    if isinstance(value, dict):
-        return Options({str(key): _options(item) for key, item in value.items()})
-    return [_options(item) for item in value] if isinstance(value, list) else value
+def as_options(value: Any) -> Any:
+    """The value, whose dicts have their keys as attributes, too."""
+    if type(value) is dict:
+        return Options({key: as_options(item) for key, item in value.items()})
+    return [as_options(item) for item in value] if type(value) is list else value
 
 
 def configuration_maker(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import os
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,7 @@ from tclint.tracing.inputs.given import (
     with_batch,
 )
 from tclint.tracing.inputs.guesses.example_calls import ModelFiles
+from tclint.tracing.inputs.guesses.example_runs import example_run
 from tclint.tracing.inputs.guesses.inference import infer_inputs
 from tclint.tracing.inputs.phases import Phase, phase_inputs
 from tclint.tracing.inputs.specs import SYNTAX, InputSpec, parse_input_set, parse_inputs
@@ -232,8 +234,12 @@ def _may_be_inputs(value: Any) -> bool:
 def _build(loaded: LoadedTarget, sites: SiteFinder) -> tuple[nn.Module, Any, tuple[Assumption, ...]]:
     """The model, the inputs that came with it, and what building it assumed."""
     target = loaded.target
-    with user_errors(f"{target.attribute} in {target.container}", sites.is_user_file):
-        built, assumed = on_meta(loaded.function, sites)
+    try:
+        with user_errors(f"{target.attribute} in {target.container}", sites.is_user_file):
+            built, assumed = on_meta(loaded.function, sites)
+    except TargetError as error:
+        error.has_run = True
+        raise
     where = f" ({shown_path(loaded.site.path)}:{loaded.site.line})" if loaded.site else ""
     model, returned, among = split_built(built, f"{target.attribute}{where}")
     remember_builder(model, given_to(loaded.function))
@@ -275,9 +281,13 @@ def choose_inputs(
         with user_errors(f"{name} in {loaded.target.container}", sites.is_user_file):
             made, assumed = on_meta(make, sites)
             return {key: given.with_assumptions(assumed) for key, given in input_sets(made, name).items()}
+    origin = origin_of(model, loaded, sites)
+    last = None if origin is None else functools.partial(example_run, model, origin, sites)
     try:
-        return {"": infer_inputs(model, origin_of(model, loaded, sites))}
+        return {"": dataclasses.replace(infer_inputs(model, origin), last=last)}
     except InferenceFailed as error:
+        if last is not None and (made := last()) is not None:
+            return {"": made}
         raise TargetError(
             f"The inputs of {loaded.target.text} cannot be inferred, because {error}: give one {option} per "
             f"tensor ({SYNTAX}), or define example_inputs() beside it."

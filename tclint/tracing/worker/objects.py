@@ -133,7 +133,7 @@ def _runs(target: _Given, options: TraceOptions, keep: Keep) -> Iterator[TraceRe
 class Captured:
     """A model, or what builds it, with the inputs that it runs on."""
 
-    model: nn.Module | Callable[[], Any]
+    model: nn.Module | Callable[..., Any]
     inputs: tuple[Any, ...] | dict[str, Any]
     """By position, or by name."""
     name: str
@@ -142,9 +142,15 @@ class Captured:
     prepare: Callable[[nn.Module], object] | None = None
     """Changes the model for the trace alone."""
 
-    def __call__(self) -> tuple[nn.Module, Any]:
+    def __post_init__(self) -> None:
+        if not is_module(self.model):  # what builds the model says what it takes, and where it is written
+            for name in ("__module__", "__qualname__"):
+                object.__setattr__(self, name, getattr(self.model, name, ""))
+            object.__setattr__(self, "__wrapped__", self.model)
+
+    def __call__(self, **arguments: Any) -> tuple[nn.Module, Any]:
         """As what builds a model returns it."""
-        built = self.model if is_module(self.model) else self.model()
+        built = self.model if is_module(self.model) else self.model(**arguments)
         return built[0] if isinstance(built, tuple) else built, self.inputs
 
 

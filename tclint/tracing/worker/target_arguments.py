@@ -19,7 +19,7 @@ from typing import Any
 
 from tclint.core.errors import TargetError, UsageError, closest
 from tclint.graph.ops import Assumption
-from tclint.tracing.worker.configurations import configuration_maker, from_file
+from tclint.tracing.worker.configurations import as_options, configuration_maker, from_file
 
 _WORDS = {"true": True, "false": False, "null": None}
 _MAKERS: Mapping[str, Any] = {
@@ -119,7 +119,7 @@ def resolve(
                     values[spec.name] = from_file(spec.text[1:], maker)
                 else:
                     takes_text = _takes_text(parameters.get(spec.name), hints.get(spec.name))
-                    values[spec.name] = _value(spec.text, module, takes_text=takes_text)
+                    values[spec.name] = as_options(_value(spec.text, module, takes_text=takes_text))
             except TargetError as error:
                 raise TargetError(f"--arg {spec.name}: {error}", details=error.details) from None
     assumptions: list[Assumption] = []
@@ -143,7 +143,8 @@ def resolve(
             if root not in values:
                 raise TargetError(
                     f"--arg {spec.name} sets a field of {root!r}, which is not given: give it first, such as "
-                    f"--arg {root}=SomeConfig()."
+                    f"--arg {root}=SomeConfig().",
+                    needed=list(dict.fromkeys([root, *_missing(function, values)])),
                 )
             values[root] = _with_field(
                 values[root], spec.path[1:], _value(spec.text, module, takes_text=True), spec.name
@@ -169,6 +170,10 @@ def needed_by(function: Callable[..., Any]) -> list[str]:
         return []
     any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [one.name for one in parameters if one.default is one.empty and one.kind not in any_number]
+
+
+def _missing(function: Callable[..., Any], values: Mapping[str, Any]) -> list[str]:
+    return [name for name in needed_by(function) if name not in values]
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:

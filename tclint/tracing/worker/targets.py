@@ -29,6 +29,7 @@ from tclint.tracing.stand_ins.absent import (
     importing,
     is_refused,
     stand_in_for_absent,
+    stand_in_for_compiled,
 )
 from tclint.tracing.stand_ins.install import can_be_offered, has_stand_in, offer, stand_in_for, stand_ins
 from tclint.tracing.values.sites import SiteFinder, entrance
@@ -393,6 +394,9 @@ def _with_stand_ins(run: Callable[[], _T], own: str = "") -> _T:
             package = (error.name or "").partition(".")[0]
             if not stand_in_for(error.name) and (package == own or not stand_in_for_absent(error)):
                 raise
+        except Exception as error:
+            if not stand_in_for_compiled(error):
+                raise
 
 
 def _import_module(target: Target) -> ModuleType:
@@ -426,7 +430,7 @@ def explained(target: Target, error: TargetError) -> BaseException:
         return error
     if is_refused():
         return _import_error(target, lacking)
-    [absent] = absent_packages()
+    absent, *_ = absent_packages()
     message = f"{error} {absent.what.partition(';')[0]}, which may be why."
     return TargetError(
         message, details=error.details, captured_output=error.captured_output, has_run=error.has_run

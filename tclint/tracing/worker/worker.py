@@ -22,6 +22,8 @@ from typing import Any
 
 from tclint.core.errors import TargetError
 from tclint.tracing.patches.made_folders import remove_later
+from tclint.tracing.stand_ins.absent import names_of_absent
+from tclint.tracing.stand_ins.install import replaced
 from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.isolation import limit_resources, refuse_downloads, refuse_network
 from tclint.tracing.worker.project_files import watch
@@ -94,6 +96,7 @@ def run_target(request: dict[str, Any]) -> None:
         for run in runs:
             if run.graph is not None:
                 run.graph.metadata["source_files"] = read
+                run.graph.metadata["absent"] = [*names_of_absent(), *replaced()]
     except BaseException as error:
         problem = (
             error if isinstance(error, TargetError) else TargetError(_cause(target, request, error, folder))

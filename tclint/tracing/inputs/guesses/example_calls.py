@@ -51,8 +51,8 @@ def example_calls(origin: ModelFiles, batch: int) -> Iterator[CallInputs]:
     for path, tree, where in (*_own_files(origin), *_readme(origin)):
         functions = [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
         for body in (tree.body, *(function.body for function in functions)):
-            scope = _Scope(origin.names)
-            for statement in _in_order(body):
+            scope = Scope(origin.names)
+            for statement in in_order(body):
                 scope.read(statement)
             for line, args, kwargs in scope.found:
                 if not any(map(_is_toy, (*args, *kwargs.values()))):
@@ -120,7 +120,7 @@ def _as_inputs(args: list[Any], kwargs: dict[str, Any], site: Site, batch: int, 
     return replace(made, assumptions=(Assumption(what, site),), basis="stated")
 
 
-def _in_order(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+def in_order(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements that are run with a scope's names, blocks opened."""
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -128,13 +128,15 @@ def _in_order(body: list[ast.stmt]) -> Iterator[ast.stmt]:
         blocks = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
         if any(blocks):
             for block in blocks:
-                yield from _in_order(block)
+                yield from in_order(block)
         else:
             yield statement
 
 
 @dataclass
-class _Scope:
+class Scope:
+    """What is known of the names in a block that calls the model."""
+
     names: Collection[str]
     values: dict[str, Any] = field(default_factory=dict)
     """Tensors, numbers and tuples of them by name."""
@@ -142,6 +144,7 @@ class _Scope:
     found: list[tuple[int, list[Any], dict[str, Any]]] = field(default_factory=list)
 
     def read(self, statement: ast.stmt) -> None:
+        """Take in the statement that runs next."""
         for node in ast.walk(statement):
             if isinstance(node, ast.Call):
                 self._call(node)
@@ -170,9 +173,16 @@ class _Scope:
             return self._is_model(node.func.value)
         return called(node) in self.names
 
+    def runs(self, node: ast.Call) -> bool:
+        """Whether a call runs the model."""
+        function = node.func
+        if isinstance(function, ast.Attribute) and function.attr == "forward":
+            function = function.value
+        return self._is_model(function)
+
     def _call(self, node: ast.Call) -> None:
         args, kwargs = node.args, {word.arg: word.value for word in node.keywords}
-        if not self._is_model(node.func) or None in kwargs:
+        if not self.runs(node) or None in kwargs:
             return
         values = [self._value(argument) for argument in args]
         named = {str(name): self._value(value) for name, value in kwargs.items()}

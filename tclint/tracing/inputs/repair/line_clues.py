@@ -99,7 +99,7 @@ def _from_condition(test: ast.expr, frame: FrameType, clues: Clues) -> None:
         tensor = _tensor_in(test, frame)
         if left is None or right is None or left == right:
             continue
-        is_rank = any(getattr(part, "attr", "") in ("dim", "ndim") for part in ast.walk(node))
+        is_rank = any(map(_is_rank, ast.walk(node)))
         if tensor is not None and (is_rank or len(left) != len(right)):
             more = right[0] - left[0] if is_rank else len(right) - len(left)
             clues.ranks.append(RankClash(more, sources_of(tensor), is_likely=not is_rank))
@@ -108,6 +108,13 @@ def _from_condition(test: ast.expr, frame: FrameType, clues: Clues) -> None:
         for one, other in zip(left, right, strict=False):
             if one != other:
                 clues.sizes += [SizeClash(one, other, sources), SizeClash(other, one, sources)]
+
+
+def _is_rank(node: ast.AST) -> bool:
+    """`x.dim()`, `x.ndim`, `len(x.shape)`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len":
+        return any(getattr(part, "attr", "") in ("shape", "size") for part in ast.walk(node))
+    return getattr(node, "attr", "") in ("dim", "ndim")
 
 
 _PLAIN = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import permutations
 from types import FrameType
 from typing import Any
 
@@ -36,6 +37,8 @@ def from_operator(frame: FrameType, clues: Clues) -> None:
         _from_convolution(name, first, others[0], args, clues)
     elif name in _PRODUCTS and others:
         _from_product(name, tensors, clues)
+    elif name == "einsum" and isinstance(args[0], str):
+        _from_einsum(args[0], tensors, clues)
     elif name in _NORMS and others:
         axis, size = (-1, others[0].shape[-1]) if name == "layer_norm" else (1, others[0].numel())
         if first.dim() > 1 and first.shape[axis] != size:
@@ -85,6 +88,20 @@ def _from_product(name: str, tensors: list[torch.Tensor], clues: Clues) -> None:
             clues.add_size(right, want, have)
     if name in ("mm", "addmm", "bmm", "baddbmm"):
         clues.add_rank(left, 3 if "bmm" in name else 2)
+
+
+def _from_einsum(equation: str, tensors: list[torch.Tensor], clues: Clues) -> None:
+    terms = equation.partition("->")[0].replace(" ", "").split(",")
+    if "." in equation or len(terms) != len(tensors):
+        return
+    dims: dict[str, list[tuple[torch.Tensor, int]]] = {}
+    for letters, tensor in zip(terms, tensors, strict=True):
+        clues.add_rank(tensor, len(letters))
+        for letter, size in zip(letters, tensor.shape, strict=False):
+            dims.setdefault(letter, []).append((tensor, size))
+    for (tensor, have), (_, want) in (pair for same in dims.values() for pair in permutations(same, 2)):
+        if have != want and not is_weight(tensor):
+            clues.add_size(tensor, have, want)
 
 
 def _from_broadcast(left: torch.Tensor, right: torch.Tensor, clues: Clues, *, is_join: bool) -> None:

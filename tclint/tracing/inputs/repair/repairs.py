@@ -121,8 +121,10 @@ def _resized(slots: list[Slot], clash: SizeClash) -> Iterator[Change]:
     # What is joined before the layer has its width together.
     for axis in range(1, min((slot.tensor.dim() for slot in chosen), default=0)):
         share, rest = divmod(clash.want, len(chosen))
-        if len(chosen) > 1 and not rest and sum(slot.tensor.shape[axis] for slot in chosen) == clash.have:
-            yield {slot.place: with_size(slot.tensor, {axis: share}) for slot in chosen}
+        if len(chosen) > 1 and share and sum(slot.tensor.shape[axis] for slot in chosen) == clash.have:
+            sizes = [share + rest, *[share] * (len(chosen) - 1)]
+            pairs = zip(chosen, sizes, strict=True)
+            yield {slot.place: with_size(slot.tensor, {axis: size}) for slot, size in pairs}
     for slot in chosen:
         have, want = _axes_of(slot, clash.have), _axes_of(slot, clash.want)
         for one, other in itertools.product(have, want):

@@ -1,0 +1,119 @@
+"""Writes a value of a program that was read as text that `--arg` takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from tclint.source.questions.defaults import Defaults
+from tclint.source.run.values import (
+    ClassValue,
+    Constant,
+    FunctionValue,
+    Setting,
+    Thing,
+    Union,
+    Value,
+    options_of,
+)
+
+_PLAIN = (int, float, bool, type(None))
+_DEEPEST = 5
+
+
+def argument_text(value: Value | None, depth: int = _DEEPEST) -> str | None:
+    """What a value is by default, as `--arg` takes it; None where reading does not tell.
+
+    Of an object that only holds values, those that are known are told: code that reads another one fails.
+    """
+    found = _by_default(value)
+    if isinstance(found, Constant):
+        if isinstance(found.value, str):
+            return json.dumps(found.value, ensure_ascii=False)  # in the quotes that a shell leaves alone
+        return repr(found.value) if isinstance(found.value, _PLAIN) else None
+    if not isinstance(found, Thing) or depth == 0:
+        return None
+    if found.kind in ("list", "tuple"):
+        return _sequence(found, depth)
+    if found.kind == "dict":
+        return _dict(found, depth)
+    return _object(found, depth) if not found.kind and found.cls is not None else None
+
+
+def is_size_of_data(value: Value) -> bool:
+    """Whether a value is how long or how large something is that is read when the program runs: `len(words)`,
+    `table.shape[1]`."""
+    return all(isinstance(option, Thing) and _is_size(option) for option, _ in options_of(value))
+
+
+def _is_size(value: Thing) -> bool:
+    operator, operands = value.operation or ("", ())
+    if operator == "[]":
+        return all(
+            isinstance(of, Thing) and of.operation is not None and of.operation[1][-1] == Constant("shape")
+            for of, _ in options_of(operands[0])
+        )
+    return operator == "len"
+
+
+def _by_default(value: Value | None) -> Value | None:
+    """What a value is by default; where commands pass different ones for an option, what it is without them,
+    or else what the first one passes."""
+    found = Defaults().value(value)
+    if found is not None or not isinstance(value, Union):
+        return found
+    passed = [option.value for option in value.options if isinstance(option.value, Setting)]
+    others = tuple(option for option in value.options if not isinstance(option.value, Setting))
+    found = Defaults().value(Union(others))
+    return passed[0] if passed and found in (None, Constant(None)) else found
+
+
+def _sequence(found: Thing, depth: int) -> str | None:
+    length = found.fields.get("[]")
+    if not isinstance(length, Constant) or "[*]" in found.fields or "[~]" in found.fields:
+        return None
+    positions = range(int(str(length.value)))
+    items = [argument_text(found.fields["item", position], depth - 1) for position in positions]
+    if None in items:
+        return None
+    inner = ", ".join(str(item) for item in items)
+    if found.kind == "list":
+        return f"[{inner}]"
+    return f"({inner},)" if len(items) == 1 else f"({inner})"
+
+
+def _dict(found: Thing, depth: int) -> str | None:
+    if "[*]" in found.fields or "[~]" in found.fields:
+        return None
+    items = ((key[1], item) for key, item in found.fields.items() if isinstance(key, tuple))
+    texts = {key: argument_text(item, depth - 1) for key, item in items}
+    if None in texts.values() or not all(isinstance(key, (str, int)) for key in texts):
+        return None
+    names = {key: json.dumps(key, ensure_ascii=False) if isinstance(key, str) else key for key in texts}
+    return "{" + ", ".join(f"{names[key]}: {text}" for key, text in texts.items()) + "}"
+
+
+def _object(found: Thing, depth: int) -> str | None:
+    """What argparse returns, or an instance of a class of values, as far as they are known."""
+    cls = found.cls
+    assert cls is not None
+    bases = {base.name for base in cls.library_bases()} - {"builtins.object"}
+    if cls.is_open or bases - {"builtins.dict"}:
+        return None
+    fields = {name: item for one in [*cls.lineage()][::-1] for name, item in _values(one)}
+    if bases and found.made is not None:  # a dict of its own, made of keywords
+        fields |= found.made.arguments
+    fields |= {name: item for name, item in found.fields.items() if isinstance(name, str)}
+    texts = {name: argument_text(item, depth - 1) for name, item in fields.items() if _is_field(name)}
+    given = ", ".join(f"{name}={text}" for name, text in texts.items() if text is not None)
+    return f"Namespace({given})" if given else None
+
+
+def _values(cls: ClassValue) -> Iterator[tuple[str, Value]]:
+    for name, item in cls.namespace.items():
+        if not isinstance(item, FunctionValue):
+            yield name, item
+
+
+def _is_field(name: str) -> bool:
+    return name.isidentifier() and not name.startswith("__")
