@@ -78,6 +78,6 @@ def _matching(words: Iterable[tuple[str, str | None]], incomplete: str) -> list[
     before, comma, word = incomplete.rpartition(",")
     return [
         CompletionItem(f"{before}{comma}{value}", help=description)
-        for value, description in words
+        for value, description in dict(words).items()  # rules on models and on programs share codes
         if value.lower().startswith(word.lower())
     ]
