@@ -256,7 +256,7 @@ def test_a_rule_may_have_a_side_for_each_pass(tmp_path: Path) -> None:
     assert page.count("\nWhy it costs\n  Text.\n") == 1, "what both sides say stands once"
     assert page.count("Handbook, chapter 1") == 1
     assert json.loads(rule_json(sides))["source_side"]["summary"] == "Read side."
-    assert json.loads(rule_json(find_rule("DIM003")))["source_side"] is None
+    assert json.loads(rule_json(find_rule("DIM001")))["source_side"] is None
 
 
 def test_a_side_that_is_off_stays_off_where_nothing_selects_it(tmp_path: Path) -> None:
