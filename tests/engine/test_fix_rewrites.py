@@ -70,7 +70,9 @@ def test_the_model_is_what_is_converted(returned: str, expected: str, tmp_path: 
 
 
 def test_a_class_returns_nothing_to_convert(tmp_path: Path) -> None:
-    assert "the target is no function" in rewritten(tmp_path, "FMT001", line=5)
+    assert "the target is not a function" in rewritten(tmp_path, "FMT001", line=5)
+    other_name = MODEL.replace("import torch\n", "import torch as th\n")
+    assert "does not import torch by that name" in rewritten(tmp_path, "FMT001", text=other_name)
     two = MODEL + "\n\ndef other(x):\n    if x:\n        return Net()\n    return Net()\n"
     assert "returns at several places" in rewritten(tmp_path, "FMT001", text=two, line=18)
 

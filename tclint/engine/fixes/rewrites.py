@@ -82,8 +82,10 @@ def _around_what_is_returned(
         isinstance(node, ast.Import) and any(item.name == "torch" and not item.asname for item in node.names)
         for node in tree.body
     )
-    if not functions or not imports_torch:
-        return "the target is no function, in a file that imports torch, that returns the model"
+    if not functions:
+        return "the target is not a function that returns the model, so no line of it can be wrapped"
+    if not imports_torch:
+        return "the target's file does not import torch by that name"
     returned = [
         node.value
         for node in ast.walk(functions[0])
