@@ -409,3 +409,23 @@ def test_a_second_call_of_a_long_function_is_no_unknown_code(tmp_path: Path) -> 
     settings = Settings(program_events=8000)
     (finding,) = lint([str(tmp_path / "train.py")], [ScalerStateNotSaved()], settings).findings
     assert "GradScaler" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("added", "lines"),
+    [
+        ("import sys\nsys.path.append('core')\n", [16]),
+        ("import os, sys\nsys.path.insert(0, os.path.join(os.path.dirname(__file__), 'core'))\n", [16]),
+        ("", []),
+    ],
+)
+def test_modules_are_found_in_folders_that_a_script_adds(
+    tmp_path: Path, added: str, lines: list[int]
+) -> None:
+    core = tmp_path / "core"
+    core.mkdir()
+    (core / "model.py").write_text(MODEL)
+    (core / "agent.py").write_text(AGENT)
+    main = added + MAIN.format(width=256, loop=LOOP)
+    findings = found(tmp_path, "core/agent.py", Tf32MatmulOff(), main=main)
+    assert [finding.location.line for finding in findings] == lines

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 
-from tclint.source.project.folders import holds_file, names_in
+from tclint.core.search_path import added_folders
+from tclint.source.project.folders import data_of, holds_file, names_in
 
 _LEVELS = 6
 """The most folders to go up from a file in search of the root of its imports."""
@@ -22,7 +25,12 @@ def file_of(importer: str, module: str) -> str | None:
             folder = os.path.dirname(folder)
         return _module_file(folder, relative)
     # A file never imports itself: `from model import Net` in utils/model.py means the script's folder.
-    return next((path for path in _seen_from(folder, module) if path != os.path.abspath(importer)), None)
+    own = os.path.abspath(importer)
+    found = next((path for path in _seen_from(folder, module) if path != own), None)
+    if found is None and module:
+        added = (_module_file(root, module) for above in _upwards(folder) for root in _added_in(above))
+        found = next((path for path in added if path is not None and path != own), None)
+    return found
 
 
 def is_name_of(path: str, module: str) -> bool:
@@ -35,19 +43,34 @@ def forget() -> None:
     """Look at folders anew."""
     _module_file.cache_clear()
     _seen_from.cache_clear()
+    _added_in.cache_clear()
 
 
 @lru_cache(maxsize=65_536)
 def _seen_from(folder: str, module: str) -> tuple[str, ...]:
     """The files that an absolute name can mean in a folder, the nearest first."""
-    found: list[str | None] = []
-    for _ in range(_LEVELS if module else 0):
-        found.append(_module_file(folder, module))
+    found = (_module_file(root, module) for root in (_upwards(folder) if module else ()))
+    return tuple(path for path in found if path is not None)
+
+
+def _upwards(folder: str) -> Iterator[str]:
+    for _ in range(_LEVELS):
+        yield folder
         parent = os.path.dirname(folder)
         if parent == folder or ".git" in names_in(folder):
             break
         folder = parent
-    return tuple(path for path in found if path is not None)
+
+
+@lru_cache(maxsize=16_384)
+def _added_in(folder: str) -> tuple[str, ...]:
+    """The folders that scripts in a folder add to `sys.path`."""
+
+    def read(of: Path, name: str) -> str:
+        is_file = holds_file(str(of), name)  # and no pipe
+        return data_of(str(of / name)).decode("utf-8", "replace") if is_file else ""
+
+    return tuple(added_folders([Path(folder)], read))
 
 
 @lru_cache(maxsize=65_536)

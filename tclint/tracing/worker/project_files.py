@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
-import pathlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tclint.core.search_path import added_folders
 from tclint.tracing.values.sites import SiteFinder
 
 # What stands in the top folder of a project.
@@ -146,70 +146,3 @@ def _files(opened: set[str], roots: tuple[str, ...], finder: SiteFinder) -> list
         and not _SKIPPED_FOLDERS.intersection(path.split(os.sep))
         and finder.is_user_file(path)
     )
-
-
-_MOST_FILES = 60
-"""Of a folder: one with more holds no entry scripts, but data or a library."""
-_NAMES: dict[str, Any] = {"os": os, "Path": Path, "pathlib": pathlib, "str": str, "osp": os.path}
-"""What such an expression may name, beside `__file__`."""
-_CALLS = frozenset(
-    [
-        "Path", "abspath", "absolute", "as_posix", "dirname", "getcwd", "join", "normpath", "realpath",
-        "resolve", "str",
-    ]
-)  # fmt: skip
-
-
-def added_folders(folders: list[Path], read: Callable[[Path, str], str]) -> list[str]:
-    """The folders that scripts in these folders add, as far as they are there.
-
-    Relative ones are looked for from the working directory, from where the script lies, and from the folders.
-
-    Args:
-        read: the text of a file in a folder, by both names.
-    """
-    found: list[str] = []
-    for folder in dict.fromkeys(folders):
-        scripts = sorted(folder.glob("*.py"))
-        for script in scripts if len(scripts) <= _MOST_FILES else ():
-            for text in _added_by(script, read(folder, script.name)):
-                places = [Path.cwd(), script.parent, *folders]
-                there = (place / text for place in places if (place / text).is_dir())
-                if (first := next(there, None)) is not None:
-                    found.append(str(first.resolve()))
-    return list(dict.fromkeys(found))
-
-
-def _added_by(script: Path, source: str) -> Iterator[str]:
-    if "sys.path" not in source:
-        return
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in ("append", "insert", "extend")
-            and ast.unparse(node.func.value) == "sys.path"
-            and node.args
-        ):
-            given = node.args[-1]
-            for part in given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given]:
-                if (text := _folder(part, script)) is not None:
-                    yield text
-
-
-def _folder(node: ast.expr, script: Path) -> str | None:
-    """What an expression of paths is; None where it is made of anything else."""
-    for part in ast.walk(node):
-        if isinstance(part, ast.Name) and part.id not in _NAMES and part.id != "__file__":
-            return None
-        if isinstance(part, ast.Call) and ast.unparse(part.func).rpartition(".")[2] not in _CALLS:
-            return None
-    code = compile(ast.Expression(node), str(script), "eval")
-    try:
-        return str(os.fspath(eval(code, {**_NAMES, "__file__": str(script), "__builtins__": {}})))
-    except Exception:  # an expression that means something else than its names say
-        return None

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from tclint.core.errors import TargetError, closest
+from tclint.core.search_path import added_folders
 from tclint.core.target import LIBRARIES, is_model_file, is_recipe_file
 from tclint.core.text import listed
 from tclint.graph.ops import Assumption, Site
@@ -34,7 +35,7 @@ from tclint.tracing.stand_ins.absent import (
 from tclint.tracing.stand_ins.install import can_be_offered, has_stand_in, offer, stand_in_for, stand_ins
 from tclint.tracing.values.sites import SiteFinder, entrance
 from tclint.tracing.worker.hints import hint_for, holds_weights, in_plain_words
-from tclint.tracing.worker.project_files import added_folders, import_roots, package_of, setup_text
+from tclint.tracing.worker.project_files import import_roots, package_of, setup_text
 from tclint.tracing.worker.project_imports import (
     OwnPackages,
     asked_for,
