@@ -61,7 +61,8 @@ def rules(_context: click.Context, _parameter: click.Parameter, incomplete: str)
     from tclint.engine.rules.registry import all_rules
 
     with contextlib.suppress(TclintError):
-        return _matching(((rule.code, rule.name) for rule in all_rules()), incomplete)
+        # A graph rule and a source rule may share a code.
+        return _matching({rule.code: rule.name for rule in all_rules()}.items(), incomplete)
     return []
 
 

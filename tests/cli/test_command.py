@@ -354,9 +354,9 @@ def test_rules_lists_every_rule_with_its_state(run: Run) -> None:
 
 
 def test_rules_shows_what_the_configuration_selects(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool.tclint]\nselect = ['DIM003']\n")
+    (tmp_path / "pyproject.toml").write_text("[tool.tclint]\nselect = ['DIM001']\n")
     rules = json.loads(run("rules", "--format", "json").stdout)["rules"]
-    assert [rule["code"] for rule in rules if rule["selected"]] == ["DIM003"]
+    assert [rule["code"] for rule in rules if rule["selected"]] == ["DIM001"]
 
 
 @pytest.mark.parametrize("name", ["DIM003", "dim003", "vocab-misaligned"])

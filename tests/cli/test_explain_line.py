@@ -71,7 +71,7 @@ def test_a_page_that_speaks_of_a_launcher_is_named(tmp_path: Path) -> None:
     [
         (["AMP003", "--at", "train.py"], "is no FILE:LINE"),
         (["AMP003", "--at", "missing.py:3"], "cannot be read (No such file or directory)"),
-        (["DIM003", "--at", "train.py:3"], "is a rule on traced models"),
+        (["DIM001", "--at", "train.py:3"], "is a rule on traced models"),
     ],
 )
 def test_wrong_calls_get_one_sentence(arguments: list[str], words: str) -> None:

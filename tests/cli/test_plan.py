@@ -29,7 +29,7 @@ class Block(nn.Module):
         self.out = nn.Linear(width, width)
         self.up = nn.Linear(width, 4 * width)
         self.down = nn.Linear(4 * width, width)
-        self.register_buffer("mask", torch.tril(torch.ones(tokens, tokens)).view(1, 1, tokens, tokens))
+        self.register_buffer("mask", torch.tril(torch.ones(tokens, tokens)).triu(-256).view(1, 1, tokens, tokens))
 
     def forward(self, x):
         b, t, c = x.shape

@@ -150,12 +150,12 @@ def test_form_feeds_end_no_line_and_encodings_are_those_of_the_file(editor: Edit
 
 
 def test_hovering_shows_the_finding_and_the_page_of_its_rule(editor: Editor) -> None:
-    editor.open("h.py", BEFORE + "x = 1  # tclint: ignore[DIM003] not ours\n")
+    editor.open("h.py", BEFORE + "x = 1  # tclint: ignore[DIM001] not ours\n")
     shown = editor.hover("h.py", 8, 6)
     assert shown.index("Gradients are clipped") < shown.index("## AMP003") < shown.index("## What it does")
     assert "Fix: Call `scaler.unscale_(optimizer)` first." in shown
     assert editor.hover("h.py", 0, 3) == ""
-    assert editor.hover("h.py", 11, 27).startswith("## DIM003 vocab-misaligned"), "a code in a comment"
+    assert editor.hover("h.py", 11, 27).startswith("## DIM001 linear-misaligned"), "a code in a comment"
 
 
 def test_scripts_without_an_ending_and_new_files(editor: Editor) -> None:
