@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tclint.config.settings import Mode, ParallelName
+from tclint.cost.split_sums import gradients, results
 from tclint.graph.dims.tensor_parallel import TensorSplit
 from tclint.graph.lowering.gradients import gradient_needs, recomputed
 from tclint.graph.ops import Graph, Op, itemsize_bytes
@@ -42,7 +43,7 @@ class Sums:
 
 def sums(split: TensorSplit, ops: Sequence[Op], parts: int, mode: Mode) -> Sums:
     """Results of products split over their rows, and gradients of what products split over their columns
-    read; of each a ring all-reduce sends 2 (N - 1)/N.
+    read, where what is linear lets them meet; of each a ring all-reduce sends 2 (N - 1)/N.
 
     Args:
         split: the model over so many GPUs.
@@ -55,11 +56,10 @@ def sums(split: TensorSplit, ops: Sequence[Op], parts: int, mode: Mode) -> Sums:
 
 
 def _sums(split: TensorSplit, ops: Sequence[Op], mode: Mode) -> Iterator[int]:
-    yield from (ops[index].outputs[0].bytes for index in split.summed)
+    summed, linear = results(split, ops)
+    yield from (ops[index].outputs[0].bytes for index in summed)
     if mode == "train":
         needs = gradient_needs(split.graph)
         again = {index for region in recomputed(split.graph, needs).values() for index in region}
-        yield from (ops[index].outputs[0].bytes for index in split.summed if index in again)
-        for index, position in split.read:
-            if needs[index][position]:
-                yield ops[index].inputs[position].numel * itemsize_bytes(ops[index].outputs[0].dtype)
+        yield from (ops[index].outputs[0].bytes for index in summed if index in again)
+        yield from gradients(split, ops, needs, linear)
