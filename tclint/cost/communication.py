@@ -11,25 +11,37 @@ from tclint.graph.dims.tensor_parallel import TensorSplit
 from tclint.graph.lowering.gradients import gradient_needs, recomputed
 from tclint.graph.ops import Graph, Op, itemsize_bytes
 
-_ROUNDS = {"none": 0, "ddp": 2, "zero1": 2, "zero2": 2, "fsdp": 3, "zero3": 3}
-"""How often all parameters pass a GPU: a ring all-reduce is a reduce-scatter and an all-gather (Patarasuk
-and Yuan 2009); FSDP gathers parameters for forward and for backward, and scatters gradients (Zhao et al.,
-arXiv 2304.11277), and ZeRO's third stage does the same (Rajbhandari et al., arXiv 1910.02054)."""
+_ROUNDS = {
+    "none": (0, 0),
+    "ddp": (0, 2),
+    "zero1": (0, 2),
+    "zero2": (1, 1),
+    "fsdp": (3, 0),
+    "zero3": (3, 0),
+}
+"""How often all parameters pass a GPU for each batch, and once more for each step of the optimizer.
+
+A ring all-reduce is a reduce-scatter and an all-gather (Patarasuk and Yuan 2009). FSDP gathers parameters for
+forward and for backward, and scatters gradients (Zhao et al., arXiv 2304.11277), and ZeRO's third stage does
+the same. Where GPUs keep gradients in parts, as from ZeRO's second stage on (Rajbhandari et al., arXiv
+1910.02054), each batch scatters its own; the others sum gradients up and send them once."""
 
 
-def communication_bytes(graph: Graph, parallel: ParallelName, gpus: int) -> int:
-    """Bytes that one GPU sends in one step, and receives as many: (N - 1)/N of the parameters in each round.
+def communication_bytes(graph: Graph, parallel: ParallelName, gpus: int, accumulation: int = 1) -> int:
+    """Bytes that one GPU sends for a batch, and receives as many: (N - 1)/N of the parameters in each round.
 
-    Parameters and gradients have the dtype in which the model holds its weights; frozen ones are not sent by
-    DDP. Several machines are slower than the link of one.
+    Of what is sent once for each step of the optimizer, a batch has its share. Parameters and gradients have
+    the dtype in which the model holds its weights; frozen ones are not sent by DDP. Several machines are
+    slower than the link of one.
     """
+    per_batch, per_step = _ROUNDS[parallel]
     trained_only = parallel in ("ddp", "zero1", "zero2")
     size = sum(
         parameter.numel * itemsize_bytes(parameter.dtype)
         for parameter in graph.parameters
         if not parameter.is_buffer and (parameter.trainable or not trained_only)
     )
-    return round(_ROUNDS[parallel] * size * (gpus - 1) / gpus)
+    return round((per_batch + per_step / accumulation) * size * (gpus - 1) / gpus)
 
 
 @dataclass(frozen=True, slots=True)
