@@ -56,8 +56,8 @@ def vocabulary_heads(dims: CoupledDims) -> tuple[VocabularyHead, ...]:
 def _tables(graph: Graph) -> dict[int, list[Op]]:
     """The lookups in tables of tokens, by their number of rows.
 
-    A model is given its tokens. Positions it counts itself, and a table of them may be as long as the model
-    is wide.
+    A model is given its tokens, or picks them by their scores. Positions it counts itself, and a table of
+    them may be as long as the model is wide.
     """
     lookups: dict[tuple[int, str | None], list[Op]] = {}
     for op in graph.ops:
@@ -66,13 +66,14 @@ def _tables(graph: Graph) -> dict[int, list[Op]]:
             lookups.setdefault((weight.shape[0], weight.parameter), []).append(op)
     tables: dict[int, list[Op]] = {}
     for (rows, _), ops in lookups.items():
-        if any(_is_given(graph, op.input("indices")) for op in ops):
+        if any(_are_tokens(graph, op.input("indices"), rows) for op in ops):
             tables.setdefault(rows, []).extend(ops)
     return tables
 
 
-def _is_given(graph: Graph, indices: TensorSpec | None) -> bool:
-    """Whether indices are entries of an input of the model, and not made by it."""
+def _are_tokens(graph: Graph, indices: TensorSpec | None, rows: int) -> bool:
+    """Whether indices are entries of an input of the model, or were picked from as many scores as a table has
+    rows."""
     pending, seen = [indices], set()
     while pending:
         spec = pending.pop()
@@ -81,9 +82,13 @@ def _is_given(graph: Graph, indices: TensorSpec | None) -> bool:
         if spec.input_name is not None:
             return True
         op = None if spec.producer is None else graph.ops[spec.producer]
-        if op is not None and op.index not in seen and _passes_values(op):
-            seen.add(op.index)
+        if op is None or op.index in seen:
+            continue
+        seen.add(op.index)
+        if _passes_values(op):
             pending += op.inputs
+        elif any(one.is_floating and rows in one.shape for one in op.inputs):
+            return True
     return False
 
 
