@@ -89,7 +89,10 @@ class TensorParallelDivisibility(GraphRule):
             f"{parts} GPUs.",
             effect=Effect(unknown="what a parallel plan does with uneven slices is not known"),
             evidence={"tensor_parallel": parts, "sizes": what},
-            fix=Fix(f"Choose heads, widths and vocabulary as multiples of {parts} (widths of {8 * parts})."),
+            fix=Fix(
+                f"Make the number of heads a multiple of {parts}, and widths and the vocabulary multiples of "
+                f"{parts * (efficient_multiple(context.settings.precision) or 1)}."
+            ),
             related=related_sites([op.construct_site for op in ops], location, "split in the same way"),
         )
 
@@ -100,8 +103,8 @@ class TensorParallelDivisibility(GraphRule):
         sizes = sorted({group.size for group in groups})
         slices = ", ".join(f"{size // parts} of {size}" for size in sizes)
         message = (
-            f"{sentence(layers_phrase(ops, ops[0].name))}: {slices} columns on each of {parts} GPUs, no "
-            f"multiple of {multiple}"
+            f"{sentence(layers_phrase(ops, ops[0].name))}: {slices} columns on each of {parts} GPUs, "
+            f"not a multiple of {multiple}"
         )
         evidence: dict[str, Any] = {"tensor_parallel": parts, "sizes": sizes, "multiple": multiple}
         related = related_sites([op.construct_site for op in ops], location, "split in the same way")
@@ -112,7 +115,7 @@ class TensorParallelDivisibility(GraphRule):
                 f"{message}.",
                 effect=outcome,
                 evidence=evidence,
-                fix=Fix(f"Choose widths and vocabulary as multiples of {multiple * parts}."),
+                fix=Fix(f"Make widths and the vocabulary multiples of {multiple * parts}."),
                 related=related,
             )
         return self.finding(

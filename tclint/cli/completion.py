@@ -61,7 +61,8 @@ def rules(_context: click.Context, _parameter: click.Parameter, incomplete: str)
     from tclint.engine.rules.registry import all_rules
 
     with contextlib.suppress(TclintError):
-        return _matching(((rule.code, rule.name) for rule in all_rules()), incomplete)
+        # A graph rule and a source rule may share a code.
+        return _matching({rule.code: rule.name for rule in all_rules()}.items(), incomplete)
     return []
 
 
@@ -78,6 +79,6 @@ def _matching(words: Iterable[tuple[str, str | None]], incomplete: str) -> list[
     before, comma, word = incomplete.rpartition(",")
     return [
         CompletionItem(f"{before}{comma}{value}", help=description)
-        for value, description in dict(words).items()  # rules on models and on programs share codes
+        for value, description in words
         if value.lower().startswith(word.lower())
     ]

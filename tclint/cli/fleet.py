@@ -199,8 +199,8 @@ _FORMATS = ("text", "csv", "json", "html", "parquet")
 @setting_flags("gpu")
 @precisions_option
 @setting_flags(
-    "mode", "phase", "prompt", "kv-length", "layout", "compiled", "optimizer", "accumulation", "loss",
-    "input", "network", "calibration", "timeout", "memory-limit", "jobs",
+    "mode", "phase", "prompt", "kv-length", "layout", "compiled", "tensor-parallel", "optimizer",
+    "accumulation", "loss", "input", "network", "calibration", "timeout", "memory-limit", "jobs",
 )  # fmt: skip
 @scheduler_option
 @click.option("--trace-all", is_flag=True, help="Trace every point; resize no graph.")

@@ -359,7 +359,7 @@ def gpus(format_name: str, verbose: bool, **flags: Any) -> int:
 )
 @setting_flags(
     "gpu", "precision", "mode", "phase", "prompt", "kv-length", "batch", "input", "input-set", "arg",
-    "network", "compiled", "calibration", "timeout", "memory-limit",
+    "network", "compiled", "tensor-parallel", "calibration", "timeout", "memory-limit",
 )  # fmt: skip
 @list_format_option
 @config_options

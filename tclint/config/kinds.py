@@ -141,7 +141,7 @@ def _at_least(least: int, expected: str) -> Callable[[object], int]:
 
 
 def _whole(value: object) -> int:
-    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value.strip()):
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value.strip()):
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError("expects a whole number")

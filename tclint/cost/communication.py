@@ -6,29 +6,42 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tclint.config.settings import Mode, ParallelName
+from tclint.cost.split_sums import gradients, results
 from tclint.graph.dims.tensor_parallel import TensorSplit
 from tclint.graph.lowering.gradients import gradient_needs, recomputed
 from tclint.graph.ops import Graph, Op, itemsize_bytes
 
-_ROUNDS = {"none": 0, "ddp": 2, "zero1": 2, "zero2": 2, "fsdp": 3, "zero3": 3}
-"""How often all parameters pass a GPU: a ring all-reduce is a reduce-scatter and an all-gather (Patarasuk
-and Yuan 2009); FSDP gathers parameters for forward and for backward, and scatters gradients (Zhao et al.,
-arXiv 2304.11277), and ZeRO's third stage does the same (Rajbhandari et al., arXiv 1910.02054)."""
+_ROUNDS = {
+    "none": (0, 0),
+    "ddp": (0, 2),
+    "zero1": (0, 2),
+    "zero2": (1, 1),
+    "fsdp": (3, 0),
+    "zero3": (3, 0),
+}
+"""How often all parameters pass a GPU for each batch, and once more for each step of the optimizer.
+
+A ring all-reduce is a reduce-scatter and an all-gather (Patarasuk and Yuan 2009). FSDP gathers parameters for
+forward and for backward, and scatters gradients (Zhao et al., arXiv 2304.11277), and ZeRO's third stage does
+the same. Where GPUs keep gradients in parts, as from ZeRO's second stage on (Rajbhandari et al., arXiv
+1910.02054), each batch scatters its own; the others sum gradients up and send them once."""
 
 
-def communication_bytes(graph: Graph, parallel: ParallelName, gpus: int) -> int:
-    """Bytes that one GPU sends in one step, and receives as many: (N - 1)/N of the parameters in each round.
+def communication_bytes(graph: Graph, parallel: ParallelName, gpus: int, accumulation: int = 1) -> int:
+    """Bytes that one GPU sends for a batch, and receives as many: (N - 1)/N of the parameters in each round.
 
-    Parameters and gradients have the dtype in which the model holds its weights; frozen ones are not sent by
-    DDP. Several machines are slower than the link of one.
+    Of what is sent once for each step of the optimizer, a batch has its share. Parameters and gradients have
+    the dtype in which the model holds its weights; frozen ones are not sent by DDP. Several machines are
+    slower than the link of one.
     """
+    per_batch, per_step = _ROUNDS[parallel]
     trained_only = parallel in ("ddp", "zero1", "zero2")
     size = sum(
         parameter.numel * itemsize_bytes(parameter.dtype)
         for parameter in graph.parameters
         if not parameter.is_buffer and (parameter.trainable or not trained_only)
     )
-    return round(_ROUNDS[parallel] * size * (gpus - 1) / gpus)
+    return round((per_batch + per_step / accumulation) * size * (gpus - 1) / gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +55,7 @@ class Sums:
 
 def sums(split: TensorSplit, ops: Sequence[Op], parts: int, mode: Mode) -> Sums:
     """Results of products split over their rows, and gradients of what products split over their columns
-    read; of each a ring all-reduce sends 2 (N - 1)/N.
+    read, where what is linear lets them meet; of each a ring all-reduce sends 2 (N - 1)/N.
 
     Args:
         split: the model over so many GPUs.
@@ -55,11 +68,10 @@ def sums(split: TensorSplit, ops: Sequence[Op], parts: int, mode: Mode) -> Sums:
 
 
 def _sums(split: TensorSplit, ops: Sequence[Op], mode: Mode) -> Iterator[int]:
-    yield from (ops[index].outputs[0].bytes for index in split.summed)
+    summed, linear = results(split, ops)
+    yield from (ops[index].outputs[0].bytes for index in summed)
     if mode == "train":
         needs = gradient_needs(split.graph)
         again = {index for region in recomputed(split.graph, needs).values() for index in region}
-        yield from (ops[index].outputs[0].bytes for index in split.summed if index in again)
-        for index, position in split.read:
-            if needs[index][position]:
-                yield ops[index].inputs[position].numel * itemsize_bytes(ops[index].outputs[0].dtype)
+        yield from (ops[index].outputs[0].bytes for index in summed if index in again)
+        yield from gradients(split, ops, needs, linear)

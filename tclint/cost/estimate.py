@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from tclint.config.precisions import PRECISION_FACTS
+from tclint.core.units import plural
 from tclint.cost.gpu import Gpu, load_gpu
 from tclint.cost.gpu.factors import factors_note
 from tclint.cost.kernels.pricing import price_works
@@ -81,7 +82,7 @@ def estimate(graph: Graph, scenario: Scenario) -> Estimate:
     prices = price_works([kernel.work for kernel in step.kernels], gpu, scenario.precision)
     if scenario.accumulation > 1:
         prices = _per_batch(step.kernels, prices, scenario.accumulation)
-    if scenario.mode == "train" and is_split("optimizer", scenario.parallel):
+    if scenario.mode == "train" and scenario.replicas > 1 and is_split("optimizer", scenario.parallel):
         prices = [
             price if price is None or kernel.role != "optimizer" else _scaled(price, 1 / scenario.replicas)
             for kernel, price in zip(step.kernels, prices, strict=True)
@@ -110,8 +111,12 @@ def _memory_of_one(of_all: Callable[[], Memory], graph: Graph, scenario: Scenari
 
 
 def _said_of_split(split: TensorSplit, graph: Graph, parts: int) -> str:
-    text = f"tensor parallel over {parts} GPUs: {len(split.products)} of {len(leaf_ops(graph))} products are "
-    text += "split, and all else is whole on each"
+    text = f"tensor parallel over {parts} GPUs: "
+    made = plural(len(leaf_ops(graph)), "product")
+    if not split.products:
+        return f"{text}none of {made} is split, and each GPU runs the whole model"
+    be = "is" if len(split.products) == 1 else "are"
+    text += f"{len(split.products)} of {made} {be} split, and all else is whole on each"
     if split.uneven:
         sizes = ", ".join(map(str, split.uneven[:3])) + (", ..." if len(split.uneven) > 3 else "")
         text += f"; the largest parts of {sizes} are priced"

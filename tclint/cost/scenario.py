@@ -55,8 +55,8 @@ class Scenario:
             raise UsageError(f"Gradients accumulate over 1 batch or more, not {self.accumulation}.")
         if self.parallel != "none" and self.gpu_count % self.tensor_parallel:
             raise UsageError(
-                f"{self.gpu_count} GPUs are no groups of {self.tensor_parallel}: give --gpus a multiple of "
-                "--tensor-parallel."
+                f"{self.gpu_count} GPUs cannot be divided into groups of {self.tensor_parallel}: give --gpus "
+                "a multiple of --tensor-parallel."
             )
         impossible = why_impossible(self.precision, self.mode)
         if impossible is not None:

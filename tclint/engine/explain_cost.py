@@ -103,7 +103,9 @@ def explain_target(
     context, fitted = with_usual_batch(GraphContext(result.graph, settings, target))
     explanation = explain_cost(context, name, pads)
     how = ", ".join((target, settings.mode, precision_title(settings.precision), *(f.what for f in fitted)))
-    return explanation, how + (", compiled" if settings.compiled else "")
+    how += ", compiled" if settings.compiled else ""
+    parts = settings.tensor_parallel
+    return explanation, how + (f", on one of {parts} GPUs under tensor parallelism" if parts > 1 else "")
 
 
 def explain_cost(context: GraphContext, name: str, pads: Sequence[str] = ()) -> CostExplanation:

@@ -152,7 +152,8 @@ def _communication(graph: Graph, settings: Settings, priced: Estimate) -> dict[s
     bytes_per_us = priced.gpu.link_gb_per_s * 1e3
     found: dict[str, Any] = {}
     if settings.parallel != "none" and settings.mode == "train":
-        sent = communication_bytes(split.graph, settings.parallel, priced.scenario.replicas)
+        scenario = priced.scenario
+        sent = communication_bytes(split.graph, scenario.parallel, scenario.replicas, scenario.accumulation)
         found = {"communication_bytes": sent, "communication_bound_us": sent / bytes_per_us}
     if settings.tensor_parallel > 1:
         summed = sums(split, priced.ops, settings.tensor_parallel, settings.mode)

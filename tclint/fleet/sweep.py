@@ -83,6 +83,9 @@ def sweep(
     assumptions = [factors_note(gpu.factors, settings.calibration) for gpu in gpus if gpu.factors]
     if stated := run.settings.arguments[len(settings.arguments) :]:
         assumptions.append(f"{target} is made with {listed(stated, _MOST_LISTED)}, as its project does")
+    if settings.tensor_parallel > 1:
+        parts = settings.tensor_parallel
+        assumptions.append(f"tensor parallel over {parts} GPUs: step time and memory are of one of them")
     return Sweep(target, grid, settings, run.costs, run.errors, len(run.traced), notes, tuple(assumptions))
 
 

@@ -57,7 +57,9 @@ def verify(
             "yourself and give the trace to 'tclint profile TRACE TARGET'."
         )
     found = _gpus(torch)
-    settings = replace(settings, gpus=(load_gpu(gpus[0] if gpus else found[0]).id,))
+    gpu = load_gpu(gpus[0] if gpus else found[0]).id
+    # It runs the whole model on one GPU, whatever the project's settings say of others.
+    settings = replace(settings, gpus=(gpu,), tensor_parallel=1, parallel="none")
     (trace,) = trace_as_built([target], settings, on_progress=on_progress)
     if trace.graph is None:
         raise trace.error or TargetError(f"{target} was not traced.")

@@ -11,6 +11,7 @@ from tclint.core.units import (
     count,
     hours_text,
     percent_text,
+    plural,
     significant,
     time_text,
     uncertainty_text,
@@ -191,24 +192,27 @@ def _communication_lines(entry: Entry) -> Iterator[str]:
     if entry.settings is None:
         return
     replicas = entry.settings.gpu_count // entry.settings.tensor_parallel
+    per = "step" if entry.settings.accumulation == 1 or entry.mode != "train" else "batch"
     for metrics in entry.metrics.values():
         ways = (
             (
                 f"{entry.settings.parallel} over {replicas} GPUs",
-                metrics.communication_bytes,
+                metrics.communication_bytes or None,
                 metrics.communication_bound_us,
+                per if per == "step" else f"{per} on average",
                 f"the backward pass ({time_text(metrics.backward_time_us)}) may hide it",
             ),
             (
                 f"tensor parallel over {entry.settings.tensor_parallel} GPUs",
-                metrics.tensor_parallel_bytes,
+                metrics.tensor_parallel_bytes or None,
                 metrics.tensor_parallel_bound_us,
-                f"layers wait for its {metrics.tensor_parallel_sums} all-reduces",
+                f"{per} in {plural(metrics.tensor_parallel_sums or 0, 'all-reduce')}",
+                "layers wait for them",
             ),
         )
-        for spread, sent_bytes, bound_us, hidden in ways:
+        for spread, sent_bytes, bound_us, each, hidden in ways:
             if sent_bytes is not None and bound_us is not None:
-                sent = f"each {metrics.gpu} sends {bytes_text(sent_bytes)} per step"
+                sent = f"each {metrics.gpu} sends {bytes_text(sent_bytes)} per {each}"
                 least = f"at least {time_text(bound_us)} over {load_gpu(metrics.gpu).link}"
                 yield f"{spread}: {sent}, {least}, which is not in the step; {hidden}"
 

@@ -29,7 +29,8 @@ class Block(nn.Module):
         self.out = nn.Linear(width, width)
         self.up = nn.Linear(width, 4 * width)
         self.down = nn.Linear(4 * width, width)
-        self.register_buffer("mask", torch.rand(tokens, tokens).round().view(1, 1, tokens, tokens))
+        seen = torch.tril(torch.ones(tokens, tokens)).triu(-256)
+        self.register_buffer("mask", seen.view(1, 1, tokens, tokens))
 
     def forward(self, x):
         b, t, c = x.shape

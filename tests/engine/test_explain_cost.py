@@ -180,6 +180,11 @@ def test_the_command_prints_text_or_json(tmp_path: Path) -> None:
     assert {(k["as_is"]["m"], k["as_is"]["n"], k["as_is"]["k"]) for k in kernels} >= {(32, 129, 100)}
 
 
+def test_the_part_of_one_gpu_is_said_to_be_one(tmp_path: Path) -> None:
+    text = run(tmp_path, "--op", "1", "--gpu", "a100", "--tensor-parallel", "4").stdout
+    assert "on one of 4 GPUs under tensor parallelism" in " ".join(text.split())
+
+
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["explain-cost", str(tmp_path), "--op", "x"])
     assert result.exit_code == 2

@@ -113,6 +113,10 @@ def test_a_step_of_small_kernels_is_bound_by_the_host() -> None:
     [
         (("--parallel", "ddp"), 2 * 7 / 8, "ddp over 8 GPUs"),
         (("--parallel", "fsdp", "--gpus", "4"), 3 * 3 / 4, "fsdp over 4 GPUs"),
+        # Gradients that GPUs keep whole are sent once a step, others for each batch; times are per batch.
+        (("--parallel", "ddp", "--accumulation", "4"), 2 * 7 / 8 / 4, "per batch on average"),
+        (("--parallel", "zero2", "--accumulation", "4"), (1 + 1 / 4) * 7 / 8, "per batch on average"),
+        (("--parallel", "zero3", "--accumulation", "4"), 3 * 7 / 8, "per batch on average"),
         ((), None, ""),
         (("--parallel", "ddp", "--mode", "infer"), None, ""),
     ],
@@ -145,7 +149,28 @@ def test_split_layers_send_their_sums_beside_the_step() -> None:
     assert "ddp over 4 GPUs: each a100-sxm4-80gb sends" in text
     assert "tensor parallel over 2 GPUs: each a100-sxm4-80gb sends" in text
     assert "memory of each GPU" in text
-    assert "tensor parallel over 2 GPUs: 1 of 1 products are split" in text
+    assert "tensor parallel over 2 GPUs: 1 of 1 product is split" in text
+
+
+def test_sums_are_sent_for_every_batch() -> None:
+    options = ("--input", "tokens=int64[1,64]", "--tensor-parallel", "2")
+    once, often = (
+        _entry("Scored", *options, "--accumulation", batches)["metrics"]["a100-sxm4-80gb"]
+        for batches in ("1", "4")
+    )
+    assert once["tensor_parallel_bytes"] == often["tensor_parallel_bytes"] > 0
+    arguments = ["model.py:Scored", "--gpu", "a100", "-v", "--fail-on", "never", *options]
+    text = " ".join(CliRunner().invoke(cli, [*arguments, "--accumulation", "4"]).stdout.split())
+    assert "per batch in 2 all-reduces" in text
+
+
+def test_one_group_and_nothing_that_is_split_send_nothing() -> None:
+    options = ["--parallel", "zero1", "--gpus", "4", "--tensor-parallel", "4", "-v", "--fail-on", "never"]
+    found = CliRunner().invoke(cli, ["model.py:Pictures", "--gpu", "a100", *options])
+    text = " ".join(found.stdout.split())
+    assert "tensor parallel over 4 GPUs: none of 1 product is split, and each GPU runs the whole" in text
+    assert "sends" not in text
+    assert "of 1 GPUs" not in text
 
 
 @pytest.mark.parametrize(("gpus", "code"), [("8", 2), ("6", 0)])

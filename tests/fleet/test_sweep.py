@@ -167,6 +167,16 @@ def test_a_point_costs_what_check_says(run: Run) -> None:
             assert price[name] == metrics[name], name
 
 
+def test_a_point_of_split_layers_is_priced_as_one_gpu_runs_it(run: Run) -> None:
+    arguments = ("model.py:GPT", "--arg", "width=128,256", *A100_JSON)
+    whole, part = (document(run(*arguments, "--tensor-parallel", parts)) for parts in ("1", "4"))
+    (one,), (other,) = (found["points"][0]["prices"] for found in (whole, part))
+    assert other["step_time_us"] < one["step_time_us"]
+    assert other["memory_bytes"] < one["memory_bytes"]
+    assert "tensor parallel over 4 GPUs: step time and memory are of one of them" in part["assumptions"]
+    assert whole["assumptions"] == []
+
+
 def test_every_precision_is_priced(run: Run) -> None:
     found = document(
         run(

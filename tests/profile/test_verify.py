@@ -171,11 +171,14 @@ def test_what_it_needs_is_said_in_one_sentence(
 def test_a_step_is_run_and_stands_beside_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tclint.tracing.worker.torch_probe.probe", lambda: GPU)
     monkeypatch.setattr(verify, "__defaults__", ((), "", lambda _: None, on_cpu(), None))
-    options = "--mode infer --precision fp32 --isolated --format json"
+    Path("pyproject.toml").write_text("[tool.tclint]\ntensor-parallel = 2\n")
+    options = "--mode infer --precision fp32 --format json"
     result = CliRunner().invoke(cli, ["verify", "net.py:build", *options.split()])
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert list(document["entries"][0]["metrics"]) == ["a100-sxm4-80gb"]
+    said = " ".join(document["entries"][0]["assumptions"])
+    assert "tensor parallel" not in said, "one GPU has run the whole model"
     profile = document["profile"]
     assert profile["path"] == "net.py:build, run here"
     assert profile["fix"] is None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from tclint.graph.ops import Graph, Op, TensorSpec
-from tclint.graph.ops.op_tables import DERIVATIVES, NOT_DIFFERENTIABLE
+from tclint.graph.ops.op_tables import DERIVATIVES, NOT_DIFFERENTIABLE, SUMS
 
 
 def gradient_needs(graph: Graph) -> tuple[tuple[bool, ...], ...]:
@@ -60,13 +60,10 @@ def _keeps(op: Op) -> Literal["nothing", "inputs", "output"]:
         return "output" if op.attributes.get("p") and op.attributes.get("train", True) else "nothing"
     if op.kind == "elementwise":
         if len(op.inputs) > 1:
-            return "nothing" if op.name in _SUMS else "inputs"
+            return "nothing" if op.name in SUMS else "inputs"
         saved = DERIVATIVES[op.name].saved if op.name in DERIVATIVES else "input"
         return "output" if saved == "output" else "inputs" if saved == "input" else "nothing"
     return "inputs" if op.kind in ("linear", "matmul", "conv", "embedding") else "output"
-
-
-_SUMS = frozenset({"add", "sub", "rsub"})
 
 
 class _Flow:

@@ -11,13 +11,10 @@ from math import prod
 
 from tclint.graph.lowering.kernels import Lowering, LoweringRule, dense_bytes, distinct_bytes
 from tclint.graph.ops import Op, TensorSpec, itemsize_bytes
-from tclint.graph.ops.op_tables import DERIVATIVES, Derivative, operators
+from tclint.graph.ops.op_tables import DERIVATIVES, PRODUCTS, QUOTIENTS, SUMS, Derivative, operators
 
 _SCALE = Derivative("none")
 _INPUT = Derivative("input")
-_PRODUCTS = frozenset({"mul", "multiply"})
-_QUOTIENTS = frozenset({"div", "divide", "true_divide"})
-_SUMS = frozenset({"add", "sub", "subtract", "rsub"})
 
 
 def elementwise(low: Lowering) -> None:
@@ -32,11 +29,11 @@ def elementwise(low: Lowering) -> None:
     low.traffic("elementwise", read, written, flops=low.output.numel, walked=low.walk())
     if not low.any_needed:
         return
-    if op.name in _SUMS:
+    if op.name in SUMS:
         _sum_backward(low)
     elif len(op.inputs) == 1:
         _unary_backward(low)
-    elif op.name in _PRODUCTS | _QUOTIENTS:
+    elif op.name in PRODUCTS | QUOTIENTS:
         _product_backward(low)
     else:
         for position, need in enumerate(low.needs):
@@ -97,7 +94,7 @@ def _product_backward(low: Lowering) -> None:
     for position, need in enumerate(low.needs):
         if not need:
             continue
-        if low.op.name in _PRODUCTS:
+        if low.op.name in PRODUCTS:
             _gradient_of(low, position, inputs[1 - position].bytes)
         elif position == 0:
             _gradient_of(low, 0, inputs[1].bytes)
@@ -107,7 +104,7 @@ def _product_backward(low: Lowering) -> None:
 
 def _unary_backward(low: Lowering) -> None:
     op = low.op
-    by_number = op.name in _PRODUCTS | _QUOTIENTS
+    by_number = op.name in PRODUCTS | QUOTIENTS
     derivative = _SCALE if by_number else DERIVATIVES.get(op.name, _INPUT)
     if derivative.saved == "free":
         return

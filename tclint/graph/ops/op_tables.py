@@ -62,3 +62,8 @@ DERIVATIVES: dict[str, Derivative] = {
     for entry in _TABLES["derivative"]
     for name in entry["names"]
 }
+
+SUMS = frozenset({"add", "sub", "subtract", "rsub"})
+PRODUCTS = frozenset({"mul", "multiply"})
+QUOTIENTS = frozenset({"div", "divide", "true_divide"})
+"""Elementwise arithmetic of two tensors, or of one and a number."""
