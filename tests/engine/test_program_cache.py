@@ -228,5 +228,5 @@ def test_what_the_budget_leaves_out_is_said(codes: Codes, runs: list[str]) -> No
     assert said[0] == said[1]
     (part,) = said[0]
     assert (part.path, part.is_part) == ("train.py", True)
-    assert "12 events at most ('program-events'), and not through backward" in part.reason
+    assert "share 12 events ('program-events'), and none were left for backward" in part.reason
     assert not check(".").skipped

@@ -128,7 +128,7 @@ class SourceProgram:
             return None
         most = self.context.settings.program_events
         reason = (
-            f"its program is followed for {most} events at most ('program-events'), and not through "
+            f"the calls of its program share {most} events ('program-events'), and none were left for "
             f"{listed([name for _, name in cut], 3)}"
         )
         return Skipped(self.context.path, reason, is_part=True)
