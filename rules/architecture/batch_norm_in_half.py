@@ -95,7 +95,7 @@ def _norms_in_half(context: SourceContext, call: Event, module: Thing) -> Iterat
     """(event that made it, name, dtype) of the 16-bit batch norms that a call of a model runs."""
     flow = context.flow
     parts = {thing for event in context.record.of("to") for thing in flow.facts.things(event.subject)}
-    if any(part.fields.get("@part of") in (module, *modules_in(module)) for part in parts):
+    if not {module, *modules_in(module)}.isdisjoint(part.fields.get("@part of") for part in parts):
         # A loop over the parts of the model casts some of them back to float32.
         return
     runs = [event for event in (call, *context.record.inside(call)) if event.kind == "forward"]

@@ -11,8 +11,11 @@ import pytest
 from tclint.config.settings import Settings
 from tclint.core.rule import CRASH_CODE
 from tclint.engine.check import check
+from tclint.engine.rules.registry import find_rule
 from tclint.engine.sources import program
+from tclint.engine.sources.silence import why
 from tclint.source.context import SourceContext
+from tclint.source.source_rule import SourceRule
 
 TRAIN = """\
 import torch
@@ -69,6 +72,62 @@ def test_an_unchanged_program_is_not_run_again(codes: Codes, runs: list[str]) ->
     assert runs == ["train.py"]
     assert codes() == first
     assert runs == ["train.py"]
+
+
+SCRIPT = """\
+import torch
+from trainers import trainer_of
+
+model = torch.nn.Linear(8, 8).cuda()
+scaler = torch.amp.GradScaler("cuda")
+trainer_of("NAME")(model, torch.optim.AdamW(model.parameters()), scaler).fit(data)
+"""
+TRAINERS = """\
+from trainers.coarse import Coarse
+from trainers.fine import Fine
+
+def trainer_of(name):
+    return {"coarse": Coarse, "fine": Fine}[name]
+"""
+TRAINER = """\
+import torch
+
+class NAME:
+    def __init__(self, model, optimizer, scaler):
+        self.model, self.optimizer, self.scaler = model, optimizer, scaler
+
+    def fit(self, data):
+        for x in data:
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = self.model(x.cuda()).mean()
+            loss.backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            self.optimizer.zero_grad()
+"""
+
+
+@pytest.mark.usefixtures("codes")
+def test_a_trainer_that_one_script_does_not_choose_is_run_by_the_script_that_does(runs: list[str]) -> None:
+    Path("train.py").unlink()
+    Path("steps.py").unlink()
+    Path("trainers").mkdir()
+    Path("trainers/__init__.py").write_text(TRAINERS)
+    for name in ("coarse", "fine"):
+        Path(f"train_{name}.py").write_text(SCRIPT.replace("NAME", name))
+        Path(f"trainers/{name}.py").write_text(TRAINER.replace("NAME", name.title()))
+    first, second = check("."), check(".")
+    places = {finding.location.path for finding in first.findings if finding.code == "AMP013"}
+    assert places == {"trainers/coarse.py", "trainers/fine.py"}
+    assert first.findings == second.findings
+    assert sorted(runs) == ["train_coarse.py", "train_fine.py"]
+    assert {finding.code for finding in check("trainers/fine.py").findings} >= {"AMP013"}
+    line = TRAINER[: TRAINER.index("loss.backward")].count("\n") + 1
+    (rule,) = find_rule("AMP013")
+    assert issubclass(rule, SourceRule)
+    answer = why(rule(), "trainers/fine.py", line, Settings())
+    assert answer.findings
+    assert Path(answer.root).name == "train_fine.py"
 
 
 def test_findings_are_the_same_from_the_cache(codes: Codes, runs: list[str]) -> None:
@@ -169,5 +228,5 @@ def test_what_the_budget_leaves_out_is_said(codes: Codes, runs: list[str]) -> No
     assert said[0] == said[1]
     (part,) = said[0]
     assert (part.path, part.is_part) == ("train.py", True)
-    assert "12 events at most ('program-events'), and not through backward" in part.reason
+    assert "share 12 events ('program-events'), and none were left for backward" in part.reason
     assert not check(".").skipped

@@ -316,6 +316,9 @@ for images, more in DataLoader(Pictures(), batch_size=4):
         ("torch.zeros(side, 3)", [11]),
         ("torch.FloatTensor(3, side)", [11]),
         ("torch.tensor(side)", []),
+        ("torch.zeros(max(box[0], box[1]), 3)", [11]),
+        ("torch.zeros(max(1, box[0]), 3)", []),
+        ("torch.zeros(max(self.least, box[0]), 3)", []),
     ],
 )
 def test_a_size_changes_where_a_tensor_is_as_long_as_the_longest(

@@ -14,7 +14,7 @@ from tclint.core.finding import Finding, Location, Related
 from tclint.core.rule import CRASH_CODE, apply_rule
 from tclint.core.text import listed
 from tclint.core.units import plural
-from tclint.engine.sources.program_cache import FileOutcome, ProgramCache
+from tclint.engine.sources.program_cache import FileOutcome, ProgramCache, ProgramOutcome
 from tclint.engine.suppressions import parse_suppressions
 from tclint.source.context import SourceContext
 from tclint.source.project.noted import noting
@@ -65,6 +65,7 @@ class SourceProgram:
         contents: Mapping[str, bytes],
         tokens: tuple[str, ...],
         edited: Collection[str] = (),
+        guests: Collection[str] = (),
     ) -> SourceProgram:
         """Run the program that starts in `root`, and the functions that matter to rules in the linted files.
 
@@ -73,6 +74,7 @@ class SourceProgram:
             contents: path -> bytes to use instead of those on the disk.
             tokens: texts that rules look for.
             edited: the paths in `contents` whose bytes differ from those on the disk.
+            guests: linted files of other programs, part of this one if it runs what matters in them.
         """
         unreadable: dict[str, FileOutcome] = {}
 
@@ -104,6 +106,7 @@ class SourceProgram:
                 settings.program_events,
                 is_module(root, start.lines()),
                 tables,
+                guests=guests,
             )
         except Exception as error:
             return cls(None, {}, {root: _failed(root, error)}, files=files, has_failed=True)
@@ -125,7 +128,7 @@ class SourceProgram:
             return None
         most = self.context.settings.program_events
         reason = (
-            f"its program is followed for {most} events at most ('program-events'), and not through "
+            f"the calls of its program share {most} events ('program-events'), and none were left for "
             f"{listed([name for _, name in cut], 3)}"
         )
         return Skipped(self.context.path, reason, is_part=True)
@@ -133,12 +136,13 @@ class SourceProgram:
     def outcomes(
         self, rules: Sequence[SourceRule], texts: Mapping[str, SourceText]
     ) -> dict[str, FileOutcome]:
-        """Path of each linted file -> its findings, or the reason why it could not be read."""
-        found: dict[str, list[Finding]] = {path: [] for path in self.linted}
-        linted = [finding for finding in self.findings(rules) if finding.location.path in found]
-        for finding in reported(linted, {path: decode(texts[path].data) for path in found}):
-            found[finding.location.path].append(finding)
-        result: dict[str, FileOutcome] = dict(found)
+        """Path of each linted file -> its findings, each for itself, or the reason why it could not be read.
+        Files with findings come first, in the order of their first ones."""
+        found: dict[str, list[Finding]] = {}
+        for finding in self.findings(rules):
+            if finding.location.path in self.linted:
+                found.setdefault(finding.location.path, []).append(finding)
+        result: dict[str, FileOutcome] = {**found, **{path: [] for path in self.linted if path not in found}}
         result.update({path: self.unreadable[path] for path in texts if path in self.unreadable})
         return result
 
@@ -154,24 +158,33 @@ def lint_programs(
     Args:
         texts: all linted files by path; programs with files that concern rules are run.
     """
-    outcomes: dict[str, FileOutcome] = {}
-    parts: list[Skipped] = []
+    outcomes: dict[str, tuple[str, FileOutcome]] = {}
+    """Path -> the script of the program that the file is part of, and its outcome there."""
+    parts: dict[str, Skipped] = {}
     programs: dict[str, list[str]] = {}
+    others: dict[str, list[str]] = {}
+    """Path -> the scripts that may be tried besides."""
     for path, text in texts.items():
-        programs.setdefault(root_of(path, text.notebook), []).append(path)
+        root, *others[path] = scripts_of(path, text.notebook)
+        programs.setdefault(root, []).append(path)
+    guests: dict[str, list[str]] = {}
+    """Script -> files of whose functions the programs run so far run none."""
     parse_text = lru_cache(_KEPT_FILES)(cache.parse if cache is not None else parse)
     given = {**contents, **{path: text.data for path, text in texts.items()}}
-    waiting = list(programs.items())
+    # The best scripts are run first, so that those that are tried next have their guests by then.
+    waiting = sorted(programs.items(), key=lambda item: -Scripts.around(item[0]).place_of(item[0]))
     kept = ProgramCache.of(settings, given)
     before = 0
     """The number of events of the previous program."""
     with for_deep_code() as collect:
-        while waiting:
-            root, paths = waiting.pop()
+        while waiting or guests:
+            root, own = waiting.pop() if waiting else (next(iter(guests)), [])
+            invited = guests.pop(root, [])
+            paths = [*own, *invited]
             rules = tuple(dict.fromkeys(rule for path in paths for rule in _asked(texts[path], root)))
             if not rules:
                 continue
-            known = kept.load(root, paths, rules) if kept is not None else None
+            known = kept.load(root, own, rules, invited) if kept is not None else None
             if known is None:
                 collect(before)
                 with noting() as asked:
@@ -183,17 +196,48 @@ def lint_programs(
                         parse_text,
                         given,
                         contents,
+                        invited,
                     )
-                if kept is not None and files is not None and not _has_crashed(known[0]):
-                    kept.store(root, paths, rules, files, asked, *known)
-            found, cut = known
-            outcomes.update(found)
-            parts += [cut] if cut is not None else ()
-            # A file that the program does not read is linted by itself.
-            waiting += [(path, [path]) for path in paths if path != root and path not in outcomes]
+                if kept is not None and files is not None and not _has_crashed(known.outcomes):
+                    kept.store(root, own, rules, files, asked, known, invited)
+            if known.cut is not None:
+                parts[root] = known.cut
+            for path, outcome in known.outcomes.items():
+                if path not in outcomes or path not in known.unreached:
+                    outcomes[path] = root, outcome
+            for path in paths:
+                if path in known.outcomes and path not in known.unreached:
+                    continue
+                if others[path] and texts[path].rules:
+                    guests.setdefault(others[path].pop(0), []).append(path)
+                elif path != root and path not in outcomes:
+                    # A file that no program reads is linted by itself.
+                    waiting.append((path, [path]))
     if kept is not None:
         kept.limit()
-    return outcomes, parts
+    return _reported(outcomes, texts), list(parts.values())
+
+
+def _reported(
+    outcomes: Mapping[str, tuple[str, FileOutcome]], texts: Mapping[str, SourceText]
+) -> dict[str, FileOutcome]:
+    """The outcomes of files with the findings of each program as they are reported.
+
+    Args:
+        outcomes: path -> the script of its program, and its outcome there.
+    """
+    result: dict[str, FileOutcome] = {}
+    programs: dict[str, list[Finding]] = {}
+    for path, (root, outcome) in outcomes.items():
+        result[path] = [] if isinstance(outcome, list) else outcome
+        programs.setdefault(root, []).extend(outcome if isinstance(outcome, list) else ())
+    for findings in programs.values():
+        paths = {finding.location.path for finding in findings}
+        for finding in reported(findings, {path: decode(texts[path].data) for path in paths}):
+            outcome = result[finding.location.path]
+            assert isinstance(outcome, list)
+            outcome.append(finding)
+    return result
 
 
 def _run(
@@ -204,14 +248,17 @@ def _run(
     parse_text: Callable[[str], Parsed],
     given: Mapping[str, bytes],
     edited: Collection[str],
-) -> tuple[tuple[dict[str, FileOutcome], Skipped | None], ProjectFiles | None, int]:
-    """Run one program. Returns the outcomes of its files and a note on what was left out; the files that it
-    read (None if tclint failed on it); and the number of its events, which are garbage from then on."""
+    guests: Collection[str],
+) -> tuple[ProgramOutcome, ProjectFiles | None, int]:
+    """Run one program. Returns its outcome; the files that it read (None if tclint failed on it); and the
+    number of its events, which are garbage from then on."""
     tokens = tuple(dict.fromkeys(token for rule in rules for token in rule.triggers))
-    program = SourceProgram.of(root, frozenset(texts), settings, parse_text, given, tokens, edited)
-    found = program.outcomes(rules, texts)
+    own = frozenset(texts).difference(guests)
+    program = SourceProgram.of(root, own, settings, parse_text, given, tokens, edited, guests)
+    unreached = program.context.run.unreached if program.context is not None else frozenset[str]()
+    outcome = ProgramOutcome(program.outcomes(rules, texts), unreached, program.cut)
     events = len(program.context.record.events) if program.context is not None else 0
-    return (found, program.cut), None if program.has_failed else program.files, events
+    return outcome, None if program.has_failed else program.files, events
 
 
 def _has_crashed(outcomes: Mapping[str, FileOutcome]) -> bool:
@@ -233,9 +280,9 @@ def _asked(text: SourceText, root: str) -> Iterator[SourceRule]:
             yield rule
 
 
-def root_of(path: str, notebook: Notebook | None = None) -> str:
-    """The file that starts the program which a file belongs to."""
-    return path if notebook is not None else Scripts.around(path).of(path)
+def scripts_of(path: str, notebook: Notebook | None = None) -> tuple[str, ...]:
+    """The files that may start the program which a file belongs to, best first."""
+    return (path,) if notebook is not None else Scripts.around(path).leading_to(path)
 
 
 def reported(findings: Sequence[Finding], texts: Mapping[str, str]) -> list[Finding]:

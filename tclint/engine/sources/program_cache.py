@@ -40,6 +40,19 @@ from tclint.source.syntax.parse import NotPython
 FileOutcome: TypeAlias = "list[Finding] | Skipped | NotPython"
 """The findings of a file, or the reason why it could not be read."""
 
+
+@dataclass(frozen=True, slots=True)
+class ProgramOutcome:
+    """What the run of a program tells of its files."""
+
+    outcomes: Mapping[str, FileOutcome]
+    """Path of each linted file -> its findings, or the reason why it could not be read."""
+    unreached: frozenset[str]
+    """The linted files of which the program itself runs nothing that matters to rules."""
+    cut: Skipped | None
+    """A note on the part that was left out."""
+
+
 _OWN = ("tclint", "tclint_rules")
 _KEPT = 16_384
 """The most records to keep; the oldest are removed first."""
@@ -77,12 +90,12 @@ class ProgramCache:
         return kept
 
     def load(
-        self, root: str, paths: Collection[str], rules: Sequence[SourceRule]
-    ) -> tuple[dict[str, FileOutcome], Skipped | None] | None:
-        """The findings in the files of a program by path, and the part that was left out; None if there is no
-        record, or if anything that it depends on has changed."""
+        self, root: str, paths: Collection[str], rules: Sequence[SourceRule], guests: Collection[str]
+    ) -> ProgramOutcome | None:
+        """The outcome of a program; None if there is no record, or if anything that it depends on has
+        changed."""
         try:
-            record = json.loads(gzip.decompress(self._file(root, paths, rules).read_bytes()))
+            record = json.loads(gzip.decompress(self._file(root, paths, rules, guests).read_bytes()))
             if any(self._content(path) != known for path, known in record["files"].items()):
                 return None
             if any(file_of(importer, name) != path for importer, name, path in record["imports"]):
@@ -90,7 +103,8 @@ class ProgramCache:
             if any(_answer(*question) != answer for question, answer in record["asked"]):
                 return None
             cut = Skipped(root, record["cut"], is_part=True) if record["cut"] is not None else None
-            return {path: _outcome(path, *kept) for path, *kept in record["outcomes"]}, cut
+            outcomes = {path: _outcome(path, *kept) for path, *kept in record["outcomes"]}
+            return ProgramOutcome(outcomes, frozenset(record["unreached"]), cut)
         except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError, ImportError):
             return None
 
@@ -101,10 +115,10 @@ class ProgramCache:
         rules: Sequence[SourceRule],
         files: ProjectFiles,
         asked: Mapping[Question, object],
-        outcomes: Mapping[str, FileOutcome],
-        cut: Skipped | None,
+        outcome: ProgramOutcome,
+        guests: Collection[str],
     ) -> None:
-        """Store the findings in the files of a program, and the part that was left out."""
+        """Store the outcome of a program."""
         if any(rule.__module__.partition(".")[0] not in _OWN for rule in rules):
             return  # local rules may change at any time
         try:
@@ -112,11 +126,12 @@ class ProgramCache:
                 "files": files.digests,
                 "imports": [[*importer, path] for importer, path in files.imports.items()],
                 "asked": [[question, _digest_of(answer)] for question, answer in asked.items()],
-                "cut": cut.reason if cut is not None else None,
-                "outcomes": [[path, *_kept(outcome)] for path, outcome in outcomes.items()],
+                "cut": outcome.cut.reason if outcome.cut is not None else None,
+                "unreached": sorted(outcome.unreached),
+                "outcomes": [[path, *_kept(known)] for path, known in outcome.outcomes.items()],
             }
             data = gzip.compress(json.dumps(record).encode(), compresslevel=1, mtime=0)
-            write_bytes_atomically(str(self._file(root, paths, rules)), data)
+            write_bytes_atomically(str(self._file(root, paths, rules, guests)), data)
         except (OSError, UsageError, TypeError, ValueError):
             return
 
@@ -124,8 +139,10 @@ class ProgramCache:
         """Remove the oldest records if there are too many."""
         forget_oldest(self.folder, _KEPT)
 
-    def _file(self, root: str, paths: Collection[str], rules: Sequence[SourceRule]) -> Path:
-        asked = [self.named, root, *sorted(paths), *(rule.code for rule in rules)]
+    def _file(
+        self, root: str, paths: Collection[str], rules: Sequence[SourceRule], guests: Collection[str]
+    ) -> Path:
+        asked = [self.named, root, *sorted(paths), "", *sorted(guests), "", *(rule.code for rule in rules)]
         return self.folder / f"{digest(chr(0).join(asked))}.json.gz"
 
     def _content(self, path: str) -> str:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
 from tclint.core.finding import Finding
-from tclint.engine.sources.program import SourceProgram, for_deep_code, root_of
+from tclint.engine.sources.program import SourceProgram, for_deep_code, scripts_of
 from tclint.source.context import SourceContext
 from tclint.source.run.values import Event
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.notebooks import is_notebook, read_notebook
+from tclint.source.syntax.notebooks import Notebook, is_notebook, read_notebook
 from tclint.source.syntax.parse import NotPython, parse
 from tclint.source.wording import told
 
@@ -49,9 +49,8 @@ def why(rule: SourceRule, path: str, line: int, settings: Settings) -> Answer:
     except NotPython as error:
         raise TargetError(f"{path} cannot be read: {error}.") from None
     program_data = data if notebook is None else notebook.text.encode()
-    root = root_of(path, notebook)
     with for_deep_code():
-        program = SourceProgram.of(root, [path], settings, parse, {path: program_data}, rule.triggers)
+        root, program = _program_of(path, notebook, settings, program_data, rule.triggers)
         if program.context is None:
             raise TargetError(f"{path} cannot be linted: {program.unreadable.get(path)}.")
         findings = [item for item in program.findings([rule]) if item.location.path == path]
@@ -68,6 +67,20 @@ def why(rule: SourceRule, path: str, line: int, settings: Settings) -> Answer:
         tuple(dict.fromkeys(happens))[:_MOST_EVENTS],
         root,
     )
+
+
+def _program_of(
+    path: str, notebook: Notebook | None, settings: Settings, data: bytes, tokens: tuple[str, ...]
+) -> tuple[str, SourceProgram]:
+    """The program that a file is part of, and the file that starts it."""
+    root, *others = scripts_of(path, notebook)
+    first = SourceProgram.of(root, [path], settings, parse, {path: data}, tokens)
+    if first.context is not None and path in first.context.run.unreached:
+        for other in others:
+            program = SourceProgram.of(other, [], settings, parse, {path: data}, tokens, guests=[path])
+            if path in program.linted:
+                return other, program
+    return root, first
 
 
 def _is_on(context: SourceContext, event: Event, path: str, line: int) -> bool:

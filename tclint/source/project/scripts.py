@@ -30,6 +30,8 @@ _TARGET = re.compile(rb"^[ \t-]*_target_[ \t]*:[ \t]*[\"']?([A-Za-z_]\w*(?:\.\w+
 """The class that a configuration names, which Hydra's `instantiate` imports and makes."""
 _MAKES_TARGETS = b"instantiate("
 _LARGEST_CONFIGURATION = 100_000
+_MOST_CANDIDATES = 3
+"""The most scripts to try for a file."""
 _DEFINITION = re.compile(rb"^(?:async +def|def|class) +(\w+)", re.MULTILINE)
 _FUNCTION = re.compile(rb"^[ \t]*(?:async +)?def +(\w+)", re.MULTILINE)
 TRAINS = (".backward(", ".fit(", "Trainer(", "training_step")
@@ -74,6 +76,18 @@ class Scripts:
         """The script that starts the program of a file, that is, a script that leads to the file; the file
         itself if there is none."""
         return self._starts.get(path, path)
+
+    def leading_to(self, path: str) -> tuple[str, ...]:
+        """The scripts whose program a file may be part of, best first: the one of `of`, and others that use
+        the file and train as much, since each may choose another one of a package's classes."""
+        first = self.of(path)
+        rank = self._ranks.get(first, 0)
+        others = (script for script in self._using.get(path, ()) if self._ranks[script] <= rank)
+        return tuple(dict.fromkeys([first, *others]))[:_MOST_CANDIDATES]
+
+    def place_of(self, script: str) -> int:
+        """The place of a script among those of the project; the best come first."""
+        return self._places.get(script, len(self._places))
 
     def hold(self, path: str, tokens: tuple[str, ...], *, alone: bool = False) -> bool:
         """Whether the program of a file contains one of some tokens.
@@ -167,9 +181,8 @@ class Scripts:
         }
 
     @cached_property
-    def _starts(self) -> dict[str, str]:
-        """File -> its script. A file that several scripts lead to belongs to one that uses what trains in it;
-        among several to one that trains, to one beside it, or to the first."""
+    def _ranks(self) -> dict[str, int]:
+        """Script -> 0 if it calls what trains, 1 if it leads to that, else 2; the best come first."""
         trains = self.lead_to(TRAINS)
         called = {path: _training_in(self.files[path], _FUNCTION) for path in self._holding(TRAINS)}
 
@@ -193,7 +206,17 @@ class Scripts:
                 )
             )
         ]
-        starts.sort(key=order)
+        return {path: rank for rank, _, path in sorted(map(order, starts))}
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {path: place for place, path in enumerate(self._ranks)}
+
+    @cached_property
+    def _starts(self) -> dict[str, str]:
+        """File -> its script. A file that several scripts lead to belongs to one that uses what trains in it;
+        among several to one that trains, to one beside it, or to the first."""
+        starts = list(self._ranks)
         found: dict[str, str] = {path: path for path in starts}
         for leads in (self._uses, self._imports):
             for script in starts:
@@ -207,6 +230,22 @@ class Scripts:
                         seen.add(path)
                         if not is_test_path(path) and found.setdefault(path, script) == script:
                             pending.append(path)
+        return found
+
+    @cached_property
+    def _using(self) -> dict[str, list[str]]:
+        """File -> the first scripts that use it. A file passes on no more scripts than it keeps, so that the
+        time grows with the imports and not with the scripts."""
+        found: dict[str, list[str]] = {}
+        for script in self._ranks:
+            pending = [script]
+            while pending:
+                for path in self._uses[pending.pop()]:
+                    known = found.setdefault(path, [])
+                    is_full = len(known) == _MOST_CANDIDATES or path in self._ranks
+                    if not is_full and script not in known and not is_test_path(path):
+                        known.append(script)
+                        pending.append(path)
         return found
 
 

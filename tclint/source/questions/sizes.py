@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cached_property
 
 from tclint.source.questions.batches import Batches
@@ -60,7 +61,7 @@ class Sizes:
         loaders = {loader for item in step.backwards for loader in self.batches.loaders_of(item)}
         for event in self.record.events:
             if any(region.context in loaders for region in event.regions) and (
-                event.kind == "pad" or self._has_random_size(event) or self._has_size_of_batch(event)
+                event.kind == "pad" or self._has_random_size(event) or self._has_size_of_batch(event, loaders)
             ):
                 return event
         for event in step.events:
@@ -92,7 +93,7 @@ class Sizes:
                     pending += [*operands, *(made.inputs if made is not None else ())]
         return False
 
-    def _has_size_of_batch(self, event: Event) -> bool:
+    def _has_size_of_batch(self, event: Event, loaders: Collection[Value]) -> bool:
         """Whether an event makes a tensor as long as the longest item of a batch."""
         sizes = event.inputs if event.kind == "factory" else ()
         if event.kind == "convert" and "1" in event.arguments:
@@ -102,8 +103,19 @@ class Sizes:
             held = (thing for value in event.inputs for thing in self.facts.held(value))
             sizes = tuple(size for thing in held if thing.made is not None for size in thing.made.inputs)
         return any(
-            thing.operation is not None and thing.operation[0] == "max"
+            operator == "max" and all(self._is_of_batch(operand, loaders) for operand in operands)
             for value in sizes
+            for thing in self.facts.within(value)
+            if isinstance(thing, Thing)
+            for operator, operands in [thing.operation or ("", ())]
+        )
+
+    def _is_of_batch(self, value: Value, loaders: Collection[Value]) -> bool:
+        """Whether a number depends on the batch; one that is the same for all batches only bounds a size."""
+        return any(
+            thing.made.kind == "batch" or any(region.context in loaders for region in thing.made.regions)
+            if thing.made is not None
+            else thing.kind == "number" and thing.operation is None
             for thing in self.facts.within(value)
             if isinstance(thing, Thing)
         )

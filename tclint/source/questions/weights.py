@@ -38,6 +38,8 @@ class Weights:
         self.autocasts = autocasts
         self.facts = gradients.facts
         self.record = gradients.record
+        self._casts_of: dict[Thing, list[Event]] = {}
+        """Module -> the casts of it and of what contains it, latest first."""
 
     def casts(self, backward: Backward, optimizers: frozenset[Thing]) -> Iterator[Cast]:
         """The 16-bit modules that the gradients of a loss flow through and that some optimizers update."""
@@ -72,11 +74,16 @@ class Weights:
     def cast_of(self, module: Thing, use: Event) -> Event | None:
         """The event that set the dtype which a module has when it is used: a cast of the module or of one
         that contains it, or the event that made it."""
-        same = self._same(module)
-        for event in reversed(self.record.of("to")):
-            moved = self._moved(event) if "dtype" in event.arguments else []
-            is_its = any(thing in same or self.facts.contains(thing, module) for thing in moved)
-            if is_its and self._comes_before(event, use):
+        if module not in self._casts_of:
+            same = self._same(module)
+            self._casts_of[module] = [
+                event
+                for event, moved in self._moves
+                if event.kind == "to" and "dtype" in event.arguments
+                if any(thing in same or self.facts.contains(thing, module) for thing in moved)
+            ]
+        for event in self._casts_of[module]:
+            if self._comes_before(event, use):
                 return event
         made = module.made
         if made is not None and made.kind == "make" and "@dtype" not in use.changed:
@@ -84,6 +91,11 @@ class Weights:
             defaults = self.record.of("default_dtype")
             return next((event for event in reversed(defaults) if self._comes_before(event, made)), made)
         return made
+
+    @cached_property
+    def _moves(self) -> list[tuple[Event, list[Thing]]]:
+        """The casts, copies and wrappers, latest first, each with what it concerns."""
+        return [(event, self._moved(event)) for event in reversed(self.record.of("to", "wrap"))]
 
     def _moved(self, event: Event) -> list[Thing]:
         """The modules that a cast or a copy concerns; `Net().half()` does not concern other instances of
@@ -95,8 +107,7 @@ class Weights:
     def _same(self, module: Thing) -> set[Thing]:
         """The values that stand for the same module, since `to` returns the module itself."""
         found = {module}
-        for event in reversed(self.record.of("to", "wrap")):
-            moved = self._moved(event)
+        for _, moved in self._moves:
             if not found.isdisjoint(moved):
                 found.update(moved)
         return found

@@ -87,6 +87,11 @@ class Entries:
                 pending += further
         return self._led
 
+    def holding(self, file: File) -> frozenset[str]:
+        """The functions and methods of a file that contain a token, by qualified name."""
+        held = (self._holding.get((file, name), frozenset()) for name, _, _ in _definitions(file))
+        return frozenset().union(*held)
+
     def method_concerns(self, value: FunctionValue, words: frozenset[str]) -> bool:
         """Whether a method contains a token or leads to one.
 

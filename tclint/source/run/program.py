@@ -27,6 +27,8 @@ class Program:
     """Paths of the linted files that belong to it; findings are about these."""
     ran: frozenset[tuple[str, str]] = frozenset()
     """The functions that were run, as (path, name)."""
+    unreached: frozenset[str] = frozenset()
+    """Those of the linted files of which the program itself runs nothing that matters to rules."""
     is_configuration: bool = False
     """Whether the file is a framework's configuration and not Python."""
 
@@ -41,6 +43,7 @@ class Program:
         is_module: bool = False,
         tables: Library | None = None,
         watched: str = "",
+        guests: Collection[str] = (),
     ) -> Program:
         """Run a file, and the functions that matter to rules in it and in the linted files that it reads.
 
@@ -51,13 +54,16 @@ class Program:
             is_module: whether the file is part of a package and nothing is known to start it.
             tables: the tables of libraries; None: those that tclint ships.
             watched: the qualified name of functions whose calls are recorded, as events of kind 'enter'.
+            guests: files that are linted only if the program runs something in them that matters to rules.
         """
-        paths = paths or (file.path,)
-        machine = run(file, project, paths, tokens, tables, events, is_module, watched)
+        paths = paths or (() if guests else (file.path,))
+        machine = run(file, project, paths, tokens, tables, events, is_module, watched, guests)
         record = machine.record
-        within = frozenset(item.path for item in machine.frames if item.path in paths)
+        read = frozenset(item.path for item in machine.frames)
+        within = read & {*paths, *machine.reached.intersection(guests)}
         facts = Facts(record, machine.library)
-        return cls(file, record, facts, project.read, within, functions_of(machine, project))
+        ran = functions_of(machine, project)
+        return cls(file, record, facts, project.read, within, ran, within - machine.reached)
 
     def place_of(self, event: Event) -> Place | None:
         """The place of an event in the linted files: its own, or that of the call that led to it."""

@@ -48,11 +48,14 @@ def run(
     events: int = MOST_EVENTS,
     is_module: bool = False,
     watched: str = "",
+    guests: Collection[str] = (),
 ) -> Machine:
     """Run a file as a program, then the functions and classes in it that the program does not reach.
 
     Args:
         paths: the linted files; their unreached functions are run as well if the program reads them.
+        guests: linted files that count among `paths` only if the program runs functions of theirs that matter
+            to rules.
         tokens: texts that rules look for; functions that lead to none of them are left out. None: all are
             run.
         events: the most events to record; functions that would exceed it are recorded as cut off.
@@ -71,6 +74,13 @@ def run(
         machine.run_file(file)
     _run_imported(machine, paths)
     entries = Entries(tokens, lambda inner, names: _is_run(machine, inner, names))
+    machine.reached = {
+        item.path
+        for item in machine.frames
+        if item is file
+        or ((item.path in paths or item.path in guests) and _is_reached(machine, item, entries))
+    }
+    paths = {*paths, *machine.reached.intersection(guests)}
     done: list[File] = []
     # What runs may read more of the linted files.
     while read := [
@@ -84,6 +94,16 @@ def run(
         for item in read:
             _run_rest(machine, item, entries, linted)
     return machine
+
+
+def _is_reached(machine: Machine, file: File, entries: Entries) -> bool:
+    """Whether any function of a file that matters to rules has run, or none does matter."""
+    entries.add(file)
+    holding = entries.holding(file)
+    return not holding or any(
+        item.qualified_name in holding and (file.path, item.index) in machine.ran
+        for item in file.tables.functions
+    )
 
 
 def _is_run(machine: Machine, file: File, names: frozenset[str]) -> bool:

@@ -221,3 +221,25 @@ def test_the_tree_of_a_file_does_not_outlive_its_place_among_the_last() -> None:
     # The collector would find it in the end, but would have to walk all trees for that.
     assert sys.getrefcount(tree) == 2
     assert tables.functions
+
+
+DEEP = 8
+
+
+def test_a_long_function_at_the_end_of_a_chain_of_calls_is_followed() -> None:
+    calls = "".join(f"def call{n}(x):\n    call{n + 1}(x)\n    after(x)\n" for n in range(DEEP))
+    text = (
+        "import torch\n"
+        "def after(x):\n    torch.cuda.synchronize()\n"
+        "def last(x):\n    torch.cuda.empty_cache()\n"
+        f"def call{DEEP}(x):\n"
+        + "    torch.relu(x)\n" * 8_000
+        + "    last(x)\n"
+        + calls
+        + "call0(torch.ones(1))\n"
+    )
+    program = program_of(text)
+    assert not program.record.cut
+    names = [event.name for event in program.record.events if event.run == 0]
+    assert names.count("torch.cuda.empty_cache") == 1
+    assert names.count("torch.cuda.synchronize") >= 1

@@ -34,7 +34,9 @@ from tclint.source.syntax.tables import Call, Expression
 MOST_EVENTS = 60_000
 """Default limit on the events of one program; one entry point may use half of them."""
 _SMALL_CALL = 3_000
-"""A call may use this many events without leaving a share to the code after it."""
+"""A call may use this many events without leaving any to the code after it."""
+_LEFT = 1_500
+"""The most events that a call leaves to the code after it."""
 DEEPEST = 40
 
 
@@ -148,10 +150,12 @@ class Core:
         return len(self.record.events) >= self.most_events
 
     def share(self) -> int:
-        """The number of events at which a call is cut off: a large call leaves some to the code after it."""
+        """The number of events at which a call is cut off: a large call leaves some to the code after it. The
+        code after a call has few calls of its own, so that a forward deep in a chain of calls is not cut
+        while most of the program's events are left."""
         done = len(self.record.events)
         left = self.most_events - done
-        return done + max(left * 2 // 3, min(left, _SMALL_CALL))
+        return done + max(left - min(left // 3, _LEFT), min(left, _SMALL_CALL))
 
     # -- values
 

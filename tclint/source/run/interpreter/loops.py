@@ -154,6 +154,7 @@ class Loops(Statements):
         while not is_empty:
             self.loops = (*loops, Round(loop, number))
             second = number > 0 and not count
+            before = len(self.record.events)
             self._once += second
             try:
                 # The item is made within its round.
@@ -172,7 +173,10 @@ class Loops(Statements):
                 self._once -= second
                 self.loops = loops
             number += 1
-            if status == RETURNS or self.exhausted:
+            # A second round that is cut off midway would tell less than none.
+            done = len(self.record.events)
+            has_room = done + (0 if count else done - before) <= self.most_events
+            if status == RETURNS or self.exhausted or not has_room:
                 break
         self.path = path
         return status

@@ -47,6 +47,8 @@ class Machine(Loops):
         """Modules that were made and not called so far, each with the event that made it."""
         self.called: set[Thing] = set()
         self.objects: dict[ClassValue, list[Thing]] = {}
+        self.reached: set[str] = set()
+        """The linted files of which the program itself runs something that matters to rules."""
         self.run_alone_of: dict[object, int] = {}
         """Class -> the number of its modules that were run although the program does not call them."""
 
