@@ -21,6 +21,7 @@ from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 from tclint_rules.amp import backward_under_autocast
+from tclint_rules.runtime.sync_in_loop import SyncInLoop
 from tclint_rules.scaling import loss_scaling
 
 RULES = (*rules_of(loss_scaling), *rules_of(backward_under_autocast))
@@ -212,6 +213,24 @@ def test_linting_is_linear_in_the_size_of_a_file() -> None:
     command = [sys.executable, str(root / "benchmarks" / "source_scaling.py"), "--calls", "--sizes", "10,20"]
     done = subprocess.run([*command, "--growth", "1.05"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_result_may_be_thousands_of_operations_deep(tmp_path: Path) -> None:
+    lines = [
+        "import torch",
+        "def train(model, loader, optimizer):",
+        "    model.cuda()",
+        "    for x, y in loader:",
+        "        x = model(x.cuda())",
+        *["        x = torch.relu(x)"] * 1200,
+        "        loss = (x - y.cuda()).square().mean()",
+        "        loss.backward()",
+        "        optimizer.step()",
+        "        print(loss.item())",
+    ]
+    (tmp_path / "train.py").write_text("\n".join(lines))
+    [finding] = lint([str(tmp_path / "train.py")], [SyncInLoop()], Settings()).findings
+    assert (finding.code, finding.location.line) == ("RUN014", len(lines))
 
 
 EXAMPLES = Path(__file__).parents[2] / "fixtures" / "rules"

@@ -14,6 +14,8 @@ _DEVICE_OF = {
     "torch.autocast": ("device_type",),
     "torch.amp.GradScaler": ("device",),
 }
+_DEEP = 100
+"""At so many nested questions, and again at each multiple, those that events answer in order come first."""
 _MAKES_ON_HOST = frozenset({"batch", "make", "random"})
 
 
@@ -23,6 +25,10 @@ class Devices:
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self._known: dict[Thing, bool | None] = {}
+        self._depth = 0
+        """The number of things whose places are being found, each for the one before."""
+        self._looked_at = 0
+        """The number of events whose results are known from `_look_at_results_before`."""
 
     def is_gpu(self, device: Value | None) -> bool:
         """Whether a device may be a GPU: it is a GPU, or it is chosen at run time."""
@@ -87,8 +93,19 @@ class Devices:
     def _of_thing(self, thing: Thing) -> bool | None:
         if thing not in self._known:
             self._known[thing] = False  # stops the recursion where a thing is computed from itself
+            self._depth += 1
+            if self._depth % _DEEP == 0 and thing.made is not None:
+                self._look_at_results_before(thing.made)
             self._known[thing] = self._placed(thing)
+            self._depth -= 1
         return self._known[thing]
+
+    def _look_at_results_before(self, event: Event) -> None:
+        """Answer for what earlier events gave, each from those before it: a deep network is a long chain."""
+        while self._looked_at < event.index:
+            self._looked_at += 1
+            for thing in self.facts.things(self.facts.record.events[self._looked_at - 1].result):
+                self._of_thing(thing)
 
     def _placed(self, thing: Thing) -> bool | None:
         if thing.kind in _ON_HOST:
