@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from tclint.source.run.facts import Facts
+from tclint.source.run.interpreter.tensors import DESCRIBING
 from tclint.source.run.values import Constant, Event, Symbol, Thing, Value, options_of
 
 _ON_HOST = frozenset({"number", "array", "optimizer"})
@@ -125,6 +126,8 @@ class Devices:
         if thing.operation is not None:
             if _is_setting(thing.operation):
                 return None
+            if _describes(thing.operation):
+                return False
             return self._all_of(
                 item for item in thing.operation[1] if not isinstance(item, Constant | Symbol)
             )
@@ -164,6 +167,12 @@ def _is_setting(operation: tuple[str, tuple[Value, ...]]) -> bool:
     operator, operands = operation
     owner = operands[0] if operands else None
     return operator == "." and isinstance(owner, Thing) and owner.kind == "module" and owner.cls is not None
+
+
+def _describes(operation: tuple[str, tuple[Value, ...]]) -> bool:
+    """Whether an operation reads a shape, or something else that the CPU knows of a tensor."""
+    operator, operands = operation
+    return operator == "." and isinstance(operands[-1], Constant) and operands[-1].value in DESCRIBING
 
 
 def _names_gpu(device: Value) -> bool:

@@ -59,6 +59,10 @@ _FORMATS = frozenset(
 )
 
 
+DESCRIBING = frozenset({"shape", "ndim", "dtype", "device", "requires_grad", "is_cuda", "layout", "names"})
+"""Attributes of a tensor that the CPU knows without its values."""
+
+
 class Tensors(Expressions):
     """Operations on tensors and on values that may be tensors."""
 
@@ -124,7 +128,7 @@ class Tensors(Expressions):
             return made
         if name in ("data", "T", "mT", "H", "real", "imag"):
             return self.tensor("op", f".{name}", value, {})
-        if name in ("shape", "ndim", "dtype", "device", "requires_grad", "is_cuda", "layout", "names"):
+        if name in DESCRIBING:
             return self.operate(".", (value, Constant(name)), name)
         # A model's output has parts: `output.loss`.
         made = self.tensor("op", f".{name}", value, {})
