@@ -106,7 +106,7 @@ class SequencePad(SourceRule):
 
 
 class PaddedToLimit(SourceRule):
-    """Texts padded to one length, whatever their own.
+    """Texts are padded to one fixed length, however short they are.
 
     What it does
     Finds tokenizers that get `padding="max_length"` for the batches that a language model is trained on.

@@ -23,7 +23,7 @@ from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Op
 
 
 class TensorParallelDivisibility(GraphRule):
-    """Heads, a width or the vocabulary have no equal, or no aligned, parts on the GPUs they are split over.
+    """Heads, a width or the vocabulary cannot be split over the GPUs into equal, aligned parts.
 
     What it does
     With --tensor-parallel N, checks that the heads of every attention, the widths between two linear

@@ -65,7 +65,7 @@ def fix(
     from tclint.engine.declared_models import check_targets
     from tclint.engine.fixes.files import unified_diff, write_each
     from tclint.engine.fixes.sources import fix as run
-    from tclint.source.syntax.cache import passing_cache
+    from tclint.source.syntax.cache import temporary_cache
 
     paths = [target for target in targets if not is_model_target(target)]
     given = contents or {file.path: file.after for file in planned}
@@ -77,7 +77,7 @@ def fix(
         return replace(again, settings=settings)
 
     # Without the user's cache, each round would read every file again.
-    with contextlib.nullcontext() if settings.cache else passing_cache():
+    with contextlib.nullcontext() if settings.cache else temporary_cache():
         outcome = run(report, relint, unsafe=unsafe_fixes, contents=given)
     if diff:
         originals = {file.path: file.before for file in planned}

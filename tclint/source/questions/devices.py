@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from tclint.source.run.facts import Facts
-from tclint.source.run.interpreter.tensors import DESCRIBING
+from tclint.source.run.interpreter.tensors import METADATA_ATTRIBUTES
 from tclint.source.run.values import Constant, Event, Symbol, Thing, Value, options_of
 
 _ON_HOST = frozenset({"number", "array", "optimizer"})
@@ -170,9 +170,11 @@ def _is_setting(operation: tuple[str, tuple[Value, ...]]) -> bool:
 
 
 def _describes(operation: tuple[str, tuple[Value, ...]]) -> bool:
-    """Whether an operation reads a shape, or something else that the CPU knows of a tensor."""
+    """Whether an operation reads the shape or other metadata of a tensor, which the CPU knows."""
     operator, operands = operation
-    return operator == "." and isinstance(operands[-1], Constant) and operands[-1].value in DESCRIBING
+    return (
+        operator == "." and isinstance(operands[-1], Constant) and operands[-1].value in METADATA_ATTRIBUTES
+    )
 
 
 def _names_gpu(device: Value) -> bool:

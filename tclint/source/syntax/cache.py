@@ -120,7 +120,7 @@ def private_folder(name: str) -> Path | None:
 
 
 @contextlib.contextmanager
-def passing_cache() -> Iterator[None]:
+def temporary_cache() -> Iterator[None]:
     """An empty cache in place of the user's, for work that repeats itself; it is gone afterwards."""
     before = os.environ.get("XDG_CACHE_HOME")
     with tempfile.TemporaryDirectory() as folder:

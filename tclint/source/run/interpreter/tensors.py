@@ -59,7 +59,9 @@ _FORMATS = frozenset(
 )
 
 
-DESCRIBING = frozenset({"shape", "ndim", "dtype", "device", "requires_grad", "is_cuda", "layout", "names"})
+METADATA_ATTRIBUTES = frozenset(
+    {"shape", "ndim", "dtype", "device", "requires_grad", "is_cuda", "layout", "names"}
+)
 """Attributes of a tensor that the CPU knows without its values."""
 
 
@@ -128,7 +130,7 @@ class Tensors(Expressions):
             return made
         if name in ("data", "T", "mT", "H", "real", "imag"):
             return self.tensor("op", f".{name}", value, {})
-        if name in DESCRIBING:
+        if name in METADATA_ATTRIBUTES:
             return self.operate(".", (value, Constant(name)), name)
         # A model's output has parts: `output.loss`.
         made = self.tensor("op", f".{name}", value, {})
