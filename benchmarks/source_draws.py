@@ -89,7 +89,7 @@ def main() -> int:
     """Print misses, findings beyond the points, and the figures."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--repositories", type=Path, required=True)
-    parser.add_argument("--draw", choices=("1", "2", "3", "4", "5", "6"), required=True)
+    parser.add_argument("--draw", required=True, help="its number in scripts.csv")
     parser.add_argument(
         "--labels", type=Path, default=DRAWS, help="the folder with scripts.csv and points.csv"
     )
@@ -97,6 +97,8 @@ def main() -> int:
     labels: Path = arguments.labels
     selected = [rule() for rule in all_rules() if issubclass(rule, SourceRule) and rule.enabled_by_default]
     scripts = [row for row in rows("scripts.csv", labels) if row["draw"] == arguments.draw]
+    if not scripts:
+        parser.error(f"{labels / 'scripts.csv'} has no draw {arguments.draw}")
     points = [row for row in rows("points.csv", labels) if row["draw"] == arguments.draw]
     judged = {
         (row["repository"], row["path"], row["code"], row["line"]): row for row in rows("others.csv", labels)

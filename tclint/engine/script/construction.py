@@ -295,8 +295,9 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
     """
     where, _, name = target.rpartition(":")
     file = file_of(where, files_of_project(settings))
-    if file is None or all(item.qualified_name != name for item in file.tables.functions):
-        return []
+    own = [] if file is None else [item for item in file.tables.functions if item.qualified_name == name]
+    if file is None or all(item.kind == "function" and not item.parameters for item in own):
+        return []  # there is none, or no call can give it anything
     if not SiteFinder().is_user_file(file.path):  # the users of a library are not in its own package
         return []
     found: dict[tuple[Any, ...], Construction] = {}

@@ -72,6 +72,7 @@ def _lint(
     result: RecipeResult,
 ) -> None:
     from tclint.source.context import SourceContext
+    from tclint.source.recipes.doubts import doubts
     from tclint.source.recipes.reading import NotReadable, read_recipe
     from tclint.source.recipes.running import program_of
     from tclint.source.run.project import ProjectFiles
@@ -91,6 +92,7 @@ def _lint(
             result.errors.append((path, _unknown(path)))
         return
     result.paths.append(path)
+    result.skipped += (Skipped(path, doubt, is_part=True) for doubt in doubts(recipe, is_named))
     if b"tclint:" in data.lower():
         result.marked[path] = data.decode("utf-8-sig", "replace")
         result.digests[path] = hashlib.sha256(data).digest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -17,6 +18,8 @@ from tclint.source.run.library import Program
 _PACKAGE = "tclint.source.recipes.tables"
 MAX_BYTES = 200_000
 """Larger files hold data."""
+_QUOTED = re.compile(r'"(\w[\w.]*)"')
+"""The names of keys in a format's program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,14 @@ class Format:
     whole file."""
     step: tuple[Row, ...] = ()
     """The keys that describe the training step."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of the mapping's first level that tclint knows, each once."""
+        rows = (key for row in self.step for keys in row.keys for key in keys)
+        signs = (key for signs in self.signs for key in (*signs.keys, *signs.some))
+        known = (*self.anchors, *signs, *rows, *_QUOTED.findall(self.program.text))
+        return tuple(dict.fromkeys(key.partition(".")[0] for key in known))
 
     def may_be(self, suffix: str, data: bytes) -> bool:
         """Whether a file with these bytes can have this format, decided before it is parsed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from tclint.source.recipes.tree import Node
 
@@ -22,3 +23,20 @@ def resolved(root: Node, node: Node) -> Node | None:
             return None
         node = named
     return None
+
+
+def dangling(root: Node) -> Iterator[Node]:
+    """The scalars that refer to a key which the file does not have; resolvers such as `oc.env:` are none."""
+    nodes = [root]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node.value, dict):
+            nodes += reversed(node.value.values())
+        elif isinstance(node.value, list):
+            nodes += reversed(node.value)
+        elif (
+            isinstance(node.value, str)
+            and _REFERENCE.fullmatch(node.value.strip())
+            and resolved(root, node) is None
+        ):
+            yield node

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 
+from tclint.source.recipes.doubts import misspelt_keys
 from tclint.source.recipes.interpolation import resolved
 from tclint.source.recipes.reading import Recipe
 from tclint.source.recipes.rows import Row
@@ -81,27 +81,16 @@ def step_of(recipe: Recipe) -> Step:
 
 
 def _misspelt(recipe: Recipe, stated: Mapping[str, Stated]) -> dict[str, Stated]:
-    """Name left at its default -> an unknown key of the file that resembles one of the keys which set it."""
-    rows = [(row.sets, key) for row in recipe.format.step for keys in row.keys for key in keys]
-    known = {key for _, key in rows}
+    """Name left at its default -> the misspelt key that would have set it."""
     found: dict[str, Stated] = {}
-    for name, node in recipe.chosen.entries.items():
-        if name in known or (value := _plain(recipe, node)) is None:
-            continue
-        near = [
-            sets for sets, key in rows if sets in stated and stated[sets].is_default and _is_near(name, key)
-        ]
-        if near:
-            found[near[0]] = Stated(value, f"{name}: {_shown(value)}", recipe.path, node.span.line)
+    for node, written, meant in misspelt_keys(recipe):
+        value = _plain(recipe, node)
+        for row in recipe.format.step if value is not None else ():
+            is_set = row.sets in stated and not stated[row.sets].is_default
+            if not is_set and any(meant in keys for keys in row.keys):
+                words = f"{written}: {_shown(value)}"
+                found[row.sets] = Stated(value, words, recipe.path, node.span.line)
     return found
-
-
-_NEAR = 0.92
-"""Least similarity of a misspelt key: 'micro_batch_sise' has 0.94, a key with eval_ for train_ less."""
-
-
-def _is_near(name: str, key: str) -> bool:
-    return SequenceMatcher(None, name, key).ratio() >= _NEAR
 
 
 def _condition(row: Row, recipe: Recipe) -> Node | None:
