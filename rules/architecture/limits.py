@@ -215,7 +215,7 @@ class PointwiseChains(GraphRule):
         ops = context.graph.ops
         if context.settings.compiled or not any(op.kind in GEMM_KINDS for op in ops):
             return
-        fusable = [op for op in ops if op.kind in ("elementwise", "norm", "softmax", "reduction")]
+        fusable = [op for op in ops if op.kind in ("elementwise", "norm", "softmax", "reduction", "copy")]
         concerned = indices_of(fusable)
         least = _WORTH_COMPILING * context.settings.min_gain_percent
         if largest_share_percent(context, concerned) < least or context.once(is_memory_bound):
@@ -227,7 +227,7 @@ class PointwiseChains(GraphRule):
         shares = share_percent(context, concerned)
         yield self.finding(
             context.root_location(),
-            f"Elementwise operators, norms and softmax take {share_phrase(shares)}, one kernel each; "
+            f"Elementwise operators, norms, softmax and copies take {share_phrase(shares)}, one kernel each; "
             f"torch.compile, which fuses them, {gain_phrase(effect)}.",
             effect=effect,
             evidence={"operators": len(fusable), "share_percent": rounded(shares)},
