@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tclint.config.pyproject import find_config
@@ -25,7 +25,7 @@ from tclint.engine.declared_models import target_of
 from tclint.engine.model_listing.candidates import list_models
 from tclint.engine.report import Report
 from tclint.engine.script.construction import trace_as_built
-from tclint.server.text import unchanged_lines
+from tclint.server.text import moved
 from tclint.tracing import TraceResult, trace_targets
 
 
@@ -89,18 +89,7 @@ class LastTrace:
         found = [
             finding for finding in self.report.findings if os.path.abspath(finding.location.path) == path
         ]
-        if not found:
-            return []
-        moved = unchanged_lines(self.texts.get(path, ()), lines)
-        kept = []
-        for finding in found:
-            location = finding.location
-            line = moved.get(location.line)
-            end = moved.get(location.end_line) if location.end_line is not None else line
-            if line is not None and end is not None:
-                end_line = None if location.end_line is None else end
-                kept.append(replace(finding, location=replace(location, line=line, end_line=end_line)))
-        return kept
+        return moved(found, self.texts.get(path, ()), lines) if found else []
 
 
 def targets_in(path: str, data: bytes, settings: Settings) -> list[TraceTarget]:

@@ -28,7 +28,7 @@ from tclint.core.version import __version__
 from tclint.engine.declared_models import file_of
 from tclint.server import answers
 from tclint.server.models import LastTrace, TraceTarget, look_up, priced, targets_in, trace
-from tclint.server.sources import Linted, SettingsOf, lint
+from tclint.server.sources import Linted, SettingsOf, lint, with_earlier
 from tclint.server.text import Text
 
 DEBOUNCE_S = 0.2
@@ -87,6 +87,7 @@ class Server(LanguageServer):
             lambda: lint(os.path.abspath(path), text, version, self.settings_of, keep=keep)
         )
         if uri in self.linted and self.workspace.get_text_document(uri).version == version:
+            linted = with_earlier(linted, self.linted[uri])
             self.linted[uri] = linted
             self.publish(uri)
             if linted.problem:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from tclint.config.settings import Settings
 from tclint.core.errors import TclintError
 from tclint.core.finding import Edit, Finding
+from tclint.core.rule import UNREADABLE_CODE
 from tclint.edits.texts import edits_between
 from tclint.engine.check import check
 from tclint.engine.fixes.sources import fix
 from tclint.engine.report import Report
-from tclint.server.text import Text
+from tclint.server.text import Text, moved
 from tclint.source.syntax.discovery import SUFFIXES
 from tclint.source.syntax.parse import decode
 
@@ -59,6 +60,21 @@ def lint(path: str, text: Text, version: int | None, settings_of: SettingsOf, *,
         return replace(linted, problem=str(error))
     problem = next((error.message for error in report.errors), "")
     return replace(linted, findings=report.findings, report=report, problem=problem)
+
+
+def with_earlier(linted: Linted, earlier: Linted) -> Linted:
+    """A text that cannot be parsed, as while a line is typed, with what was found before on its other lines.
+
+    The findings kept have no edits, whose positions belong to the earlier text.
+    """
+    if all(finding.code != UNREADABLE_CODE for finding in linted.findings):
+        return linted
+    old = [finding for finding in earlier.findings if finding.code != UNREADABLE_CODE]
+    kept = (
+        replace(finding, fix=replace(finding.fix, edits=()) if finding.fix is not None else None)
+        for finding in moved(old, earlier.text.lines, linted.text.lines)
+    )
+    return replace(linted, findings=(*linted.findings, *kept))
 
 
 def fix_all(linted: Linted) -> tuple[Edit, ...]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lsprotocol import types
 from pygls.workspace import PositionCodec
 
-from tclint.core.finding import Edit, Location
+from tclint.core.finding import Edit, Finding, Location
 from tclint.source.syntax.encoding import encoded_like
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -73,3 +73,17 @@ def unchanged_lines(before: Sequence[str], after: Sequence[str]) -> dict[int, in
         for block in matcher.get_matching_blocks()
         for offset in range(block.size)
     }
+
+
+def moved(findings: Sequence[Finding], before: Sequence[str], after: Sequence[str]) -> list[Finding]:
+    """The findings of one text at their places in what became of it, those on changed lines left out."""
+    lines = unchanged_lines(before, after)
+    kept = []
+    for finding in findings:
+        location = finding.location
+        line = lines.get(location.line)
+        end = lines.get(location.end_line) if location.end_line is not None else line
+        if line is not None and end is not None:
+            end_line = None if location.end_line is None else end
+            kept.append(replace(finding, location=replace(location, line=line, end_line=end_line)))
+    return kept

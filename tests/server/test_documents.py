@@ -80,6 +80,21 @@ def test_a_file_that_is_being_typed_is_broken_for_a_while(editor: Editor) -> Non
     assert editor.diagnostics("broken.py") == []
 
 
+def test_a_half_typed_line_hides_no_other_findings(editor: Editor) -> None:
+    (before,) = editor.open("half.py", BEFORE)
+    editor.change("half.py", "import (\n" + BEFORE)
+    broken, kept = editor.diagnostics("half.py")
+    assert broken.code == "TCL003"
+    assert kept.message == before.message
+    assert kept.range.start.line == before.range.start.line + 1
+    fixes = editor.actions("half.py", kept.range, [types.CodeActionKind.QuickFix])
+    assert all(one.title == "AMP003: ignore this line" for one in fixes), "its edits are of the earlier text"
+    editor.change("half.py", "import (\n" + BEFORE.replace("clip_grad_norm_(model", "clip_grad_norm_((model"))
+    assert codes(editor.diagnostics("half.py")) == ["TCL003"], "the finding's own line has changed"
+    editor.change("half.py", AFTER)
+    assert editor.diagnostics("half.py") == []
+
+
 def test_a_quick_fix_makes_the_file_right(editor: Editor) -> None:
     found = {str(one.code): one for one in editor.open("b.py", TWO)}
     assert sorted(found) == ["AMP003", "AMP014"], "two mistakes are seen"
