@@ -5,6 +5,15 @@ import { serverCommand } from "./command";
 
 const NEEDS_RESTART = ["tclint.path", "tclint.interpreter", "tclint.args"];
 
+/** The part that is used of what the Python extension offers to others. */
+interface PythonExtension {
+  environments?: {
+    getActiveEnvironmentPath(resource?: vscode.Uri): { path: string };
+    resolveEnvironment(path: { path: string }): Promise<{ executable: { uri?: vscode.Uri } } | undefined>;
+    onDidChangeActiveEnvironmentPath: vscode.Event<unknown>;
+  };
+}
+
 let client: LanguageClient | undefined;
 
 export async function activate(context: vscode.ExtensionContext): Promise<void> {
@@ -16,6 +25,10 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
       }
     }),
   );
+  const environments = (await pythonExtension())?.environments;
+  if (environments !== undefined) {
+    context.subscriptions.push(environments.onDidChangeActiveEnvironmentPath(restart));
+  }
   await start();
 }
 
@@ -29,15 +42,28 @@ async function restart(): Promise<void> {
   await start();
 }
 
+async function pythonExtension(): Promise<PythonExtension | undefined> {
+  return vscode.extensions.getExtension<PythonExtension>("ms-python.python")?.activate();
+}
+
+/** The interpreter chosen for a folder; undefined without the Python extension. */
+async function activeInterpreter(folder?: vscode.Uri): Promise<string | undefined> {
+  const environments = (await pythonExtension())?.environments;
+  const chosen = await environments?.resolveEnvironment(environments.getActiveEnvironmentPath(folder));
+  return chosen?.executable.uri?.fsPath;
+}
+
 async function start(): Promise<void> {
   const settings = vscode.workspace.getConfiguration("tclint");
-  const { command, args } = serverCommand({
+  const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
+  const stated = {
     path: settings.get("path", ""),
     interpreter: settings.get("interpreter", ""),
-    args: settings.get("args", []),
-  });
+    args: settings.get<string[]>("args", []),
+  };
+  const { command, args } = await serverCommand(stated, await activeInterpreter(folder));
   // Targets are named from the folder in which the server starts.
-  const cwd = vscode.workspace.workspaceFolders?.[0]?.uri.fsPath;
+  const cwd = folder?.fsPath;
   client = new LanguageClient(
     "tclint",
     "tclint",

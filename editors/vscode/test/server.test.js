@@ -13,19 +13,31 @@ const { serverCommand } = require("../dist/command.js");
 
 const interpreter = process.env.TCLINT_INTERPRETER ?? "";
 
-test("the command is what the settings ask for", () => {
-  assert.deepStrictEqual(serverCommand({ path: "", interpreter: "", args: [] }), {
+test("the command is what the settings ask for", async () => {
+  assert.deepStrictEqual(await serverCommand({ path: "", interpreter: "", args: [] }), {
     command: "tclint",
     args: ["server"],
   });
-  assert.deepStrictEqual(serverCommand({ path: "", interpreter: "/python", args: ["--gpu", "h100"] }), {
+  assert.deepStrictEqual(await serverCommand({ path: "", interpreter: "/python", args: ["--gpu", "h100"] }), {
     command: "/python",
     args: ["-m", "tclint", "server", "--gpu", "h100"],
   });
-  assert.deepStrictEqual(serverCommand({ path: "/tclint", interpreter: "/python", args: [] }), {
+  assert.deepStrictEqual(await serverCommand({ path: "/tclint", interpreter: "/python", args: [] }), {
     command: "/tclint",
     args: ["server"],
   });
+});
+
+test("the interpreter of the Python extension counts where it has tclint, and nothing else is set", async () => {
+  const unset = { path: "", interpreter: "", args: [] };
+  const without = { command: "tclint", args: ["server"] };
+  assert.deepStrictEqual(await serverCommand(unset, "/no/such/python"), without);
+  assert.deepStrictEqual(await serverCommand(unset, "/bin/false"), without);
+  // Any program that ends well stands for a Python that has tclint.
+  const found = { command: "/bin/true", args: ["-m", "tclint", "server"] };
+  assert.deepStrictEqual(await serverCommand(unset, "/bin/true"), found);
+  const chosen = await serverCommand({ ...unset, interpreter: "/python" }, "/bin/true");
+  assert.strictEqual(chosen.command, "/python");
 });
 
 test("the bundle loads, and has what VS Code calls", () => {
@@ -49,7 +61,8 @@ test("the bundle loads, and has what VS Code calls", () => {
 test("VS Code's protocol library speaks with the real server", { skip: interpreter === "" }, async () => {
   const protocol = require("vscode-languageserver-protocol/node");
   const folder = mkdtempSync(join(tmpdir(), "tclint-vscode-"));
-  const { command, args } = serverCommand({ path: "", interpreter, args: ["--ignore", "AMP012"] });
+  const { command, args } = await serverCommand({ path: "", interpreter: "", args: ["--ignore", "AMP012"] }, interpreter);
+  assert.strictEqual(command, interpreter);
   const server = spawn(command, args, { cwd: folder, stdio: ["pipe", "pipe", "inherit"] });
   const connection = protocol.createProtocolConnection(
     new protocol.StreamMessageReader(server.stdout),
