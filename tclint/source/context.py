@@ -25,6 +25,7 @@ from tclint.source.questions.losses import Losses
 from tclint.source.questions.networks import Networks
 from tclint.source.questions.optimizers import Optimizers
 from tclint.source.questions.projections import Projections
+from tclint.source.questions.quantized import Quantized
 from tclint.source.questions.recording import Recording
 from tclint.source.questions.scaled_steps import ScaledSteps
 from tclint.source.questions.sizes import Sizes
@@ -182,6 +183,11 @@ class SourceContext:
     def recording(self) -> Recording:
         """The calls of networks that record for a backward pass although none follows."""
         return Recording(self.flow, self.autocasts, self.optimizers, self.steps)
+
+    @cached_property
+    def quantized(self) -> Quantized:
+        """The 4-bit layers and the dtype in which they compute."""
+        return Quantized(self.autocasts, self.steps)
 
     @cached_property
     def sizes(self) -> Sizes:

@@ -55,6 +55,13 @@ for x, y in batches:
     optimizer.step()
     optimizer.zero_grad()
 """
+QUANTIZED = """\
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, Trainer, TrainingArguments
+
+quantization = BitsAndBytesConfig(load_in_4bit=True)
+model = AutoModelForCausalLM.from_pretrained("some/llm", quantization_config=quantization)
+Trainer(model, TrainingArguments("runs", {precision}=True), train_dataset=dataset).train()
+"""
 
 
 def found(folder: Path, text: str, pinned: str) -> dict[str, Finding]:
@@ -104,3 +111,19 @@ def test_older_calls_have_their_own_arguments(tmp_path: Path) -> None:
     fix = found(tmp_path, PROBABILITIES, "torch==1.8\n")["AMP007"].fix
     assert fix is not None
     assert "torch.cuda.amp.autocast(enabled=False)" in fix.advice
+
+
+@pytest.mark.parametrize(
+    ("precision", "pinned", "is_found"),
+    [
+        ("bf16", "", True),
+        ("bf16", "bitsandbytes>=0.43\n", True),
+        ("bf16", "bitsandbytes==0.46.1\n", False),
+        ("fp16", "bitsandbytes==0.46.1\n", True),
+    ],
+)
+def test_older_4_bit_layers_follow_bfloat16_inputs(
+    tmp_path: Path, precision: str, pinned: str, is_found: bool
+) -> None:
+    text = QUANTIZED.format(precision=precision)
+    assert ("PRC010" in found(tmp_path, text, pinned)) is is_found
