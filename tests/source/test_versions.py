@@ -55,6 +55,12 @@ for x, y in batches:
     optimizer.step()
     optimizer.zero_grad()
 """
+DEFAULT_OPTIMIZER = """\
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+model = AutoModelForCausalLM.from_pretrained("some/llm")
+Trainer(model, TrainingArguments("runs", bf16=True), train_dataset=dataset).train()
+"""
 QUANTIZED = """\
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, Trainer, TrainingArguments
 
@@ -127,3 +133,21 @@ def test_older_4_bit_layers_follow_bfloat16_inputs(
 ) -> None:
     text = QUANTIZED.format(precision=precision)
     assert ("PRC010" in found(tmp_path, text, pinned)) is is_found
+
+
+@pytest.mark.parametrize(
+    ("pinned", "how"),
+    [
+        ("", None),
+        ("transformers>=4.40\n", None),
+        ("transformers==4.40.2\n", "runs several kernels over all parameters per step"),
+        ("transformers==4.56.2\ntorch==2.6\n", "runs several kernels over all parameters per step"),
+        ("transformers==4.28.1\n", "updates parameter by parameter"),
+        ("transformers==4.26.1\n", None),
+    ],
+)
+def test_trainer_s_default_optimizer_is_that_of_the_pinned_releases(
+    tmp_path: Path, pinned: str, how: str | None
+) -> None:
+    finding = found(tmp_path, DEFAULT_OPTIMIZER, pinned).get("RUN012")
+    assert (finding is None) if how is None else (finding is not None and how in finding.message)

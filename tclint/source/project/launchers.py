@@ -26,6 +26,9 @@ CHOOSE_PRECISION = re.compile(
 """Ways to choose the precision from outside: accelerate sets ACCELERATE_MIXED_PRECISION, Fabric's command
 LT_PRECISION."""
 
+KEEP_MASTERS = re.compile(rb"deepspeed|fsdp|megatron", re.IGNORECASE)
+"""Ways to start a program that may keep float32 copies of 16-bit weights."""
+
 
 class Passed(NamedTuple):
     """An option that a command passes."""

@@ -46,13 +46,15 @@ class Quantized:
         """The choices of 4-bit layers that are run in training under an autocast of another dtype."""
         for use, module in self._trained():
             found = self.autocasts.around(use)
-            trained = self.autocasts.dtype_on_gpu(found[1]) if found is not None else ""
-            for event, thing, given in self._choices(module) if found is not None and trained else ():
+            if found is None:
+                continue
+            trained = self.autocasts.dtype_on_gpu(found[1])
+            for event, thing, given in self._choices(module):
                 compute = "torch.float32" if given is None else dtype_named(given)
                 is_on = self.facts.is_on(found[1], (*use.path, *event.path))
-                if compute in ("", trained) or is_on is not True or not self._computes_so(event, trained):
-                    continue
-                yield Mismatch(event, thing, compute, given is None, trained, found[0])
+                is_known = bool(trained and compute) and is_on is True
+                if is_known and compute != trained and self._computes_so(event, trained):
+                    yield Mismatch(event, thing, compute, given is None, trained, found[0])
 
     def _trained(self) -> Iterator[tuple[Event, Thing]]:
         """The forwards of training steps, with the quantized modules that they run."""

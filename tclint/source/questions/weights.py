@@ -83,6 +83,24 @@ class Weights:
             if optimizer.made is not None and self._updates(optimizer, module):
                 yield Cast(module, dtype, use, event, optimizer.made)
 
+    def without_masters(self, step: Event, optimizers: frozenset[Thing]) -> Iterator[tuple[Cast, Thing]]:
+        """The bfloat16 modules that a step of Adam or its kind updates where nothing keeps their weights in
+        float32, each with its optimizer.
+
+        Those that run under an autocast which the program itself enters are left out: there the cast of the
+        weights is what is wrong.
+        """
+        for optimizer in optimizers:
+            kept = (scaler.fields for scaler in self.facts.things(optimizer.fields.get("@scaler")))
+            if "@normalizes" not in optimizer.fields or any("@masters" in fields for fields in kept):
+                continue
+            for backward in self.gradients.last_backwards(step, (optimizer,)):
+                for cast in self.casts(backward, frozenset((optimizer,))):
+                    around = self.autocasts.around(cast.use)
+                    is_own = around is not None and not around[0].place.file.is_library
+                    if cast.dtype == "torch.bfloat16" and "@sharded" not in cast.use.changed and not is_own:
+                        yield cast, optimizer
+
     def cast_of(self, module: Thing, use: Event) -> Event | None:
         """The event that set the dtype which a module has when it is used: a cast of the module or of one
         that contains it, or the event that made it."""
