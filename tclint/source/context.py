@@ -19,6 +19,7 @@ from tclint.source.questions.devices import Devices
 from tclint.source.questions.dtypes import Dtypes
 from tclint.source.questions.float32 import Float32
 from tclint.source.questions.flow import Flow
+from tclint.source.questions.frozen import FrozenNetworks
 from tclint.source.questions.gradients import Gradients
 from tclint.source.questions.layouts import Layouts
 from tclint.source.questions.losses import Losses
@@ -188,6 +189,11 @@ class SourceContext:
     def quantized(self) -> Quantized:
         """The 4-bit layers and the dtype in which they compute."""
         return Quantized(self.autocasts, self.steps)
+
+    @cached_property
+    def frozen(self) -> FrozenNetworks:
+        """The frozen networks that a 16-bit training runs."""
+        return FrozenNetworks(self.autocasts, self.optimizers, self.float32, self.steps)
 
     @cached_property
     def sizes(self) -> Sizes:

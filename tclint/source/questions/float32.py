@@ -247,7 +247,7 @@ class Float32:
             return None
         trained = (part for part, event in forwards.items() if self.networks.is_trained(part, event))
         modules = dict.fromkeys(item for part in trained for item in modules_in(part))
-        if not all(map(self._is_float32, modules)):
+        if not all(map(self.is_float32, modules)):
             return None
         products = self._products(list(modules), _SMALL_FEATURES)
         layers = self._products(list(modules), _SMALL_FEATURES_WITH_CASTS) or self._others(
@@ -331,12 +331,14 @@ class Float32:
 
     # -- checkpoints
 
-    def _is_float32(self, module: Thing) -> bool:
+    def is_float32(self, module: Thing) -> bool:
         """Whether the parameters of a module are float32. Those of a loaded model are if they are stored so,
-        or if the version of transformers converts everything to it."""
+        or if the library converts everything to it: diffusers, and transformers before version 5."""
         if module.fields.get("@dtype", NONE) != NONE or module.fields.get("@quantized", NONE) != NONE:
             return module.fields.get("@dtype") == Symbol("torch.float32")
         if module.made is None or not module.made.name.endswith(".from_pretrained"):
+            return True
+        if module.made.name.startswith("diffusers."):
             return True
         names = constants_of(module.made.arguments.get("name", Thing()))
         patterns = self.facts.library.float32_checkpoints
