@@ -12,6 +12,8 @@ from tclint.engine.sources.lint import lint
 from tclint.source.project.launchers import launcher_with
 from tclint.source.project.scripts import Scripts
 from tclint.source.source_rule import SourceRule
+from tclint_rules.amp.bfloat16_weights import Bfloat16Weights
+from tclint_rules.amp.frozen_in_float32 import FrozenInFloat32
 from tclint_rules.formats.layout_of_model import InputChannelsLastModelNot
 from tclint_rules.precision.tf32_matmul_off import Tf32MatmulOff
 from tclint_rules.runtime.cudnn_benchmark_missing import CudnnBenchmarkMissing
@@ -124,3 +126,63 @@ def test_a_file_belongs_to_the_script_that_uses_what_trains_in_it(
 def test_text_without_a_file_has_no_neighbours() -> None:
     assert Scripts.around("nowhere.py").of("nowhere.py") == "nowhere.py"
     assert not launcher_with("nowhere.py", re.compile(b"torch"))
+
+
+FROZEN = """\
+import torch
+from accelerate import Accelerator
+from diffusers import AutoencoderKL, UNet2DConditionModel
+
+accelerator = Accelerator()
+vae = AutoencoderKL.from_pretrained("some/vae").to(accelerator.device)
+unet = UNet2DConditionModel.from_pretrained("some/unet")
+optimizer = torch.optim.AdamW(unet.parameters(), lr=1e-5)
+loader = torch.utils.data.DataLoader(samples, 16)
+unet, optimizer, loader = accelerator.prepare(unet, optimizer, loader)
+for images, times, words in loader:
+    with torch.no_grad():
+        latents = vae.encode(images).latent_dist.sample()
+    loss = (unet(latents, times, words).sample - latents).pow(2).mean()
+    accelerator.backward(loss)
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+IN_BFLOAT16 = """\
+import torch
+from transformers import AutoModelForCausalLM
+
+model = AutoModelForCausalLM.from_pretrained("some/llm", dtype=torch.bfloat16).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+for batch in loader:
+    loss = model(**batch).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+ADAPTED = """\
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+model = get_peft_model(AutoModelForCausalLM.from_pretrained("gpt2-xl"), LoraConfig(r=16))
+Trainer(model, TrainingArguments("runs", bf16=True), train_dataset=dataset).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "found"),
+    [
+        (FROZEN, "python train.py", []),
+        (FROZEN, "accelerate launch --mixed_precision bf16 train.py", ["AMP033"]),
+        (IN_BFLOAT16, "python train.py", ["AMP032"]),
+        (IN_BFLOAT16, "deepspeed train.py --deepspeed zero2.json", []),
+        (ADAPTED, "python train.py", ["AMP033"]),
+        (ADAPTED, "deepspeed train.py --deepspeed zero2.json", []),
+    ],
+)
+def test_launchers_choose_autocast_and_keep_weights(
+    tmp_path: Path, text: str, command: str, found: list[str]
+) -> None:
+    root = project(tmp_path, {"train.py": text, "README.md": f"```\n{command}\n```\n"})
+    rules: list[SourceRule] = [Bfloat16Weights(), FrozenInFloat32()]
+    report = lint([str(root / "train.py")], rules, Settings(cache=False))
+    assert sorted(finding.code for finding in report.findings) == found
