@@ -37,7 +37,7 @@ class FrozenInFloat32(SourceRule):
 
     When it does not apply
     A dtype that is named for the network or its input, float32 included (SDXL's VAE overflows in float16);
-    autocast that is off unless an option turns it on and no launcher speaks of it, or off around the network;
+    autocast that only an option turns on while no launcher speaks of it, or that is off around the network;
     DeepSpeed, which casts what it gets; checkpoints whose dtype is not known: since version 5 transformers
     keeps the one that is stored; networks that the program builds itself.
     """
