@@ -15,6 +15,7 @@ from tclint.source.questions.attentions import Attentions
 from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.batches import Batches
 from tclint.source.questions.cells import Cells
+from tclint.source.questions.defaults import Defaults
 from tclint.source.questions.devices import Devices
 from tclint.source.questions.dtypes import Dtypes
 from tclint.source.questions.float32 import Float32
@@ -163,6 +164,20 @@ class SourceContext:
             self.steps,
             self.run.files,
             self.run.is_configuration,
+        )
+
+    @cached_property
+    def float32_by_default(self) -> Float32:
+        """The trainings that compute in float32 if all options keep their defaults."""
+        given = self.float32
+        return Float32(
+            given.autocasts,
+            given.devices,
+            given.networks,
+            given.steps,
+            given.files,
+            given.is_configuration,
+            Defaults(),
         )
 
     @cached_property

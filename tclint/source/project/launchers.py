@@ -101,6 +101,20 @@ def launcher_with(path: str, pattern: re.Pattern[bytes]) -> str:
     return next((launcher for launcher, data in held if pattern.search(data)), "")
 
 
+def command_with(path: str, words: tuple[str, ...]) -> str:
+    """The path of a launcher in the project of a file whose commands that name the file hold one of some
+    words, or that is no page and holds one; '' where there is none."""
+    pattern = re.compile(b"|".join(re.escape(word.encode()) + rb"(?![\w-])" for word in words))
+    for folder in _folders(path):
+        for launcher, data in _noted(folder).items():
+            texts = [data]
+            if launcher.endswith((".md", ".rst")):
+                texts = [text for text in data.split(b"`") if os.path.basename(path).encode() in text]
+            if any(map(pattern.search, texts)):
+                return launcher
+    return ""
+
+
 def launches_of(path: str) -> list[Launch]:
     """The commands that start a file, in the shell scripts beside it and above it in its project."""
     name = os.path.basename(path)
