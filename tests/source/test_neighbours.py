@@ -259,3 +259,35 @@ def test_commands_turn_an_option_of_mixed_precision_on(
     root = project(tmp_path, {"train.py": text, file: f"{words}\n"})
     report = lint([str(root / "train.py")], [NoMixedPrecision()], Settings(cache=False))
     assert bool(report.findings) is is_found
+
+
+BRANCHES = """\
+import argparse
+import torch
+from torch import nn
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--amp", action="store_true")
+options = parser.parse_args()
+model = nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 1024)).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+scaler = torch.amp.GradScaler("cuda") if options.amp else None
+for x, y in torch.utils.data.DataLoader(samples, 64):
+    if options.amp:
+        with torch.autocast("cuda"):
+            loss = nn.functional.mse_loss(model(x.cuda()), y.cuda())
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    else:
+        loss = nn.functional.mse_loss(model(x.cuda()), y.cuda())
+        loss.backward()
+        optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_the_backward_without_autocast_is_named(tmp_path: Path) -> None:
+    root = project(tmp_path, {"train.py": BRANCHES})
+    (finding,) = lint([str(root / "train.py")], [NoMixedPrecision()], Settings(cache=False)).findings
+    assert BRANCHES.splitlines()[finding.location.line - 1].strip() == "loss.backward()"

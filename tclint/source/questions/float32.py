@@ -185,7 +185,7 @@ class Float32:
             self._training(backward, step.steps[0])
             for step in self.steps.all
             for backward in step.backwards
-            if step.steps and self._happens(backward)
+            if step.steps
         )
         return [training for training in found if training is not None]
 
