@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
+from tclint.source.questions.weights import dtype_named
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import FALSE, NONE, Event, Value
 
@@ -91,9 +92,7 @@ class Bf16OnPreAmpere(SourceRule):
             if event.kind == "to" and not context.facts.kinds(event.subject, "module"):
                 continue
             given = event.arguments.get("dtype", event.arguments.get("torch_dtype", NONE))
-            if context.weights.dtype(given) == "torch.bfloat16" and not context.facts.kinds(
-                event.result, "autocast"
-            ):
+            if dtype_named(given) == "torch.bfloat16" and not context.facts.kinds(event.result, "autocast"):
                 yield event, "a bfloat16 model", (given,)
             for made in context.facts.kinds(event.result, "autocast"):
                 enabled = made.fields.get("enabled", NONE)

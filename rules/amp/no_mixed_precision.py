@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
+from tclint.source.questions.float32 import Training
 from tclint.source.wording import spelled
 
 _MOST_RELATED = 8
@@ -17,7 +18,9 @@ class NoMixedPrecision(SourceRule):
 
     What it does
     Finds a training loop on a GPU in a program that uses neither autocast nor a 16-bit dtype, and whose
-    model visibly has convolution, linear or attention layers that are not all small. Of frameworks:
+    model visibly has convolution, linear or attention layers that are not all small; or that uses them only
+    if an option of its command line asks for it, which is off by default and which no command in the shell
+    scripts, configurations and pages beside it passes. Of frameworks:
     `TrainingArguments` of transformers without `bf16` and `fp16`, and `Trainer` or `Fabric` of Lightning
     without `precision`, whose default is float32.
 
@@ -42,7 +45,7 @@ class NoMixedPrecision(SourceRule):
     When it does not apply
     CPU programs, small models (reinforcement learning, tabular data), float64, precision flags of
     frameworks (`bf16=False` and `precision=32` included), double backward through layers that overflow in
-    float16 (gradient penalties). Arguments that come from a command line or `**options`; a script or a page
+    float16 (gradient penalties). `**options`; options that are on by default; a script or a page
     beside the program, or in a folder of its project above it, that speaks of `accelerate launch`, DeepSpeed
     or mixed precision, which choose from outside. TRL's SFTConfig turns bf16 on itself. A checkpoint whose
     dtype is not known: since transformers 5, `from_pretrained` keeps the one that is stored.
@@ -78,6 +81,10 @@ class NoMixedPrecision(SourceRule):
             said = f"{os.path.relpath(path)} speaks of a launcher or of mixed precision"
             context.skip(training.event, f"{said}, which may choose it from outside")
         trainings = [item for item in context.float32.trainings if item.layers]
+        optional = [] if context.float32.trainings else context.float32_by_default.optional
+        for training, option in [(item, option) for item, option in optional if item.layers][:1]:
+            if context.concerns(training.event):
+                yield self._off_by_default(context, training, option)
         for found in trainings[:1]:
             if not context.concerns(found.event):
                 return
@@ -116,6 +123,23 @@ class NoMixedPrecision(SourceRule):
                 fix=Fix(fix),
                 identity=found.event.place.function.qualified_name,
             )
+
+    def _off_by_default(self, context: SourceContext, training: Training, option: str) -> Finding:
+        return self.finding(
+            context.at(training.event),
+            f"This {training.name} trains {training.layers} in float32 unless {option} is passed: mixed "
+            "precision is off by default.",
+            related=(context.also(*training.shown),),
+            evidence={
+                "function": training.event.place.function.qualified_name or "the module",
+                "layers": training.layers,
+                "autocast": None,
+                "option": option,
+            },
+            effect=Effect(unknown="what a model gains depends on its shapes, which this file does not show"),
+            fix=Fix(f"Pass {option} in the commands that start it, or make it the default."),
+            identity=training.event.place.function.qualified_name,
+        )
 
     def change(self, finding: Finding, context: Any) -> Any:  # noqa: ARG002
         from tclint.analysis.precision_changes import autocast

@@ -9,11 +9,14 @@ from tclint.analysis.change import Change
 from tclint.config.settings import OPTIMIZERS
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.requirements import may_run
+from tclint.source.questions.defaults import Defaults
 from tclint.source.run.facts import distinct
-from tclint.source.run.values import FALSE, Event, Thing
+from tclint.source.run.values import FALSE, TRUE, Event, Thing
 from tclint.source.wording import spelled
 
 _FUSED_SINCE = {"torch.optim.Adam": (2, 0), "torch.optim.AdamW": (2, 0), "torch.optim.SGD": (2, 3)}
+_OLD_ADAMW = "transformers.AdamW"
+"""It updates parameter by parameter; torch's AdamW does the same work."""
 
 
 class OptimizerNotFused(SourceRule):
@@ -21,7 +24,10 @@ class OptimizerNotFused(SourceRule):
 
     What it does
     Finds `torch.optim.Adam`, `AdamW` and `SGD` without `fused` or `foreach`, or with `foreach=False`, in
-    programs that step them on a GPU. There is one finding for a program; it lists the other optimizers.
+    programs that step them on a GPU, the AdamW that transformers had before version 5, and the Trainer's
+    `optim`: `adamw_torch`, `adamw_hf`, or the default of the releases that the project pins (the fused one
+    since transformers 4.54 with torch 2.8). There is one finding for a program; it lists the other
+    optimizers.
 
     Why it costs
     The default launches several kernels per group of parameters, each reading and writing all of them;
@@ -48,8 +54,9 @@ class OptimizerNotFused(SourceRule):
     sources = (
         "PyTorch torch.optim, Algorithms: for-loop, foreach and fused implementations (signatures tried "
         "on PyTorch 2.13)",
+        "transformers TrainingArguments, optim: adamw_torch_fused by default with torch 2.8 and newer",
     )
-    triggers = ("Adam(", "AdamW(", "SGD(", "adamw_torch", "torch_adam")
+    triggers = ("Adam(", "AdamW(", "SGD(", "adamw_", "torch_adam", "TrainingArguments(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for made, optimizer in distinct(
@@ -58,13 +65,15 @@ class OptimizerNotFused(SourceRule):
             if context.concerns(made) and self._applies_to(context, made, optimizer)
         ):
             name = optimizer.name.rpartition(".")[2]
+            is_old = optimizer.name == _OLD_ADAMW
             how = (
                 "updates parameter by parameter"
-                if "foreach" in optimizer.fields
+                if "foreach" in optimizer.fields or is_old
                 else "runs several kernels over all parameters per step"
             )
             option = spelled(context, optimizer, "fused")[1]
             option = "fused=True" if option == "fused" else option
+            option = "torch.optim.AdamW(..., fused=True)" if is_old else option
             yield self.finding(
                 context.at(made, optimizer, "fused"),
                 f"This {name} {how}; {option} makes it one kernel.",
@@ -74,18 +83,20 @@ class OptimizerNotFused(SourceRule):
                     "argument": option if made.place.file.is_library or option != "fused=True" else None,
                 },
                 effect=Effect(unknown="how many parameters the optimizer has is not known from the source"),
-                fix=Fix(f"Pass {option}." if option == "fused=True" else f"Set {option}."),
+                fix=Fix(f"{'Pass' if option == 'fused=True' else 'Use' if is_old else 'Set'} {option}."),
                 identity=f"{made.place.function.qualified_name}:{name}",
                 group=option,
             )
 
     def _applies_to(self, context: SourceContext, made: Event, optimizer: Thing) -> bool:
         given = optimizer.fields
-        since = _FUSED_SINCE.get(optimizer.name)
+        since = _FUSED_SINCE.get("torch.optim.AdamW" if optimizer.name == _OLD_ADAMW else optimizer.name)
         if since is None or not may_run(made.place.file.path, since):
             return False
         if "@steps itself" in given and "@said" not in given:
             return False
+        if Defaults().truth(given.get("@chosen", TRUE)) is not True:
+            return False  # an option has to choose it
         if given.keys() & {"fused", "differentiable", "**"} or given.get("foreach", FALSE) != FALSE:
             return False
         optimizers = context.optimizers

@@ -15,16 +15,19 @@ from tclint.source.questions.attentions import Attentions
 from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.batches import Batches
 from tclint.source.questions.cells import Cells
+from tclint.source.questions.defaults import Defaults
 from tclint.source.questions.devices import Devices
 from tclint.source.questions.dtypes import Dtypes
 from tclint.source.questions.float32 import Float32
 from tclint.source.questions.flow import Flow
+from tclint.source.questions.frozen import FrozenNetworks
 from tclint.source.questions.gradients import Gradients
 from tclint.source.questions.layouts import Layouts
 from tclint.source.questions.losses import Losses
 from tclint.source.questions.networks import Networks
 from tclint.source.questions.optimizers import Optimizers
 from tclint.source.questions.projections import Projections
+from tclint.source.questions.quantized import Quantized
 from tclint.source.questions.recording import Recording
 from tclint.source.questions.scaled_steps import ScaledSteps
 from tclint.source.questions.sizes import Sizes
@@ -164,6 +167,20 @@ class SourceContext:
         )
 
     @cached_property
+    def float32_by_default(self) -> Float32:
+        """The trainings that compute in float32 if all options keep their defaults."""
+        given = self.float32
+        return Float32(
+            given.autocasts,
+            given.devices,
+            given.networks,
+            given.steps,
+            given.files,
+            given.is_configuration,
+            Defaults(),
+        )
+
+    @cached_property
     def switches(self) -> Switches:
         """The global settings of torch that the program changes."""
         return Switches(self.run.facts)
@@ -182,6 +199,16 @@ class SourceContext:
     def recording(self) -> Recording:
         """The calls of networks that record for a backward pass although none follows."""
         return Recording(self.flow, self.autocasts, self.optimizers, self.steps)
+
+    @cached_property
+    def quantized(self) -> Quantized:
+        """The 4-bit layers and the dtype in which they compute."""
+        return Quantized(self.autocasts, self.steps)
+
+    @cached_property
+    def frozen(self) -> FrozenNetworks:
+        """The frozen networks that a 16-bit training runs."""
+        return FrozenNetworks(self.autocasts, self.optimizers, self.float32, self.steps)
 
     @cached_property
     def sizes(self) -> Sizes:

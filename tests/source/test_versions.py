@@ -55,6 +55,19 @@ for x, y in batches:
     optimizer.step()
     optimizer.zero_grad()
 """
+DEFAULT_OPTIMIZER = """\
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+model = AutoModelForCausalLM.from_pretrained("some/llm")
+Trainer(model, TrainingArguments("runs", bf16=True), train_dataset=dataset).train()
+"""
+QUANTIZED = """\
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, Trainer, TrainingArguments
+
+quantization = BitsAndBytesConfig(load_in_4bit=True)
+model = AutoModelForCausalLM.from_pretrained("some/llm", quantization_config=quantization)
+Trainer(model, TrainingArguments("runs", {precision}=True), train_dataset=dataset).train()
+"""
 
 
 def found(folder: Path, text: str, pinned: str) -> dict[str, Finding]:
@@ -104,3 +117,37 @@ def test_older_calls_have_their_own_arguments(tmp_path: Path) -> None:
     fix = found(tmp_path, PROBABILITIES, "torch==1.8\n")["AMP007"].fix
     assert fix is not None
     assert "torch.cuda.amp.autocast(enabled=False)" in fix.advice
+
+
+@pytest.mark.parametrize(
+    ("precision", "pinned", "is_found"),
+    [
+        ("bf16", "", True),
+        ("bf16", "bitsandbytes>=0.43\n", True),
+        ("bf16", "bitsandbytes==0.46.1\n", False),
+        ("fp16", "bitsandbytes==0.46.1\n", True),
+    ],
+)
+def test_older_4_bit_layers_follow_bfloat16_inputs(
+    tmp_path: Path, precision: str, pinned: str, is_found: bool
+) -> None:
+    text = QUANTIZED.format(precision=precision)
+    assert ("PRC010" in found(tmp_path, text, pinned)) is is_found
+
+
+@pytest.mark.parametrize(
+    ("pinned", "how"),
+    [
+        ("", None),
+        ("transformers>=4.40\n", None),
+        ("transformers==4.40.2\n", "runs several kernels over all parameters per step"),
+        ("transformers==4.56.2\ntorch==2.6\n", "runs several kernels over all parameters per step"),
+        ("transformers==4.28.1\n", "updates parameter by parameter"),
+        ("transformers==4.26.1\n", None),
+    ],
+)
+def test_trainer_s_default_optimizer_is_that_of_the_pinned_releases(
+    tmp_path: Path, pinned: str, how: str | None
+) -> None:
+    finding = found(tmp_path, DEFAULT_OPTIMIZER, pinned).get("RUN012")
+    assert (finding is None) if how is None else (finding is not None and how in finding.message)

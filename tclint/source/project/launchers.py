@@ -26,6 +26,9 @@ CHOOSE_PRECISION = re.compile(
 """Ways to choose the precision from outside: accelerate sets ACCELERATE_MIXED_PRECISION, Fabric's command
 LT_PRECISION."""
 
+KEEP_MASTERS = re.compile(rb"deepspeed|fsdp|megatron", re.IGNORECASE)
+"""Ways to start a program that may keep float32 copies of 16-bit weights."""
+
 
 class Passed(NamedTuple):
     """An option that a command passes."""
@@ -96,6 +99,20 @@ def launcher_with(path: str, pattern: re.Pattern[bytes]) -> str:
     matches; '' where there is none."""
     held = (item for folder in _folders(path) for item in _noted(folder).items())
     return next((launcher for launcher, data in held if pattern.search(data)), "")
+
+
+def command_with(path: str, words: tuple[str, ...]) -> str:
+    """The path of a launcher in the project of a file whose commands that name the file hold one of some
+    words, or that is no page and holds one; '' where there is none."""
+    pattern = re.compile(b"|".join(re.escape(word.encode()) + rb"(?![\w-])" for word in words))
+    for folder in _folders(path):
+        for launcher, data in _noted(folder).items():
+            texts = [data]
+            if launcher.endswith((".md", ".rst")):
+                texts = [text for text in data.split(b"`") if os.path.basename(path).encode() in text]
+            if any(map(pattern.search, texts)):
+                return launcher
+    return ""
 
 
 def launches_of(path: str) -> list[Launch]:

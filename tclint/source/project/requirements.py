@@ -1,4 +1,4 @@
-"""The versions of torch, transformers and Lightning that a project's requirement files allow."""
+"""The versions of torch and of other packages that a project's requirement files allow."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ _PINS = {
         ("torch", "(?:py)?torch"),
         ("transformers", "transformers"),
         ("lightning", r"(?:pytorch[\-_])?lightning"),
+        ("bitsandbytes", "bitsandbytes"),
     )
 }
 _PART = re.compile(r"(===?|~=|<=|>=|!=|<|>|=|\^|~)\s*(\d[\d.]*)")

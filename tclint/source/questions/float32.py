@@ -9,10 +9,10 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import NamedTuple
 
-from tclint.source.project.launchers import CHOOSE_PRECISION, launcher_with
+from tclint.source.project.launchers import CHOOSE_PRECISION, command_with, launcher_with
 from tclint.source.project.requirements import may_run
 from tclint.source.questions.autocasts import Autocasts
-from tclint.source.questions.defaults import constants_in
+from tclint.source.questions.defaults import Defaults, constants_in
 from tclint.source.questions.devices import Devices
 from tclint.source.questions.networks import Networks
 from tclint.source.questions.steps import Steps
@@ -56,6 +56,9 @@ loads float32 whatever dtype is stored; since then it keeps the stored dtype (tr
 `_get_dtype`)."""
 _OF_4 = frozenset({"transformers.AdamW", "transformers.optimization.AdamW"})
 
+_OTHER_WAYS = ("deepspeed", "mixed_precision")
+"""What commands say that choose a precision otherwise than by an option of the program. `accelerate launch`
+does, by the machine's configuration, where the program names none."""
 _NAMES = (False, 32, "no", "32", "32-true", "32-full", "fp32", "float32")
 """The values with which frameworks denote float32."""
 
@@ -106,6 +109,7 @@ class Float32:
         steps: Steps,
         files: Sequence[File],
         is_configuration: bool = False,
+        defaults: Defaults | None = None,
     ) -> None:
         self.facts: Facts = autocasts.facts
         self.record = self.facts.record
@@ -115,6 +119,8 @@ class Float32:
         self.steps = steps
         self.files = files
         self.is_configuration = is_configuration
+        self.defaults = defaults
+        """Given: options count with their defaults."""
 
     @cached_property
     def trainings(self) -> list[Training]:
@@ -126,6 +132,50 @@ class Float32:
         """Those of frameworks whose precision something beside the program may choose when it starts it, and
         the path of that."""
         return [(training, path) for training in self._all if (path := _launcher_of(training))]
+
+    @cached_property
+    def optional(self) -> list[tuple[Training, str]]:
+        """The trainings that are in float32 by default, each with the option of the command line that turns
+        mixed precision on and that no command beside the program passes."""
+        found = []
+        for training in self._all:
+            flags = [name for name in self._deciding(training) if name.startswith("-")]
+            path = training.event.places[0].file.path
+            ways = _OTHER_WAYS if self._names_precision(training) else (*_OTHER_WAYS, "accelerate launch")
+            if flags and not command_with(path, (*flags, *ways)):
+                found.append((training, flags[0]))
+        return found
+
+    def _names_precision(self, training: Training) -> bool:
+        """Whether the default is a name, such as 'no', which launchers do not replace."""
+        chosen = training.scaler.fields.get("@precision") if training.scaler is not None else None
+        return isinstance(Defaults().constant(chosen), str)
+
+    def _deciding(self, training: Training) -> list[str]:
+        """The options whose defaults keep mixed precision off."""
+        defaults = Defaults()
+        for event in self.record.of("make"):
+            for kind in ("autocast", "scaler"):
+                for made in self.facts.kinds(event.result, kind):
+                    defaults.truth(made.fields.get("enabled"))
+                    for atom in event.path:
+                        if Defaults().holds(atom) is False:
+                            defaults.holds(atom)
+        if training.scaler is not None:
+            defaults.value(training.scaler.fields.get("@precision"))
+        return list(defaults.named)
+
+    def _may_be_on(self, made: Thing) -> bool:
+        """Whether an autocast or a scaler may be enabled."""
+        if self.facts.is_on(made) is False:
+            return False
+        if self.defaults is None:
+            return True
+        is_made = made.made is None or self.defaults.follows(made.made.path) is not False
+        return is_made and self.defaults.truth(made.fields.get("enabled")) is not False
+
+    def _happens(self, event: Event) -> bool:
+        return self.defaults is None or self.defaults.follows(event.path) is not False
 
     @cached_property
     def _all(self) -> list[Training]:
@@ -182,13 +232,17 @@ class Float32:
     @cached_property
     def _is_chosen(self) -> bool:
         """Whether the program chooses another precision anywhere, or could by a setting that is off."""
-        if any(not _MIXED.isdisjoint(file.tables.identifiers) for file in self.files) and not self._is_off:
+        names = any(not _MIXED.isdisjoint(file.tables.identifiers) for file in self.files)
+        if names and not self._is_off and self.defaults is None:
             return True
         for event in self.record.events:
-            for kind in ("autocast", "scaler") if event.kind == "make" else ():
-                if any(self.facts.is_on(made) is not False for made in self.facts.kinds(event.result, kind)):
-                    return True
-            if event.place.file.is_library:
+            kinds = ("autocast", "scaler") if event.kind == "make" else ()
+            contexts = [made for kind in kinds for made in self.facts.kinds(event.result, kind)]
+            if any(map(self._may_be_on, contexts)):
+                return True
+            if self.defaults is not None and contexts:
+                continue  # the dtype of an autocast that is off
+            if event.place.file.is_library or not self._happens(event):
                 continue
             if not _SIXTEEN_BITS.isdisjoint(event.arguments.values()):
                 return True
@@ -223,12 +277,12 @@ class Float32:
         scalers = [
             scaler
             for scaler in self.facts.scalers_of(loss)
-            if "@settings" in scaler.fields or self.facts.is_on(scaler) is not False
+            if "@settings" in scaler.fields or self._may_be_on(scaler)
         ]
         settings: Thing | None = None
         for scaler in scalers:
             settings = next(self.facts.things(scaler.fields.get("@settings")), None)
-            if settings is None or scaler.fields.get("@precision") != NONE:
+            if settings is None or not self._is_left(scaler.fields.get("@precision")):
                 return None
         if not self.devices.is_in_program_for_gpus(loss):
             return None
@@ -238,7 +292,7 @@ class Float32:
             return None
         forwards: dict[Thing, Event] = {}
         regions: set[Region] = set()
-        for made in self.autocasts.differentiated(loss):
+        for made in filter(self._happens, self.autocasts.differentiated(loss)):
             for event in (made, *made.around):
                 regions.update(event.regions)
                 for part in self.facts.kinds(event.subject, "module") if event.kind == "forward" else ():
@@ -247,7 +301,7 @@ class Float32:
             return None
         trained = (part for part, event in forwards.items() if self.networks.is_trained(part, event))
         modules = dict.fromkeys(item for part in trained for item in modules_in(part))
-        if not all(map(self._is_float32, modules)):
+        if not all(map(self.is_float32, modules)):
             return None
         products = self._products(list(modules), _SMALL_FEATURES)
         layers = self._products(list(modules), _SMALL_FEATURES_WITH_CASTS) or self._others(
@@ -257,6 +311,13 @@ class Float32:
             return None
         managed = scalers[0] if scalers else None
         return Training(backward, step, managed, settings, layers, products)
+
+    def _is_left(self, precision: Value | None) -> bool:
+        """Whether nobody chose a framework's precision, or an option whose default is float32 does."""
+        if precision == NONE or self.defaults is None:
+            return precision == NONE
+        chosen = self.defaults.value(precision)
+        return isinstance(chosen, Constant) and (chosen == NONE or chosen.value in _NAMES)
 
     def _is_numerical(self, backward: Event) -> bool:
         """Whether the file of a backward pass uses packages for numerical work or tiny networks."""
@@ -269,7 +330,7 @@ class Float32:
         """Whether a context may choose a precision: it is an autocast that may be enabled, or unknown."""
         for context in self.facts.things(region.context):
             made = context.made.name if context.made is not None else ""
-            if context.kind == "autocast" and self.facts.is_on(context) is not False:
+            if context.kind == "autocast" and self._may_be_on(context):
                 return True
             package = made.partition(".")[0]
             if context.is_unknown and package not in ("builtins", "torch", *sys.stdlib_module_names):
@@ -331,12 +392,14 @@ class Float32:
 
     # -- checkpoints
 
-    def _is_float32(self, module: Thing) -> bool:
+    def is_float32(self, module: Thing) -> bool:
         """Whether the parameters of a module are float32. Those of a loaded model are if they are stored so,
-        or if the version of transformers converts everything to it."""
+        or if the library converts everything to it: diffusers, and transformers before version 5."""
         if module.fields.get("@dtype", NONE) != NONE or module.fields.get("@quantized", NONE) != NONE:
             return module.fields.get("@dtype") == Symbol("torch.float32")
         if module.made is None or not module.made.name.endswith(".from_pretrained"):
+            return True
+        if module.made.name.startswith("diffusers."):
             return True
         names = constants_of(module.made.arguments.get("name", Thing()))
         patterns = self.facts.library.float32_checkpoints

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
+from tclint.source.questions.defaults import Defaults
 from tclint.source.questions.flow import Flow
 from tclint.source.run.facts import Facts
 from tclint.source.run.values import FALSE, Event, Thing, Value, constants_of, modules_in, options_of
 
+_LEARNING_RATE = 1e-3
+"""Adam's default in torch and in transformers."""
 _TINY = 100_000
 """Up to this many parameters, launching the kernels of an update takes longer than running them."""
 _UNCOUNTED = ("LSTM", "GRU", "RNN", "Transformer", "Bilinear", "Lazy", "PReLU", "EmbeddingBag", "AdaptiveLog")
@@ -50,6 +53,21 @@ class Optimizers:
     def updated_by(self, optimizer: Thing) -> frozenset[Thing]:
         """The modules, and other things, whose parameters an optimizer gets."""
         return self.facts.parameters_of(optimizer.fields.get("params"))
+
+    def learning_rates(self, optimizer: Thing) -> tuple[float, ...]:
+        """The learning rates that an optimizer starts with, one for each group of parameters, with options at
+        their defaults; empty if one is unknown."""
+        groups = [
+            thing.fields[("item", "lr")]
+            for thing in self.facts.held(optimizer.fields.get("params"))
+            if thing.kind == "dict" and ("item", "lr") in thing.fields
+        ]
+        given = optimizer.fields.get("lr")
+        if given is None and not groups and "**" in optimizer.fields:
+            return ()
+        rates = [Defaults().constant(item) for item in (groups or ([] if given is None else [given]))]
+        known = tuple(float(rate) for rate in rates or [_LEARNING_RATE] if isinstance(rate, int | float))
+        return known if len(known) == len(rates or known) else ()
 
     # -- sizes
 

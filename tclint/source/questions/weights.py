@@ -12,8 +12,31 @@ from tclint.source.run.conditions import exclude
 from tclint.source.run.values import Constant, Event, Symbol, Thing, Value, options_of
 from tclint.source.syntax.tables import Call, method_of
 
-_DTYPES = {"float16": "torch.float16", "half": "torch.float16", "bfloat16": "torch.bfloat16"}
+_DTYPES = {
+    "float16": "torch.float16",
+    "half": "torch.float16",
+    "bfloat16": "torch.bfloat16",
+    "float32": "torch.float32",
+}
 """The strings by which libraries accept dtypes."""
+
+
+def dtype_named(value: Value | None) -> str:
+    """The floating-point dtype that a value is or names, such as 'torch.float16'; '' for other values, or if
+    it is chosen at run time."""
+    names = set()
+    for option, _ in options_of(value) if value is not None else ():
+        name = option.name if isinstance(option, Symbol) else ""
+        if isinstance(option, Constant) and isinstance(option.value, str):
+            name = _DTYPES.get(option.value.removeprefix("torch."), "")
+        names.add(name if name in _DTYPES.values() else "")
+    return names.pop() if len(names) == 1 else ""
+
+
+def half_named(value: Value | None) -> str:
+    """The 16-bit dtype that a value is or names; '' for others."""
+    found = dtype_named(value)
+    return "" if found == "torch.float32" else found
 
 
 class Cast(NamedTuple):
@@ -53,23 +76,30 @@ class Weights:
         event = self.cast_of(module, use)
         if event is None:
             return
-        dtype = self.dtype(event.arguments.get("dtype") or use.changed.get("@dtype"))
+        dtype = half_named(event.arguments.get("dtype") or use.changed.get("@dtype"))
         if not dtype or self._trains_others(module, event, use):
             return
         for optimizer in optimizers:
             if optimizer.made is not None and self._updates(optimizer, module):
                 yield Cast(module, dtype, use, event, optimizer.made)
 
-    def dtype(self, value: Value | None) -> str:
-        """The 16-bit dtype that a value is, such as 'torch.float16'; '' for other values, or if it is chosen
-        at run time."""
-        names = set()
-        for option, _ in options_of(value) if value is not None else ():
-            name = option.name if isinstance(option, Symbol) else ""
-            if isinstance(option, Constant) and isinstance(option.value, str):
-                name = _DTYPES.get(option.value.removeprefix("torch."), "")
-            names.add(name if name in _DTYPES.values() else "")
-        return names.pop() if len(names) == 1 else ""
+    def without_masters(self, step: Event, optimizers: frozenset[Thing]) -> Iterator[tuple[Cast, Thing]]:
+        """The bfloat16 modules that a step of Adam or its kind updates where nothing keeps their weights in
+        float32, each with its optimizer.
+
+        Those that run under an autocast which the program itself enters are left out: there the cast of the
+        weights is what is wrong.
+        """
+        for optimizer in optimizers:
+            kept = (scaler.fields for scaler in self.facts.things(optimizer.fields.get("@scaler")))
+            if "@normalizes" not in optimizer.fields or any("@masters" in fields for fields in kept):
+                continue
+            for backward in self.gradients.last_backwards(step, (optimizer,)):
+                for cast in self.casts(backward, frozenset((optimizer,))):
+                    around = self.autocasts.around(cast.use)
+                    is_own = around is not None and not around[0].place.file.is_library
+                    if cast.dtype == "torch.bfloat16" and "@sharded" not in cast.use.changed and not is_own:
+                        yield cast, optimizer
 
     def cast_of(self, module: Thing, use: Event) -> Event | None:
         """The event that set the dtype which a module has when it is used: a cast of the module or of one

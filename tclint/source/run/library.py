@@ -63,6 +63,8 @@ class Library:
         """Library name that warns when it is used -> what to write instead."""
         self.float32_checkpoints: tuple[str, ...] = ()
         """Patterns for names of published checkpoints that are stored in float32."""
+        self.quantized_checkpoints: tuple[str, ...] = ()
+        """Patterns for names of published checkpoints that are stored in 4 bits."""
         self.vocabularies: dict[str, int] = {}
         """Pattern for names of published tokenizers -> the size of their vocabulary."""
         self.science: frozenset[str] = frozenset()
@@ -94,6 +96,7 @@ class Library:
         self.values.update(table.get("value", {}))
         self.deprecated.update(table.get("deprecated", {}))
         self.float32_checkpoints += tuple(table.get("checkpoints", {}).get("float32", ()))
+        self.quantized_checkpoints += tuple(table.get("checkpoints", {}).get("quantized", ()))
         self.vocabularies.update(table.get("vocabularies", {}))
         self.science |= frozenset(table.get("packages", {}).get("science", ()))
         self._superseded += tuple(table.get("packages", {}).get("superseded", ()))

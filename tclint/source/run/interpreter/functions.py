@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from tclint.source.run.interpreter.modules import Modules
@@ -305,12 +306,41 @@ class Functions(Modules):
             made.fields["@open"] = Constant(True)
         constructor = value.find("__init__")
         if isinstance(constructor, FunctionValue):
+            if value.is_dataclass and constructor.file.is_library:
+                keywords = self._with_defaults(value, constructor, len(arguments), keywords)
             self.run_function(constructor.bound_to(made), arguments, keywords, call)
         elif any(item.is_dataclass for item in value.lineage()):
             self.fill_dataclass(made, value, arguments, keywords)
         else:
             self.construct(made, arguments, keywords)
         return made
+
+    def _with_defaults(
+        self, value: ClassValue, constructor: FunctionValue, count: int, keywords: dict[str, Value]
+    ) -> dict[str, Value]:
+        """Keywords with the defaults that a project's dataclass declares anew for the parameters of the class
+        of a library that it extends, after `count` positional arguments."""
+        parameters = {item.name for item in constructor.function.parameters[1 + count :] if not item.star}
+        given = dict(keywords)
+        for name, default in self._declared(value):
+            if default is not None and name in parameters and name not in keywords:
+                other = self._option_of(keywords["**"], name) if "**" in keywords else None
+                given[name] = default if other is None else either(default, other)
+        return given
+
+    def _declared(self, value: ClassValue) -> Iterator[tuple[str, Value | None]]:
+        """The fields of a dataclass and of those that it extends, with their defaults where they have one."""
+        from tclint.source.syntax.tables import Assignment
+
+        for item in reversed(list(value.lineage())):
+            for event in item.function.events:
+                if not isinstance(event, Assignment) or event.operator or event.into is not None:
+                    continue
+                name = event.targets[0]
+                default = item.namespace.get(name)
+                if isinstance(default, Thing) and default.kind == "field":
+                    default = default.fields.get("default", self.unknown(name))
+                yield name, default
 
     def construct(self, made: Thing, arguments: list[Value], keywords: dict[str, Value]) -> None:
         """Apply the constructors of the library classes that the class of an object derives from."""
@@ -334,29 +364,20 @@ class Functions(Modules):
         is_open: bool = False,
     ) -> None:
         """Give an object of a dataclass its fields."""
-        from tclint.source.syntax.tables import Assignment
-
         positional = list(arguments)
-        for item in reversed(list(value.lineage())):
-            for event in item.function.events:
-                if not isinstance(event, Assignment) or event.operator or event.into is not None:
-                    continue
-                name = event.targets[0]
-                default = item.namespace.get(name)
-                if isinstance(default, Thing) and default.kind == "field":
-                    default = default.fields.get("default", self.unknown(name))
-                if is_open:
-                    given: Value = self.unknown(name)
-                    made.fields[name] = either(default, given) if default is not None else given
-                elif positional:
-                    made.fields[name] = positional.pop(0)
-                elif name in keywords:
-                    made.fields[name] = keywords[name]
-                elif "**" in keywords:
-                    given = self._option_of(keywords["**"], name)
-                    made.fields[name] = either(default, given) if default is not None else given
-                else:
-                    made.fields[name] = default if default is not None else self.unknown(name)
+        for name, default in self._declared(value):
+            if is_open:
+                given: Value = self.unknown(name)
+                made.fields[name] = either(default, given) if default is not None else given
+            elif positional:
+                made.fields[name] = positional.pop(0)
+            elif name in keywords:
+                made.fields[name] = keywords[name]
+            elif "**" in keywords:
+                given = self._option_of(keywords["**"], name)
+                made.fields[name] = either(default, given) if default is not None else given
+            else:
+                made.fields[name] = default if default is not None else self.unknown(name)
         after = value.find("__post_init__")
         if isinstance(after, FunctionValue):
             self.run_function(after.bound_to(made), [], {}, Call(Name("__post_init__"), (), self.node_id))

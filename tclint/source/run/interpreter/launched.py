@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from tclint.source.project.launchers import Launch, Passed
+from tclint.source.project.requirements import may_run
 from tclint.source.run.files import File
 from tclint.source.run.interpreter.composed import Composer, override, resolve
 from tclint.source.run.interpreter.loading import Loading
@@ -202,6 +203,13 @@ class Launched(Loading):
     def _inside(self, value: Value) -> Value:
         is_made = isinstance(value, Thing) and value.kind == "dict" and ("item", "_target_") in value.fields
         return self.instantiated(value, NONE) if is_made else value
+
+    def allowed(self, package: Value, version: Value) -> Value:
+        """Whether the requirements of the project that runs allow a release of a package or a newer one."""
+        name, text = self.text_of(package), self.text_of(version)
+        assert name is not None
+        assert text is not None
+        return Constant(may_run(self._script().path, tuple(map(int, text.split("."))), name))
 
     # -- commands
 

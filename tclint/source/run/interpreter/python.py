@@ -446,13 +446,16 @@ class Python(Methods):
         `loaded("ds.json", "a file")` what a configuration file holds, `filled(Arguments, values)` an object
         of a class that gets it, `launched("accelerate launch", "mixed_precision", "config_file")` what
         commands pass for an option of a tool, `composed("conf", "train")` a configuration of Hydra,
-        `instantiated(config, options)` what its `_target_` makes.
+        `instantiated(config, options)` what its `_target_` makes, `allowed("torch", "2.8")` whether
+        the project allows a release or a newer one.
         """
         if name == "outside":
             found = self.chosen_outside(arguments[0])
             if len(arguments) > 2:
                 found.fields["@option"] = arguments[2]
             return either(arguments[1], found) if len(arguments) > 1 else found
+        if name == "allowed":
+            return self.allowed(*arguments)
         if name == "loaded":
             return self.loaded(arguments[0], arguments[1])
         if name == "filled":
