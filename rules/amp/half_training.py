@@ -66,9 +66,6 @@ class HalfTrainNoScaler(SourceRule):
         gradients = context.gradients
         for step in context.record.of("step", "scaler_step"):
             optimizers = context.scaled_steps.optimizers_of(step)
-            if any(optimizer.name.startswith("bitsandbytes.") for optimizer in optimizers):
-                # These optimizers keep float32 copies of the weights.
-                continue
             for backward in gradients.last_backwards(step, optimizers):
                 is_off = gradients.is_off(backward.scalers, backward.event)
                 if (backward.scalers and not is_off) or gradients.is_scaled_by_hand(backward):
