@@ -195,19 +195,22 @@ class ExpressionReader(Builder):
         return Other("string", (left, right))
 
     def _formatted(self, node: cst.FormattedString) -> Expression:
-        head = node.parts[0] if node.parts else None
-        text = (Literal(head.value),) if isinstance(head, cst.FormattedStringText) else ()
-        return Other(
-            "string",
-            (
-                *text,
-                *(
-                    self._read(part.expression)
-                    for part in node.parts
-                    if isinstance(part, cst.FormattedStringExpression)
-                ),
-            ),
-        )
+        return Other("string", tuple(self._part_of_text(part, node) for part in node.parts))
+
+    def _part_of_text(self, part: cst.BaseFormattedStringContent, string: cst.FormattedString) -> Expression:
+        if isinstance(part, cst.FormattedStringExpression):
+            value = self._read(part.expression)
+            # What a format makes of a value is not computed.
+            is_plain = part.format_spec is None and part.conversion is None
+            return value if is_plain else Other("string", (value,))
+        assert isinstance(part, cst.FormattedStringText)
+        text = part.value.replace("{{", "{").replace("}}", "}")
+        if "\\" in text and "r" not in string.prefix:
+            try:
+                text = ast.literal_eval(f'"""{text}"""')
+            except (ValueError, SyntaxError):
+                return Other("string", (Literal(text),))
+        return Literal(text)
 
     def _number(self, node: cst.Integer | cst.Float | cst.Imaginary) -> Expression:
         text = node.value

@@ -68,6 +68,10 @@ class Project(Protocol):
         module."""
         ...
 
+    def registering(self, importer: File, name: str) -> Iterator[File]:
+        """The files that a file leads to in which something may be registered under a name."""
+        ...
+
     def imported(self, importer: File, paths: Collection[str]) -> Iterator[File]:
         """The files that a file imports and that either have an effect when they are imported or are among
         `paths`."""
@@ -286,6 +290,9 @@ class Core:
     ) -> Value:
         raise NotImplementedError
 
+    def call_symbol(self, name: str, arguments: list[Value], keywords: dict[str, Value], call: Call) -> Value:
+        raise NotImplementedError
+
     def call_spec(
         self,
         spec: Spec,
@@ -309,6 +316,9 @@ class Core:
         raise NotImplementedError
 
     # -- small questions
+
+    def part_of_path(self, value: Value, name: str) -> Value | None:
+        raise NotImplementedError
 
     def text_of(self, value: Value | None) -> str | None:
         """The one string that a value is."""

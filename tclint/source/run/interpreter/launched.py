@@ -33,8 +33,13 @@ class Launched(Loading):
     def loaded(self, name: Value, otherwise: Value) -> Value:
         """What the configuration file of a name holds; what may be another file may hold something else."""
         file = next((place.file for place in reversed(self.stack) if not place.file.is_library), None)
+        is_file = isinstance(name, Thing) and name.kind == "file"
+        if isinstance(name, Thing) and is_file:
+            name = name.fields.get("file", NONE)
         names = [self.text_of(option) for option, _ in options_of(name)]
         texts = [text for text in names if text is not None]
+        if isinstance(name, Thing) and otherwise != NONE and "@chosen by" not in name.fields and not is_file:
+            return self.unknown("contents")
         found = self.project.settings(file, texts[0]) if file is not None and len(texts) == 1 else None
         if otherwise == NONE:
             return found if found is not None and len(names) == 1 else NONE

@@ -22,6 +22,15 @@ from tclint.source.syntax.tables import Call
 Method = Callable[[Thing, list[Value], dict[str, Value], Call], Value]
 
 
+_READS_FILE = frozenset({"open", "read_bytes", "read_text"})
+"""Methods of a path, which is represented by its text."""
+
+
+def _formatted(text: str, keys: tuple[str, ...], given: tuple[object, ...]) -> str:
+    at = len(given) - len(keys)
+    return text.format(*given[:at], **dict(zip(keys, given[at:], strict=True)))
+
+
 class Methods(Launched):
     """What programs do with lists, dicts, texts and numbers."""
 
@@ -75,7 +84,7 @@ class Methods(Launched):
         key = arguments[0]
         exact = self.exact_items(receiver)
         if exact is not None and isinstance(key, Constant):
-            return self.item(receiver, key) if key in exact else default
+            return self.item(receiver, key) if self.holds(receiver, key) else default
         return either(self.item(receiver, key), default)
 
     def _dict_pop(
@@ -144,7 +153,19 @@ class Methods(Launched):
         if name == "format":
             for item in (*arguments, *keywords.values()):
                 self.wait("format", item, call)
-            return self.unknown("text")
+            keys = tuple(keywords)
+            found_text = self.computed(
+                "text",
+                (receiver, *arguments, *keywords.values()),
+                lambda text, *given: _formatted(text, keys, given),
+            )
+            return found_text or self.unknown("text")
+        if name == "join" and (items := self.exact_items(arguments[0]) if arguments else None) is not None:
+            joined = self.computed("text", (receiver, *items), lambda text, *given: text.join(given))
+            if joined is not None:
+                return joined
+        if name in _READS_FILE and isinstance(receiver, Constant) and isinstance(receiver.value, str):
+            return self.call_symbol("builtins.open", [receiver, *arguments], keywords, call)
         found = []
         for option, guard in options_of(receiver):
             chosen = self.from_outside("()", (option, Constant(name), *arguments))

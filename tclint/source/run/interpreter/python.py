@@ -25,7 +25,7 @@ from tclint.source.run.values import (
     join,
     options_of,
 )
-from tclint.source.syntax.tables import Call
+from tclint.source.syntax.tables import Call, Name
 
 Builtin = Callable[[list[Value], dict[str, Value], Call], Value]
 
@@ -392,6 +392,16 @@ class Python(Methods):
             frame = frame.outer
         made.fields["over"] = ModuleValue(frame.file)
         return made
+
+    def _builtin_eval(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        """The value of a name in a text; what other expressions give is not known."""
+        found = []
+        for option, guard in options_of(arguments[0]) if arguments else ():
+            text = self.text_of(option)
+            is_name = text is not None and all(part.isidentifier() for part in text.split("."))
+            made = self.evaluate(Name(text)) if is_name and text is not None else None
+            found.append(Option(made or self.operate("eval", (option,)), guard))
+        return join(found) if found else self.unknown()
 
     def _builtin_vars(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         return self.attribute(arguments[0], "__dict__") if arguments else self.unknown()
