@@ -43,7 +43,7 @@ class CudnnBenchmarkMissing(SourceRule):
         "NVIDIA Convolutional Layers User's Guide, Autotuning And cuDNN Heuristics: heuristics do not "
         "always find the fastest algorithm",
     )
-    triggers = (".step(", "Trainer(", "Fabric(")
+    triggers = (".step(", "Trainer(", "Fabric(", "training_step(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if context.switches.of(BENCHMARK, *DETERMINISTIC):

@@ -85,6 +85,12 @@ class Methods(Launched):
         exact = self.exact_items(receiver)
         if exact is not None and isinstance(key, Constant):
             return self.item(receiver, key) if self.holds(receiver, key) else default
+        known = [
+            self.holds(receiver, option) for option, _ in options_of(key) if isinstance(option, Constant)
+        ]
+        if known and all(known):
+            # What an option chooses by default is there, and what else it may choose is not known.
+            return self.item(receiver, key)
         return either(self.item(receiver, key), default)
 
     def _dict_pop(

@@ -24,6 +24,7 @@ from tclint.source.run.values import (
     either,
     join,
     options_of,
+    root_of,
 )
 from tclint.source.syntax.tables import Call, Name
 
@@ -507,8 +508,12 @@ class Python(Methods):
         if kind == "zip" and over is not None:
             return self.container("tuple", [self.element(item) for item in self.values_in(over)])
         if kind in ("iterator", "progress") and over is not None:
-            if isinstance(over, Thing) and over.kind == "module" and value.name[:1] == ".":
-                return self.part(value, over)
+            if (
+                isinstance(over, Thing)
+                and value.name[:1] == "."
+                and (whole := root_of(over)).kind == "module"
+            ):
+                return self.part(value, whole if over.is_unknown else over)
             return self.element(over)
         if kind == "range":
             return Thing("number", operation=("each", (value,)))
