@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import cached_property
 
 from tclint.source.questions.batches import Batches
@@ -28,7 +28,9 @@ class Sizes:
 
     def fixed(self, step: Step) -> str:
         """The name of the call that gives all inputs of a step one size; '' if none is known."""
-        loaders = [loader for item in step.backwards for loader in self.batches.loaders_of(item)]
+        loaders = list(
+            dict.fromkeys(loader for item in step.backwards for loader in self.batches.loaders_of(item))
+        )
         if loaders and all(self._stacks_any(loader, step) for loader in loaders):
             return loaders[0].name.rpartition(".")[2]
         return next((event.name.rpartition(".")[2] for event in self._of_one_size), "")
@@ -39,11 +41,13 @@ class Sizes:
         if given.keys() & {"**", "@open"} or not all(map(self._is_several, self._batch_sizes(loader))):
             return False
         collate = given.get("collate_fn", NONE)
-        return collate == NONE or any(
-            event.name == "torch.stack" and event in made
-            for made in [self._reaching_convolutions(step)]
-            for event in made
-            if isinstance(collate, FunctionValue) and _is_in(event, collate)
+        return collate == NONE or (
+            isinstance(collate, FunctionValue)
+            and any(
+                event.name == "torch.stack" and _is_in(event, collate)
+                for value in self._given_to_convolutions(step)
+                for event in self.facts.made_by(value)
+            )
         )
 
     def _batch_sizes(self, loader: Thing) -> list[Value | None]:
@@ -72,16 +76,12 @@ class Sizes:
             for operator, operands in [thing.operation or ("", ())]
         )
 
-    def _reaching_convolutions(self, step: Step) -> frozenset[Event]:
-        """The events that make what a step's convolutional networks get."""
-        return frozenset(
-            made
-            for event in step.events
-            if event.kind == "forward"
-            and any(map(self.networks.convolutions, self.facts.kinds(event.subject, "module")))
-            for value in event.arguments.values()
-            for made in self.facts.made_by(value)
-        )
+    def _given_to_convolutions(self, step: Step) -> Iterator[Value]:
+        """What a step's convolutional networks get."""
+        for event in step.events:
+            networks = self.facts.kinds(event.subject, "module") if event.kind == "forward" else []
+            if event.inside is None and any(map(self.networks.convolutions, networks)):
+                yield from event.arguments.values()
 
     @cached_property
     def _of_one_size(self) -> list[Event]:

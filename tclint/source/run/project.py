@@ -43,7 +43,7 @@ class ProjectFiles:
         self._files: dict[str, File | None] = {}
         self._found: dict[tuple[str, str], str | None] = {}
         self._reached: set[str] = set()
-        self._launches: dict[str, list[Launch]] = {}
+        self._launches: dict[tuple[str, bool], list[Launch]] = {}
         self._texts: dict[str, tuple[File, list[Span]]] = {}
         self.imports: dict[tuple[str, str], str | None] = {}
         """(file, module that it imports) -> the path that the name means from the file's folder."""
@@ -98,11 +98,12 @@ class ProjectFiles:
             folder = parent
         return None
 
-    def launches_of(self, script: File) -> list[Launch]:
-        """The commands of shell scripts that start a script."""
-        if script.path not in self._launches:
-            self._launches[script.path] = launches_of(script.path)
-        return self._launches[script.path]
+    def launches_of(self, script: File, *, on_pages: bool = False) -> list[Launch]:
+        """The commands of shell scripts, or those that pages show, that start a script."""
+        found = self._launches.get((script.path, on_pages))
+        if found is None:
+            found = self._launches[script.path, on_pages] = launches_of(script.path, on_pages=on_pages)
+        return found
 
     def place_in(self, path: str, span: Span) -> Place:
         """A place in a text that is no Python."""

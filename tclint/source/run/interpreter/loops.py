@@ -148,7 +148,9 @@ class Loops(Statements):
         count, rounds = self._rounds_of(over)
         loop = Loop(self.here, over, len(self.path), count)
         loops, path = self.loops, self.path
-        is_empty = isinstance(over, Thing) and over.kind == "module" and self.exact_items(over) == []
+        # A list may be filled by code that is not seen.
+        is_whole = isinstance(over, Thing) and over.kind in ("module", "tuple")
+        is_empty = over is not None and is_whole and self.exact_items(over) == []
         status = FALLS
         number = 0
         while not is_empty:

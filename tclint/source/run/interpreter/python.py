@@ -26,7 +26,7 @@ from tclint.source.run.values import (
     options_of,
     root_of,
 )
-from tclint.source.syntax.tables import Call, Name
+from tclint.source.syntax.tables import Call, Expression, Name
 
 Builtin = Callable[[list[Value], dict[str, Value], Call], Value]
 
@@ -140,6 +140,30 @@ class Python(Methods):
     def _builtin_callable(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         value = arguments[0] if arguments else NONE
         return TRUE if isinstance(value, FunctionValue | ClassValue) else self.operate("callable", (value,))
+
+    def _builtin_is_class(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        value = arguments[0] if arguments else NONE
+        is_known = isinstance(value, ClassValue | FunctionValue | Constant | ModuleValue)
+        return Constant(isinstance(value, ClassValue)) if is_known else self.operate("is class", (value,))
+
+    def _builtin_is_function(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        value = arguments[0] if arguments else NONE
+        is_known = isinstance(value, ClassValue | FunctionValue | Constant | ModuleValue)
+        return (
+            Constant(isinstance(value, FunctionValue)) if is_known else self.operate("is function", (value,))
+        )
+
+    def _builtin_argument_names(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        """`inspect.getfullargspec(function)`."""
+        function = arguments[0] if arguments else NONE
+        made = Thing("signature")
+        if isinstance(function, FunctionValue):
+            plain = [item for item in function.function.parameters if not item.star]
+            defaults = [self.default_of(function, item.default) for item in plain]
+            known = [value for value in defaults if value is not None]
+            made.fields["args"] = self.container("list", [Constant(item.name) for item in plain])
+            made.fields["defaults"] = self.container("tuple", known) if known else NONE
+        return made
 
     def _builtin_len(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         exact = self.exact_items(arguments[0]) if arguments else None
@@ -457,7 +481,8 @@ class Python(Methods):
         `loaded("ds.json", "a file")` what a configuration file holds, `filled(Arguments, values)` an object
         of a class that gets it, `launched("accelerate launch", "mixed_precision", "config_file")` what
         commands pass for an option of a tool, `composed("conf", "train")` a configuration of Hydra,
-        `instantiated(config, options)` what its `_target_` makes.
+        `instantiated(config, options)` what its `_target_` makes, `merged(config, other)` one
+        configuration of several, of which the later ones win.
         """
         if name == "outside":
             found = self.chosen_outside(arguments[0])
@@ -478,6 +503,8 @@ class Python(Methods):
             return self.opened(*arguments)
         if name == "passed":
             return self.passed(*arguments)
+        if name == "merged":
+            return self.merged(arguments)
         if name == "composed":
             return self.composed(*arguments)
         if name == "instantiated":
@@ -547,6 +574,9 @@ class Python(Methods):
         return found
 
     # -- provided elsewhere
+
+    def default_of(self, value: FunctionValue, default: Expression | None) -> Value | None:
+        raise NotImplementedError
 
     def construct(self, made: Thing, arguments: list[Value], keywords: dict[str, Value]) -> None:
         raise NotImplementedError

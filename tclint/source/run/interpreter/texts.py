@@ -40,6 +40,8 @@ class Texts(Containers):
             made: Value | None
             if all(isinstance(value, Constant) for value in values):
                 made = self._text(compute, [value.value for value in values])  # type: ignore[attr-defined]
+                if made is None and len(values) < sum(map(len, several)):
+                    continue  # Python raises an error for this alternative
                 is_known |= made is not None
             else:
                 made = self.from_outside(operator, tuple(values))
