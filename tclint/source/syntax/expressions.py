@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import libcst as cst
@@ -195,22 +195,26 @@ class ExpressionReader(Builder):
         return Other("string", (left, right))
 
     def _formatted(self, node: cst.FormattedString) -> Expression:
-        return Other("string", tuple(self._part_of_text(part, node) for part in node.parts))
+        return Other(
+            "string", tuple(found for part in node.parts for found in self._parts_of_text(part, node))
+        )
 
-    def _part_of_text(self, part: cst.BaseFormattedStringContent, string: cst.FormattedString) -> Expression:
+    def _parts_of_text(
+        self, part: cst.BaseFormattedStringContent, string: cst.FormattedString
+    ) -> Iterator[Expression]:
         if isinstance(part, cst.FormattedStringExpression):
-            value = self._read(part.expression)
-            # What a format makes of a value is not computed.
-            is_plain = part.format_spec is None and part.conversion is None
-            return value if is_plain else Other("string", (value,))
+            yield self._read(part.expression)
+            if part.format_spec is not None or part.conversion is not None:
+                yield Other("format")  # what it makes of the value is not known
+            return
         assert isinstance(part, cst.FormattedStringText)
         text = part.value.replace("{{", "{").replace("}}", "}")
-        if "\\" in text and "r" not in string.prefix:
+        if "\\" in text and "r" not in string.prefix.lower():
             try:
                 text = ast.literal_eval(f'"""{text}"""')
             except (ValueError, SyntaxError):
-                return Other("string", (Literal(text),))
-        return Literal(text)
+                yield Other("format")
+        yield Literal(text)
 
     def _number(self, node: cst.Integer | cst.Float | cst.Imaginary) -> Expression:
         text = node.value
