@@ -156,13 +156,20 @@ class Sizes:
 
     def _is_of_batch(self, value: Value, loaders: Collection[Value]) -> bool:
         """Whether a number depends on the batch; one that is the same for all batches only bounds a size."""
-        return any(
-            thing.made.kind == "batch" or any(region.context in loaders for region in thing.made.regions)
-            if thing.made is not None
-            else thing.kind == "number" and thing.operation is None
-            for thing in self.facts.within(value)
-            if isinstance(thing, Thing)
-        )
+        for thing in self.facts.within(value):
+            if not isinstance(thing, Thing):
+                continue
+            operator, operands = thing.operation or ("", ())
+            if operator == "." and Constant("shape") in operands:
+                found = self._is_of_batch(operands[0], loaders)
+            elif thing.made is not None:
+                regions = thing.made.regions
+                found = thing.made.kind == "batch" or any(region.context in loaders for region in regions)
+            else:
+                found = thing.kind == "number" and thing.operation is None
+            if found:
+                return True
+        return False
 
     def _is_detector(self, forward: Event) -> bool:
         """Whether a library's model takes a list of images, which it pads to the largest."""
