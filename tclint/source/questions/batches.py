@@ -234,6 +234,9 @@ class Batches:
     def work_of(self, loader: Thing) -> str:
         """The name of the code that takes time for every batch of a loader: the dataset that reads files, or
         the function that collates texts; '' if none is known to."""
+        default = Defaults().value(loader.fields.get("dataset"))
+        if isinstance(default, Thing) and default is not loader.fields.get("@sampled", default):
+            return default.name.rpartition(".")[2] if default.kind == "files" else ""
         for dataset in self.facts.kinds(loader.fields.get("@dataset"), "files"):
             return dataset.name.rpartition(".")[2]
         for event in self.record.events:
