@@ -103,8 +103,9 @@ def _imported_with_packages(importer: str, imports: tuple[str, ...]) -> Iterator
         if basename(path) == "__init__.py" and b"import_module(" in data_of(path):
             folder = dirname(path)
             further += [join(folder, name) for name in sorted(names_in(folder)) if name.endswith(".py")]
-        if basename(path) != "__init__.py" and (package := join(dirname(path), "__init__.py")) not in seen:
-            further += [package] if "__init__.py" in names_in(dirname(path)) else []
+        inside = dirname(path) if basename(path) != "__init__.py" else dirname(dirname(path))
+        if "__init__.py" in names_in(inside):
+            further.append(join(inside, "__init__.py"))
         for file in further:
             if file not in seen:
                 seen.add(file)

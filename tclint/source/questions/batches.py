@@ -234,15 +234,17 @@ class Batches:
     def work_of(self, loader: Thing) -> str:
         """The name of the code that takes time for every batch of a loader: the dataset that reads files, or
         the function that collates texts; '' if none is known to."""
-        default = Defaults().value(loader.fields.get("dataset"))
-        if isinstance(default, Thing) and default is not loader.fields.get("@sampled", default):
-            return default.name.rpartition(".")[2] if default.kind == "files" else ""
         for dataset in self.facts.kinds(loader.fields.get("@dataset"), "files"):
             return dataset.name.rpartition(".")[2]
         for event in self.record.events:
             if any(region.context is loader for region in event.regions) and self._takes_time(loader, event):
                 return self._prepared_by(loader, event)
         return ""
+
+    def is_of_default(self, loader: Thing) -> bool:
+        """Whether options choose by default the data set whose code `work_of` speaks of, as far as is known."""
+        default = Defaults().value(loader.fields.get("dataset"))
+        return not isinstance(default, Thing) or default is loader.fields.get("@sampled", default)
 
     def _takes_time(self, loader: Thing, event: Event) -> bool:
         # Padding is little work, not enough to advise against the default of a framework's loader.

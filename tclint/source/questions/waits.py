@@ -116,9 +116,10 @@ class Waits:
             pending.extend(event.arguments.values())
             pending.extend(atom.subject for atom in event.path)
         while pending:
-            for thing in self.facts.held(pending.pop()):
+            for thing in self.facts.things(pending.pop()):
                 if thing not in found:
                     found.add(thing)
+                    pending.extend(self.facts.held(thing, 1))
                     pending.extend(thing.operation[1] if thing.operation is not None else ())
         return found
 

@@ -212,6 +212,8 @@ class Containers(Core):
                 if method is not None:
                     return self.call_value(self.bind(method, value), [key], {})
         if isinstance(value, Symbol):
+            if value.name == "sys.modules" and isinstance(key, ModuleValue):
+                return key
             if value.name == "sys.modules" and (module := self.text_of(key)) is not None:
                 file = self.frame.file
                 return ModuleValue(file) if module == file.name else self.import_(file, module)
@@ -357,6 +359,8 @@ class Containers(Core):
         """`value.name`."""
         if name in ("__name__", "__qualname__") and isinstance(value, ClassValue | FunctionValue):
             return Constant(value.function.name)
+        if name == "__module__" and isinstance(value, ClassValue | FunctionValue):
+            return ModuleValue(value.file)  # which stands for its name
         if isinstance(value, Thing):
             return self._attribute_of_thing(value, name)
         if isinstance(value, Union):

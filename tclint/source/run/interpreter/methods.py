@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tclint.source.run.interpreter.launched import Launched
 from tclint.source.run.values import (
     NONE,
+    TRUE,
     Constant,
     Option,
     Thing,
@@ -118,7 +119,7 @@ class Methods(Launched):
         exact = self.exact_items(receiver)
         if exact is not None:
             pairs = [self.container("tuple", [key, self.item(receiver, key)]) for key in exact]
-            return self.container("list", pairs)
+            return self._of_dict(pairs)
         held = self.values_in(receiver)
         pair = self.container("tuple", [self.unknown("key"), either(*held) if held else self.unknown()])
         return self.container("list", None, pair)
@@ -126,17 +127,18 @@ class Methods(Launched):
     def _dict_values(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         exact = self.exact_items(receiver)
         if exact is not None:
-            return self.container("list", [self.item(receiver, key) for key in exact])
+            return self._of_dict([self.item(receiver, key) for key in exact])
         held = self.values_in(receiver)
         return self.container("list", None, either(*held) if held else self.unknown())
 
     def _dict_keys(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         exact = self.exact_items(receiver)
-        return (
-            self.container("list", exact)
-            if exact is not None
-            else self.container("list", None, self.unknown())
-        )
+        return self._of_dict(exact) if exact is not None else self.container("list", None, self.unknown())
+
+    def _of_dict(self, items: Sequence[Value]) -> Value:
+        made = self.container("list", items)
+        made.fields["@of dict"] = TRUE
+        return made
 
     # -- what a network gives may be a dict: tensors have no such methods
 

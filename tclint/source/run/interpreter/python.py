@@ -108,12 +108,23 @@ class Python(Methods):
         return None
 
     def _builtin_hasattr(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        value, name = (*arguments, NONE, NONE)[:2]
+        if (
+            isinstance(value, Thing)
+            and value.kind in ("dict", "list", "tuple")
+            and name == Constant("__dict__")
+        ):
+            return FALSE
         return self.operate("hasattr", tuple(arguments))
 
     def _builtin_getattr(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         found: list[Value] = []
         for option, _guard in options_of(arguments[1]) if len(arguments) > 1 else ():
-            if isinstance(option, Constant) and isinstance(option.value, str):
+            owner, name = arguments[0], str(self.text_of(option))
+            if len(arguments) > 2 and isinstance(owner, ClassValue) and owner.find(name) is None:
+                # Who gives a default expects that the class may lack it, and a library's classes have no more.
+                found.append(arguments[2])
+            elif isinstance(option, Constant) and isinstance(option.value, str):
                 found.append(self.attribute(arguments[0], option.value))
             else:
                 found.append(self.operate("getattr", (arguments[0], option)))
@@ -460,6 +471,8 @@ class Python(Methods):
         for option, guard in options_of(name):
             text = self.text_of(option)
             made = self.import_(self.frame.file, text) if text is not None else None
+            if isinstance(option, ModuleValue):
+                made = option
             found.append(Option(made or self.operate("import", (option,)), guard))
         return join(found)
 
