@@ -273,3 +273,86 @@ def test_loops_over_nothing_do_not_run() -> None:
             probe("perhaps")
     """
     assert probed(program) == ["'perhaps'"]
+
+
+_NESTED = "".join(f"a{number}: {number}\n" for number in range(40)) + (
+    "model:\n" + "".join(f"  k{number}: {number}\n" for number in range(12)) + "  sub: {x: 9, deep: {y: 8}}\n"
+)
+
+
+def test_configurations_are_converted_key_by_key(project: Path) -> None:
+    (project / "big.yaml").write_text(_NESTED, "utf-8")
+    text = """
+import argparse, yaml
+
+def as_namespace(config):
+    made = argparse.Namespace()
+    for key, value in config.items():
+        setattr(made, key, as_namespace(value) if isinstance(value, dict) else value)
+    return made
+
+config = as_namespace(yaml.safe_load(open("big.yaml")))
+probe((config.a39, config.model.k11, config.model.sub.x, config.model.sub.deep.y))
+"""
+    assert probed_in(project, "train.py", text) == ["tuple(39, 11, 9, 8)"]
+
+
+def test_configurations_are_merged_key_by_key(project: Path) -> None:
+    (project / "big.yaml").write_text(_NESTED, "utf-8")
+    text = """
+import yaml
+
+def merge(into, other):
+    for key in other:
+        if key in into and isinstance(into[key], dict) and isinstance(other[key], dict):
+            merge(into[key], other[key])
+        else:
+            into[key] = other[key]
+    return into
+
+config = merge(yaml.safe_load(open("big.yaml")), {"a1": 7, "model": {"k1": 6, "sub": {"deep": {"y": 5}}}})
+probe((config["a1"], config["a2"], config["model"]["k1"], config["model"]["sub"]["deep"]["y"]))
+"""
+    assert probed_in(project, "train.py", text) == ["tuple(7, 2, 6, 5)"]
+
+
+def test_functions_that_make_something_of_names_are_run_each_time() -> None:
+    program = """
+        import torch
+
+        ENTRIES = {"layer": torch.nn.Linear}
+
+        def create(name):
+            return ENTRIES[name](2, 2) if name in ENTRIES else name
+
+        for name in ("a", "b", "c", "d", "e", "f", "g", "h"):
+            create(name)
+        create("layer")
+        for name in ("i", "j", "k", "l", "m", "n", "o", "p"):
+            create(name)
+        probe(create("layer"))
+    """
+    assert probed(program) == ["module"]
+
+
+def test_what_a_class_lacks_is_what_the_program_says_instead() -> None:
+    program = """
+        import torch
+
+        class Net(torch.nn.Module):
+            shared = 1
+
+        probe((getattr(Net, "shared", 2), getattr(Net, "other", 3), hasattr({}, "__dict__")))
+    """
+    assert probed(program) == ["tuple(1, 3, False)"]
+
+
+def test_modules_are_found_by_the_classes_in_them(project: Path) -> None:
+    text = """
+import importlib, sys
+from nets import Net
+
+probe(getattr(importlib.import_module(Net.__module__), "Net").size)
+probe(sys.modules[Net.__module__].Net.size)
+"""
+    assert probed_in(project, "train.py", text) == ["7"]
