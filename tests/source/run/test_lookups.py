@@ -316,25 +316,6 @@ probe((config["a1"], config["a2"], config["model"]["k1"], config["model"]["sub"]
     assert probed_in(project, "train.py", text) == ["tuple(7, 2, 6, 5)"]
 
 
-def test_functions_that_make_something_of_names_are_run_each_time() -> None:
-    program = """
-        import torch
-
-        ENTRIES = {"layer": torch.nn.Linear}
-
-        def create(name):
-            return ENTRIES[name](2, 2) if name in ENTRIES else name
-
-        for name in ("a", "b", "c", "d", "e", "f", "g", "h"):
-            create(name)
-        create("layer")
-        for name in ("i", "j", "k", "l", "m", "n", "o", "p"):
-            create(name)
-        probe(create("layer"))
-    """
-    assert probed(program) == ["module"]
-
-
 def test_what_a_class_lacks_is_what_the_program_says_instead() -> None:
     program = """
         import torch

@@ -149,8 +149,6 @@ class Functions(Modules):
         if not value.file.is_library and all(map(_is_plain, self.record.events[start:])):
             self._plain_runs[at] = self._plain_runs.get(at, 0) + 1
             is_remembering |= value.receiver is None and _is_settled(result)
-        else:
-            self._plain_runs.pop(at, None)  # what it makes depends on what it gets
         if is_remembering:
             self._results[asked] = result, runs + 1
         return result
