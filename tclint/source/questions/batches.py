@@ -242,7 +242,7 @@ class Batches:
         return ""
 
     def is_of_default(self, loader: Thing) -> bool:
-        """Whether options choose by default the data set whose code `work_of` speaks of, as far as is known."""
+        """Whether options choose by default the data set that `work_of` speaks of, as far as is known."""
         default = Defaults().value(loader.fields.get("dataset"))
         return not isinstance(default, Thing) or default is loader.fields.get("@sampled", default)
 

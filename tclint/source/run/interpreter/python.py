@@ -122,7 +122,7 @@ class Python(Methods):
         for option, _guard in options_of(arguments[1]) if len(arguments) > 1 else ():
             owner, name = arguments[0], str(self.text_of(option))
             if len(arguments) > 2 and isinstance(owner, ClassValue) and owner.find(name) is None:
-                # Who gives a default expects that the class may lack it, and a library's classes have no more.
+                # Who gives a default expects classes that lack it; what a library's class has is not known.
                 found.append(arguments[2])
             elif isinstance(option, Constant) and isinstance(option.value, str):
                 found.append(self.attribute(arguments[0], option.value))
