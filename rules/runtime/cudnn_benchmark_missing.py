@@ -13,8 +13,8 @@ class CudnnBenchmarkMissing(SourceRule):
     """Convolutions on inputs of one size trained without cudnn.benchmark.
 
     What it does
-    Finds training on CUDA of convolutional layers on inputs of one size (batches that stack several samples as
-    they come, crops of one size, data sets whose images are alike) in programs that never touch
+    Finds training on CUDA of convolutional layers on inputs of one size (batches that stack several samples
+    as they come, crops of one size, data sets whose images are alike) in programs that never touch
     `torch.backends.cudnn.benchmark`.
 
     Why it costs
