@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule
 from tclint.source.questions.steps import Step
 from tclint.source.questions.switches import BENCHMARK, DETERMINISTIC
 
@@ -13,8 +13,8 @@ class CudnnBenchmarkMissing(SourceRule):
     """Convolutions on inputs of one size trained without cudnn.benchmark.
 
     What it does
-    Finds training on CUDA of convolutional layers on inputs of one size (batches that are stacked from any
-    samples, crops of one size, data sets whose images are alike) in programs that never touch
+    Finds training on CUDA of convolutional layers on inputs of one size (batches that stack several samples
+    as they come, crops of one size, data sets whose images are alike) in programs that never touch
     `torch.backends.cudnn.benchmark`.
 
     Why it costs
@@ -43,19 +43,23 @@ class CudnnBenchmarkMissing(SourceRule):
         "NVIDIA Convolutional Layers User's Guide, Autotuning And cuDNN Heuristics: heuristics do not "
         "always find the fastest algorithm",
     )
-    triggers = (".step(", "Trainer(", "Fabric(")
+    triggers = (".step(", "Trainer(", "Fabric(", "training_step(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         if context.switches.of(BENCHMARK, *DETERMINISTIC):
             return
-        found = ((step, self._reason(context, step)) for step in context.steps.all)
-        step, (layers, sized) = next(((step, why) for step, why in found if all(why)), (None, ("", "")))
-        if step is None:
+        found = (
+            (step, self._shown(context, step), self._reason(context, step)) for step in context.steps.all
+        )
+        step, shown, (layers, sized) = next(
+            ((step, shown, why) for step, shown, why in found if shown is not None and all(why)),
+            (None, None, ("", "")),
+        )
+        if step is None or shown is None:
             return
-        backward = step.backwards[0]
-        function = backward.place.function.qualified_name
+        function = shown.place.function.qualified_name
         yield self.finding(
-            context.at(backward),
+            context.at(shown),
             f"This trains convolutions ({layers}) on inputs of one size (`{sized}`), and nothing sets "
             "torch.backends.cudnn.benchmark.",
             related=tuple(context.also(event, "the optimizer steps here") for event in step.steps[:1]),
@@ -64,12 +68,18 @@ class CudnnBenchmarkMissing(SourceRule):
             identity=function,
         )
 
+    def _shown(self, context: SourceContext, step: Step) -> Event | None:
+        """The backward pass of a step, or where a framework runs it, what the program runs for it first."""
+        backward = step.backwards[0]
+        if context.is_shown(backward):
+            return backward
+        forwards = (event for event in step.events if event.kind == "forward" and context.is_shown(event))
+        return next(forwards, None)
+
     def _reason(self, context: SourceContext, step: Step) -> tuple[str, str]:
         """The convolutional network of a step on a GPU, and the call that gives its inputs one size; '' if
         unknown."""
         backward, facts = step.backwards[0], context.facts
-        if not context.is_shown(backward):
-            return "", ""
         networks = [
             (name, module)
             for module in facts.networks_of(facts.loss_of(backward))

@@ -64,7 +64,8 @@ class NumWorkersZero(SourceRule):
             by = "num_workers" if given is not None else "batch_size"
             shown = f"has no {option}" if given is None or what != "DataLoader" else f"has {option}=0"
             shown += "" if given in (None, Constant(0)) else " by default"
-            said = f"`{work}` prepares every batch"
+            where = "" if batches.is_of_default(loader) else ", where an option chooses it,"
+            said = f"`{work}`{where} prepares every batch"
             if context.run.is_configuration:
                 shown, said = f"leaves {option} at 0", "every batch is collated"
             yield self.finding(

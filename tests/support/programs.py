@@ -7,21 +7,24 @@ from textwrap import dedent
 
 from tclint.source.recipes.reading import settings_of
 from tclint.source.run.files import File
+from tclint.source.run.interpreter.core import MOST_EVENTS
 from tclint.source.run.program import Program
 from tclint.source.run.project import ProjectFiles
 from tclint.source.run.values import Constant, Event, Symbol, Thing, Union, Value
 from tclint.source.syntax.parse import NotPython, Parsed, decode, parse
 
 
-def program_of(text: str, folder: Path | None = None, name: str = "program.py") -> Program:
-    """A program that is run; with a folder, one that imports the files in it."""
+def program_of(
+    text: str, folder: Path | None = None, name: str = "program.py", events: int = MOST_EVENTS
+) -> Program:
+    """A program that is run, with at most so many events; with a folder, one that imports the files in it."""
     text = dedent(text)
     parsed = parse(text)
     files = ProjectFiles(_parsed, settings=settings_of)
     path = str((folder or Path("/nowhere")) / name)
     file = File(path, parsed.tables, lambda: parsed.spans, lambda: parsed.lines)
     files.keep(path, file)
-    return Program.of(file, files)
+    return Program.of(file, files, events=events)
 
 
 def _parsed(_path: str, data: bytes) -> Parsed | None:

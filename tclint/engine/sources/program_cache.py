@@ -25,7 +25,7 @@ from tclint.core.finding import Finding
 from tclint.core.saved import from_json, to_json
 from tclint.core.text import digest
 from tclint.engine.provenance import tool_hash
-from tclint.source.project.effects import acting
+from tclint.source.project.effects import acting, registering
 from tclint.source.project.imports import file_of
 from tclint.source.project.launchers import launchers_in
 from tclint.source.project.noted import Question
@@ -60,6 +60,7 @@ _QUESTIONS: dict[str, Callable[..., object]] = {
     "effects": acting,
     "launchers": lambda folder: launchers_in(Path(folder)),
     "pins": pins_above,
+    "registering": registering,
     "stars": may_define,
 }
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from os.path import basename
+from os.path import basename, dirname, join
 
-from tclint.source.project.folders import data_of
+from tclint.source.project.folders import data_of, names_in
 from tclint.source.project.imports import file_of
 
 _LINE = re.compile(
@@ -23,6 +23,12 @@ what is under `__main__`; it does run every other block at the left margin."""
 _IMPORT = re.compile(
     rb"from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;]+)|import[ \t]+([^\n#;]+)",
 )
+_REGISTERS = re.compile(
+    rb"^@[^\n]*\n(?:[@ \t#)][^\n]*\n)*(?:class|def) +\w+|^\w[\w.]*\([^\n]*[\"'][A-Za-z_][\w.-]*[\"']",
+    re.MULTILINE,
+)
+"""A decorated definition, or a call at the left margin that gets a text."""
+_NAMES = re.compile(rb"(?<=class )\w+|(?<=def )\w+|(?<=[\"'])[A-Za-z_][\w.-]*(?=[\"'])")
 _IMPORTED = re.compile(rb"([\w.]+|\*)(?:[ \t]+as[ \t]+(\w+))?")
 
 
@@ -65,8 +71,50 @@ def reached(importer: str, *imports: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def registering(importer: str, name: str, *imports: str) -> tuple[str, ...]:
+    """The files, among those that some imports lead to, in which a decorator or a call at the top level may
+    enter something into a registry under a name.
+
+    Args:
+        importer, imports: as for `acting`.
+    """
+    return _registered(importer, imports).get(name.encode(), ())
+
+
+@lru_cache(maxsize=64)
+def _registered(importer: str, imports: tuple[str, ...]) -> dict[bytes, tuple[str, ...]]:
+    """Name -> the files that may register it."""
+    found: dict[bytes, tuple[str, ...]] = {}
+    for path in _imported_with_packages(importer, imports):
+        names = {name for match in _REGISTERS.finditer(data_of(path)) for name in _NAMES.findall(match[0])}
+        for name in names:
+            found[name] = (*found.get(name, ()), path)
+    return found
+
+
+def _imported_with_packages(importer: str, imports: tuple[str, ...]) -> Iterator[str]:
+    """The files that are run when some imports are: with packages all that their `__init__.py` imports, and
+    all files beside one that imports modules by computed names."""
+    pending = [path for path, _ in (_file_of(importer, name) for name in imports) if path is not None]
+    seen = set(pending)
+    for path in pending:
+        yield path
+        further = [file for _, (file, _) in _imported(path) if file is not None]
+        if basename(path) == "__init__.py" and b"import_module(" in data_of(path):
+            folder = dirname(path)
+            further += [join(folder, name) for name in sorted(names_in(folder)) if name.endswith(".py")]
+        inside = dirname(path) if basename(path) != "__init__.py" else dirname(dirname(path))
+        if "__init__.py" in names_in(inside):
+            further.append(join(inside, "__init__.py"))
+        for file in further:
+            if file not in seen:
+                seen.add(file)
+                pending.append(file)
+
+
 def forget() -> None:
     """Read files anew."""
+    _registered.cache_clear()
     _top.cache_clear()
     _imported.cache_clear()
 

@@ -17,7 +17,8 @@ from tclint.source.syntax.positions import Span
 from tclint.source.syntax.shell import UnclosedQuote, Word, command_at, commands_in
 
 _SHELL = ("*.sh", "*.bash", "*.slurm", "Makefile")
-_NAMES = (*_SHELL, "*.y*ml", "*.md", "*.rst")
+_PAGES = ("*.md", "*.rst")
+_NAMES = (*_SHELL, "*.y*ml", *_PAGES)
 
 CHOOSE_PRECISION = re.compile(
     rb"accelerate(\.commands\.|\s+)launch|mixed_precision|deepspeed|(fabric|lightning) run"
@@ -115,15 +116,20 @@ def command_with(path: str, words: tuple[str, ...]) -> str:
     return ""
 
 
-def launches_of(path: str) -> list[Launch]:
-    """The commands that start a file, in the shell scripts beside it and above it in its project."""
+def launches_of(path: str, *, on_pages: bool = False) -> list[Launch]:
+    """The commands that start a file, in the shell scripts beside it and above it in its project.
+
+    Args:
+        on_pages: those that pages show instead.
+    """
+    patterns = _PAGES if on_pages else _SHELL
     name = os.path.basename(path)
     module = name.removesuffix(".py").encode()
     return [
         launch
         for folder in _folders(path)
         for script, data in _noted(folder).items()
-        if module in data and any(Path(script).match(pattern) for pattern in _SHELL)
+        if module in data and any(Path(script).match(pattern) for pattern in patterns)
         for launch in _launches(script, data, path)
     ]
 

@@ -241,6 +241,11 @@ class Batches:
                 return self._prepared_by(loader, event)
         return ""
 
+    def is_of_default(self, loader: Thing) -> bool:
+        """Whether options choose by default the data set that `work_of` speaks of, as far as is known."""
+        default = Defaults().value(loader.fields.get("dataset"))
+        return not isinstance(default, Thing) or default is loader.fields.get("@sampled", default)
+
     def _takes_time(self, loader: Thing, event: Event) -> bool:
         # Padding is little work, not enough to advise against the default of a framework's loader.
         takes = event.kind == "read" or (event.kind == "pad" and not self._is_of_framework(loader))

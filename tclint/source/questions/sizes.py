@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import cached_property
 
 from tclint.source.questions.batches import Batches
@@ -10,8 +10,10 @@ from tclint.source.questions.defaults import Defaults
 from tclint.source.questions.networks import Networks
 from tclint.source.questions.steps import Step
 from tclint.source.run.facts import Facts
-from tclint.source.run.values import FALSE, NONE, Constant, Event, Thing, Value
+from tclint.source.run.values import NONE, Constant, Event, FunctionValue, Thing, Value
 
+_PADS = "torch.nn.functional.pad"
+_SHARES = frozenset({"//", "/", "int"})
 _RESIZES = frozenset({"torch.nn.functional.interpolate", "torch.nn.functional.upsample"})
 
 
@@ -26,18 +28,60 @@ class Sizes:
 
     def fixed(self, step: Step) -> str:
         """The name of the call that gives all inputs of a step one size; '' if none is known."""
-        loaders = [loader for item in step.backwards for loader in self.batches.loaders_of(item)]
-        if loaders and all(self._stacks_any(loader) for loader in loaders):
+        loaders = list(
+            dict.fromkeys(loader for item in step.backwards for loader in self.batches.loaders_of(item))
+        )
+        if loaders and all(self._stacks_any(loader, step) for loader in loaders):
             return loaders[0].name.rpartition(".")[2]
         return next((event.name.rpartition(".")[2] for event in self._of_one_size), "")
 
-    def _stacks_any(self, loader: Thing) -> bool:
-        """Whether a loader stacks samples that it draws at random, so that all have the same size."""
+    def _stacks_any(self, loader: Thing, step: Step) -> bool:
+        """Whether a loader stacks several samples as they come, so that all have the same size."""
         given = loader.fields
-        size = Defaults().constant(given.get("batch_size"))
-        is_random = given.get("shuffle", FALSE) not in (FALSE, NONE) or given.get("sampler", NONE) != NONE
-        is_own = given.get("collate_fn", NONE) != NONE or given.keys() & {"batch_sampler", "**", "@open"}
-        return is_random and not is_own and type(size) is int and size > 1
+        if given.keys() & {"**", "@open"} or not all(map(self._is_several, self._batch_sizes(loader))):
+            return False
+        collate = given.get("collate_fn", NONE)
+        return collate == NONE or (
+            isinstance(collate, FunctionValue)
+            and any(
+                event.name == "torch.stack" and _is_in(event, collate)
+                for value in self._given_to_convolutions(step)
+                for event in self.facts.made_by(value)
+            )
+        )
+
+    def _batch_sizes(self, loader: Thing) -> list[Value | None]:
+        """The numbers of samples per batch; of a sampler that says which samples go together None."""
+        sampler = loader.fields.get("batch_sampler", NONE)
+        if sampler == NONE:
+            return [loader.fields.get("batch_size")]
+        made = [thing for thing in self.facts.held(sampler) if thing.kind == "batch_sampler"]
+        inner = [
+            item
+            for thing in made
+            for item in (thing, *self.facts.kinds(thing.fields.get("batch_sampler"), "batch_sampler"))
+        ]
+        sizes = [thing.fields.get("batch_size") for thing in inner if thing.cls is None]
+        return sizes or [None]
+
+    def _is_several(self, size: Value | None) -> bool:
+        """Whether a number is at least 2 by default, as `256 // processes` is meant to be."""
+        known = Defaults().constant(size)
+        if known is not None or size is None:
+            return type(known) is int and known > 1
+        return any(
+            operator in _SHARES and self._is_several(operands[0])
+            for thing in self.facts.kinds(size, "number")
+            + [thing for thing in self.facts.things(size) if thing.is_unknown]
+            for operator, operands in [thing.operation or ("", ())]
+        )
+
+    def _given_to_convolutions(self, step: Step) -> Iterator[Value]:
+        """What a step's convolutional networks get."""
+        for event in step.events:
+            networks = self.facts.kinds(event.subject, "module") if event.kind == "forward" else []
+            if event.inside is None and any(map(self.networks.convolutions, networks)):
+                yield from event.arguments.values()
 
     @cached_property
     def _of_one_size(self) -> list[Event]:
@@ -95,7 +139,7 @@ class Sizes:
 
     def _has_size_of_batch(self, event: Event, loaders: Collection[Value]) -> bool:
         """Whether an event makes a tensor as long as the longest item of a batch."""
-        sizes = event.inputs if event.kind == "factory" else ()
+        sizes = event.inputs if event.kind == "factory" or event.name == _PADS else ()
         if event.kind == "convert" and "1" in event.arguments:
             sizes = event.inputs  # `torch.FloatTensor(rows, columns)`
         elif event.kind == "convert":
@@ -112,13 +156,20 @@ class Sizes:
 
     def _is_of_batch(self, value: Value, loaders: Collection[Value]) -> bool:
         """Whether a number depends on the batch; one that is the same for all batches only bounds a size."""
-        return any(
-            thing.made.kind == "batch" or any(region.context in loaders for region in thing.made.regions)
-            if thing.made is not None
-            else thing.kind == "number" and thing.operation is None
-            for thing in self.facts.within(value)
-            if isinstance(thing, Thing)
-        )
+        for thing in self.facts.within(value):
+            if not isinstance(thing, Thing):
+                continue
+            operator, operands = thing.operation or ("", ())
+            if operator == "." and Constant("shape") in operands:
+                found = self._is_of_batch(operands[0], loaders)
+            elif thing.made is not None:
+                regions = thing.made.regions
+                found = thing.made.kind == "batch" or any(region.context in loaders for region in regions)
+            else:
+                found = thing.kind == "number" and thing.operation is None
+            if found:
+                return True
+        return False
 
     def _is_detector(self, forward: Event) -> bool:
         """Whether a library's model takes a list of images, which it pads to the largest."""
@@ -127,3 +178,7 @@ class Sizes:
             for module in self.facts.kinds(forward.subject, "module")
             for name in [self.networks.library_name(module)[0]]
         )
+
+
+def _is_in(event: Event, function: FunctionValue) -> bool:
+    return any(place.file is function.file and place.function is function.function for place in event.places)

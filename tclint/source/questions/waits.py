@@ -81,6 +81,8 @@ class Waits:
     def _is_needed(self, step: Step, wait: Event) -> bool:
         """Whether the value decides how the step goes on, is checked for NaN, or goes to an unknown object,
         such as an environment, whose answer is used."""
+        if wait.name == "mask":
+            return False  # only the number of selected rows is read, whatever is computed with the mask
         if any(map(_tells_check, self.facts.things(wait.subject))):
             return True
         for event in step.events:
@@ -114,9 +116,10 @@ class Waits:
             pending.extend(event.arguments.values())
             pending.extend(atom.subject for atom in event.path)
         while pending:
-            for thing in self.facts.held(pending.pop()):
+            for thing in self.facts.things(pending.pop()):
                 if thing not in found:
                     found.add(thing)
+                    pending.extend(self.facts.held(thing, 1))
                     pending.extend(thing.operation[1] if thing.operation is not None else ())
         return found
 

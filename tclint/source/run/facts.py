@@ -17,6 +17,7 @@ from tclint.source.run.values import (
     Path,
     Symbol,
     Thing,
+    Union,
     Value,
     modules_in,
     options_of,
@@ -69,9 +70,12 @@ class Facts:
 
     def things(self, value: Value | None) -> Iterator[Thing]:
         """The things that a value can be."""
-        for option, _ in options_of(value) if value is not None else ():
-            if isinstance(option, Thing):
-                yield option
+        if isinstance(value, Thing):
+            yield value
+        elif isinstance(value, Union):
+            for option in value.options:
+                if isinstance(option.value, Thing):
+                    yield option.value
 
     def kinds(self, value: Value | None, kind: str) -> list[Thing]:
         """The things of a kind that a value can be."""
@@ -79,7 +83,7 @@ class Facts:
 
     def held(self, value: Value | None, depth: int = 4) -> Iterator[Thing]:
         """The things that a value can be or hold."""
-        for thing in self.things(value):
+        for thing in (value,) if isinstance(value, Thing) else self.things(value):
             yield thing
             if depth and thing.kind in _HELD:
                 for key, item in thing.fields.items():

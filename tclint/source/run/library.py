@@ -30,6 +30,8 @@ class Spec:
     sets: Mapping[str, Any] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Defaults of a layer's parameters."""
+    registry: str = ""
+    """The program whose `entries` hold what is called instead under the first parameter's name."""
     holds: bool = False
     """Whether it makes a container of the modules in its arguments."""
 

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from tclint.source.project.effects import acting, reached
+from tclint.source.project.effects import acting, reached, registering
 from tclint.source.project.folders import names_in
 from tclint.source.project.imports import file_of
 from tclint.source.project.launchers import Launch, launches_of
@@ -43,7 +43,7 @@ class ProjectFiles:
         self._files: dict[str, File | None] = {}
         self._found: dict[tuple[str, str], str | None] = {}
         self._reached: set[str] = set()
-        self._launches: dict[str, list[Launch]] = {}
+        self._launches: dict[tuple[str, bool], list[Launch]] = {}
         self._texts: dict[str, tuple[File, list[Span]]] = {}
         self.imports: dict[tuple[str, str], str | None] = {}
         """(file, module that it imports) -> the path that the name means from the file's folder."""
@@ -98,11 +98,12 @@ class ProjectFiles:
             folder = parent
         return None
 
-    def launches_of(self, script: File) -> list[Launch]:
-        """The commands of shell scripts that start a script."""
-        if script.path not in self._launches:
-            self._launches[script.path] = launches_of(script.path)
-        return self._launches[script.path]
+    def launches_of(self, script: File, *, on_pages: bool = False) -> list[Launch]:
+        """The commands of shell scripts, or those that pages show, that start a script."""
+        found = self._launches.get((script.path, on_pages))
+        if found is None:
+            found = self._launches[script.path, on_pages] = launches_of(script.path, on_pages=on_pages)
+        return found
 
     def place_in(self, path: str, span: Span) -> Place:
         """A place in a text that is no Python."""
@@ -130,12 +131,7 @@ class ProjectFiles:
         `paths`; others are not parsed. Files that it has returned before are left out."""
         if importer.path in self._reached:
             return
-        # `import torch` means the library even if the project has a file called torch.py.
-        imports = [
-            f"{item.qualified}:*" if item.name == "*" else item.qualified
-            for item in importer.tables.module.imports
-            if item.qualified.partition(".")[0] != "torch"
-        ]
+        imports = _imports_of(importer)
         acts = acting(importer.path, *imports)
         note(acts, "effects", importer.path, *imports)
         for path in reached(importer.path, *imports):
@@ -144,6 +140,16 @@ class ProjectFiles:
                 if file is not None:
                     yield file
             self._reached.add(path)
+
+    def registering(self, importer: File, name: str) -> Iterator[File]:
+        """The files that `importer` leads to in which something may be registered under a name."""
+        imports = _imports_of(importer)
+        found = registering(importer.path, name, *imports)
+        note(found, "registering", importer.path, name, *imports)
+        for path in found:
+            file = self.file(path)
+            if file is not None:
+                yield file
 
     def _path(self, importer: File, name: str) -> str | None:
         key = (os.path.dirname(importer.path), name)
@@ -168,6 +174,15 @@ class ProjectFiles:
                 return None
         self.digests[path] = hashlib.sha256(data).hexdigest()
         return data
+
+
+def _imports_of(importer: File) -> list[str]:
+    # `import torch` means the library even if the project has a file called torch.py.
+    return [
+        f"{item.qualified}:*" if item.name == "*" else item.qualified
+        for item in importer.tables.module.imports
+        if item.qualified.partition(".")[0] != "torch"
+    ]
 
 
 def _name_of(path: str) -> str:

@@ -467,7 +467,7 @@ def modules_in(module: Thing, *, only_sure: bool = False) -> Iterator[Thing]:
                     yield item
 
 
-def duplicate(value: Value, made: Event, done: dict[Value, Thing] | None = None) -> Value:
+def duplicate(value: Value, made: Event | None, done: dict[Value, Thing] | None = None) -> Value:
     """A deep copy of a value: modules and containers are copied, all other values are shared."""
     done = {} if done is None else done
     if isinstance(value, Union):

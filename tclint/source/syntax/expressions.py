@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import libcst as cst
@@ -195,19 +195,26 @@ class ExpressionReader(Builder):
         return Other("string", (left, right))
 
     def _formatted(self, node: cst.FormattedString) -> Expression:
-        head = node.parts[0] if node.parts else None
-        text = (Literal(head.value),) if isinstance(head, cst.FormattedStringText) else ()
         return Other(
-            "string",
-            (
-                *text,
-                *(
-                    self._read(part.expression)
-                    for part in node.parts
-                    if isinstance(part, cst.FormattedStringExpression)
-                ),
-            ),
+            "string", tuple(found for part in node.parts for found in self._parts_of_text(part, node))
         )
+
+    def _parts_of_text(
+        self, part: cst.BaseFormattedStringContent, string: cst.FormattedString
+    ) -> Iterator[Expression]:
+        if isinstance(part, cst.FormattedStringExpression):
+            yield self._read(part.expression)
+            if part.format_spec is not None or part.conversion is not None:
+                yield Other("format")  # what it makes of the value is not known
+            return
+        assert isinstance(part, cst.FormattedStringText)
+        text = part.value.replace("{{", "{").replace("}}", "}")
+        if "\\" in text and "r" not in string.prefix.lower():
+            try:
+                text = ast.literal_eval(f'"""{text}"""')
+            except (ValueError, SyntaxError):
+                yield Other("format")
+        yield Literal(text)
 
     def _number(self, node: cst.Integer | cst.Float | cst.Imaginary) -> Expression:
         text = node.value

@@ -136,7 +136,7 @@ def test_what_a_function_may_do_is_bounded() -> None:
     body = "    torch.zeros(n)\n" * 3
     calls = "".join(f"def f{n}(n):\n{body}    f{n + 1}(n)\n    f{n + 1}(n)\n" for n in range(18))
     record = program_of(f"import torch\n{calls}def f18(n):\n    pass\nf0(1)\n").record
-    assert len(record.events) < 40_000
+    assert len(record.events) < 55_000
     assert record.cut
 
 

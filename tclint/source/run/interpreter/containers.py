@@ -162,6 +162,10 @@ class Containers(Core):
 
     def update(self, value: Thing, other: Value) -> None:
         """`dict.update`."""
+        if (owner := value.fields.get("@attributes of")) is not None and isinstance(other, Thing):
+            for key, item in other.fields.items():
+                if isinstance(key, tuple):
+                    self.set_attribute(owner, str(key[1]), item)
         pairs = [self.exact_items(pair) for pair in self.exact_items(other) or ()]
         if isinstance(other, Thing) and other.kind == "dict":
             for key, item in list(other.fields.items()):
@@ -182,7 +186,7 @@ class Containers(Core):
         exact = self.exact_items(value)
         if exact is None or not all(isinstance(other, Constant) for other in exact):
             return None
-        return item in exact
+        return item in exact or self._registers(value, item.value)
 
     def item(self, value: Value, key: Value) -> Value:
         """`value[key]`."""
@@ -208,6 +212,11 @@ class Containers(Core):
                 if method is not None:
                     return self.call_value(self.bind(method, value), [key], {})
         if isinstance(value, Symbol):
+            if value.name == "sys.modules" and isinstance(key, ModuleValue):
+                return key
+            if value.name == "sys.modules" and (module := self.text_of(key)) is not None:
+                file = self.frame.file
+                return ModuleValue(file) if module == file.name else self.import_(file, module)
             if value.name.endswith(".__dict__"):
                 return self._named(Symbol(value.name.removesuffix(".__dict__")), key)
             if isinstance(key, Constant):
@@ -242,6 +251,8 @@ class Containers(Core):
                 if isinstance(wanted, int) and wanted < 0 and isinstance(length, Constant):
                     wanted = wanted + length.value if "[~]" not in value.fields else None  # type: ignore[operator]
                 exact = value.fields.get(("item", wanted))
+                if exact is None and self._registers(value, wanted):
+                    exact = value.fields.get(("item", wanted))
                 if exact is not None:
                     found.append(Option(exact, guard))
                     continue
@@ -264,6 +275,16 @@ class Containers(Core):
                 if isinstance(option, Thing) and option.made is not None and option.made.kind == "wait":
                     self.happen("lookup", "[]", value, {"0": option})
         return self.refine(join(found))
+
+    def _registers(self, value: Thing, name: object) -> bool:
+        """Whether files that register things under a name, in decorators, have been run for a dict that lacks
+        it: all that the program imports has been run by the time it looks something up."""
+        if value.kind != "dict" or not isinstance(name, str) or "[*]" in value.fields:
+            return False
+        for file in self.project.registering(next(iter(self.frames)), name):
+            if file not in self.frames:
+                self.run_module(file)
+        return ("item", name) in value.fields
 
     def _other_item(self, value: Thing, key: Thing) -> Value:
         made = Thing("", key.name)
@@ -291,6 +312,9 @@ class Containers(Core):
                     self.tensor("op", "[]=", option, {"0": key, "value": item})
                     continue
                 count = constant_of(option.fields.get("[]"))
+                owner = option.fields.get("@attributes of")
+                if owner is not None and (name := self.text_of(key)) is not None:
+                    self.set_attribute(owner, name, item)
                 if isinstance(key, Constant) and not isinstance(value, Union):
                     at = key.value
                     if isinstance(at, int) and at < 0 and isinstance(count, int):
@@ -333,6 +357,10 @@ class Containers(Core):
 
     def attribute(self, value: Value, name: str) -> Value:
         """`value.name`."""
+        if name in ("__name__", "__qualname__") and isinstance(value, ClassValue | FunctionValue):
+            return Constant(value.function.name)
+        if name == "__module__" and isinstance(value, ClassValue | FunctionValue):
+            return ModuleValue(value.file)  # which stands for its name
         if isinstance(value, Thing):
             return self._attribute_of_thing(value, name)
         if isinstance(value, Union):
@@ -351,6 +379,8 @@ class Containers(Core):
         if isinstance(value, Constant) and isinstance(value.value, str) and name == "type":
             # `torch.device(...)` is represented by its type.
             return Constant(value.value)
+        if (part := self.part_of_path(value, name)) is not None:
+            return part
         if isinstance(value, ClassValue):
             found = value.find(name)
             if found is not None:
@@ -394,6 +424,10 @@ class Containers(Core):
             inherited = value.cls.find(name)
             if inherited is not None:
                 return self.bind(inherited, value)
+            if name == "__class__":
+                return value.cls
+            if name == "__dict__" and value.kind != "module":
+                return self._attributes_of(value)
         if f"@.{name}" in value.fields:
             return value  # a wrapper, which stands for what it wraps
         if value.kind == "tensor":
@@ -406,6 +440,15 @@ class Containers(Core):
             # Plain dicts do not offer items as attributes; configuration objects, modelled as dicts, do.
             return self.item(value, Constant(name))
         return self.operate(".", (value, Constant(name)), f"{value.name}.{name}" if value.name else name)
+
+    def _attributes_of(self, value: Thing) -> Thing:
+        """`value.__dict__`: what is written into it becomes an attribute."""
+        made = self.container("dict")
+        made.fields["@attributes of"] = value
+        for name, item in value.fields.items():
+            if isinstance(name, str) and name[:1] not in "@[":
+                made.fields["item", name] = item
+        return made
 
     def set_attribute(self, value: Value, name: str, item: Value) -> None:
         """`value.name = item`."""

@@ -32,7 +32,10 @@ from tclint.source.syntax.positions import Span
 from tclint.source.syntax.tables import Call, Expression
 
 MOST_EVENTS = 60_000
-"""Default limit on the events of one program; one entry point may use half of them."""
+"""Default limit on the events of one program; one entry point may use half of them, and the program itself
+all but those that are kept for code that it does not reach."""
+_KEPT = 6
+"""The program itself leaves this fraction (1/6) of its events to code that it does not reach."""
 _SMALL_CALL = 3_000
 """A call may use this many events without leaving any to the code after it."""
 _LEFT = 1_500
@@ -55,8 +58,8 @@ class Project(Protocol):
         """What a file holds; None where it cannot be read."""
         ...
 
-    def launches_of(self, script: File) -> list[Launch]:
-        """The commands of shell scripts that start a script."""
+    def launches_of(self, script: File, *, on_pages: bool = False) -> list[Launch]:
+        """The commands of shell scripts, or those that pages show, that start a script."""
         ...
 
     def place_in(self, path: str, span: Span) -> Place:
@@ -66,6 +69,10 @@ class Project(Protocol):
     def may_define(self, importer: File, module: str, name: str) -> bool:
         """Whether `from module import *` may define a name, as far as can be told without running the
         module."""
+        ...
+
+    def registering(self, importer: File, name: str) -> Iterator[File]:
+        """The files that a file leads to in which something may be registered under a name."""
         ...
 
     def imported(self, importer: File, paths: Collection[str]) -> Iterator[File]:
@@ -99,7 +106,7 @@ class Core:
         """Id of the current syntax node; an operation without a node of its own is placed there."""
         self.run_number = 0
         """The number of the entry point that is running."""
-        self.most_events = events // 2
+        self.most_events = events - events // _KEPT
         """The number of events at which the running call or entry point is cut off."""
         self.ran: set[tuple[str, int]] = set()
         """Functions that have run: (path, index)."""
@@ -286,6 +293,9 @@ class Core:
     ) -> Value:
         raise NotImplementedError
 
+    def call_symbol(self, name: str, arguments: list[Value], keywords: dict[str, Value], call: Call) -> Value:
+        raise NotImplementedError
+
     def call_spec(
         self,
         spec: Spec,
@@ -309,6 +319,9 @@ class Core:
         raise NotImplementedError
 
     # -- small questions
+
+    def part_of_path(self, value: Value, name: str) -> Value | None:
+        raise NotImplementedError
 
     def text_of(self, value: Value | None) -> str | None:
         """The one string that a value is."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from tclint.source.project.imports import is_name_of
 from tclint.source.run.conditions import truth
 from tclint.source.run.files import File
-from tclint.source.run.interpreter.containers import Containers
+from tclint.source.run.interpreter.texts import Texts
 from tclint.source.run.values import (
     FALSE,
     TRUE,
@@ -56,13 +57,21 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+
+
+def _joined(left: str, right: str) -> str:
+    return "".join((left, right))
+
+
+_JOINS: dict[str, Callable[[str, str], str]] = {"+": _joined, "/": os.path.join}
+"""Operators on texts; `/` joins paths."""
 _COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">=", "is", "is not", "in", "not in"})
 _BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
 _LARGEST_EXPONENT = 64
 _LARGEST_TEXT = 200
 
 
-class Expressions(Containers):
+class Expressions(Texts):
     """Turns expressions into values."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -113,6 +122,8 @@ class Expressions(Containers):
         assert frame is not None
         if name == "__name__":
             return Constant(frame.file.name)
+        if name == "__file__":
+            return Constant(frame.file.path)
         if name in _BUILTINS:
             return Symbol(f"builtins.{name}")
         found = self.starred(frame, name)
@@ -226,8 +237,7 @@ class Expressions(Containers):
                 return TRUE if same is (symbol in ("is", "==")) else FALSE
         if symbol == "@" or self.is_tensor(left) or self.is_tensor(right):
             if symbol == "%" and isinstance(left, Constant) and isinstance(left.value, str):
-                self.wait("format", right)
-                return self.unknown("text")
+                return self._filled_in(left, right)
             if symbol in ("is", "is not"):
                 return FALSE if symbol == "is" else TRUE
             if symbol in ("in", "not in"):
@@ -239,19 +249,23 @@ class Expressions(Containers):
             return self.tensor("op", symbol, left, {"other": right})
         if isinstance(left, Union) or isinstance(right, Union):
             combined = self._of_constants(symbol, left, right)
-            if combined is None and symbol == "+":
-                combined = self._joined_texts(left, right)
+            if combined is None and symbol in _JOINS:
+                combined = self.computed(symbol, (left, right), _JOINS[symbol])
             if combined is not None:
                 return combined
         elif isinstance(left, Constant) and isinstance(right, Constant):
             return self._compute(symbol, left.value, right.value)
         if symbol == "+" and self.is_listed(left) and self.is_listed(right):
             return self.concatenated(left, right)
+        if symbol == "|" and isinstance(left, Thing) and left.kind == "dict":
+            merged = self.container("dict")
+            self.update(merged, left)
+            self.update(merged, right)
+            return merged
         if symbol == "*" and (self.is_sequence(left) or self.is_sequence(right)):
             return self.repeated(left, right) if self.is_sequence(left) else self.repeated(right, left)
         if symbol == "%" and isinstance(left, Constant) and isinstance(left.value, str):
-            self.wait("format", right)
-            return self.unknown("text")
+            return self._filled_in(left, right)
         if symbol == "%" and right == Constant(1):
             return Constant(0)
         if symbol in ("in", "not in"):
@@ -259,6 +273,13 @@ class Expressions(Containers):
             if known is not None:
                 return TRUE if known is (symbol == "in") else FALSE
         return self.operate(symbol, (left, right))
+
+    def _filled_in(self, text: Constant, given: Value) -> Value:
+        """`"..." % given`."""
+        self.wait("format", given)
+        items = self.exact_items(given) if self.is_sequence(given) else [given]
+        found = self.computed("%", (text, *items), lambda head, *rest: head % rest) if items else None
+        return found or self.unknown("text")
 
     def _is_hashed(self, value: Value) -> bool:
         return all(
@@ -305,30 +326,6 @@ class Expressions(Containers):
             return None
         return join(ways)
 
-    def _joined_texts(self, left: Value, right: Value) -> Value | None:
-        """The result of `'models.' + name` where the name has a default and is chosen outside the program."""
-        ways = []
-        for one, guard in options_of(left):
-            for other, more in options_of(right):
-                if self.text_of(one) is not None and self.text_of(other) is not None:
-                    made = self._compute("+", one.value, other.value)  # type: ignore[attr-defined]
-                elif (chosen := self.from_outside("+", (one, other))) is not None:
-                    made = chosen
-                else:
-                    return None
-                ways.append(Option(made, guard + more))
-        return join(ways) if any(isinstance(option.value, Constant) for option in ways) else None
-
-    def from_outside(self, operator: str, operands: tuple[Value, ...]) -> Thing | None:
-        """The result of an operation with an operand that is chosen outside the program; the result counts as
-        chosen there too. None if there is no such operand."""
-        for operand in operands:
-            if isinstance(operand, Thing) and "@chosen by" in operand.fields:
-                made = self.operate(operator, operands)
-                made.fields.update({key: item for key, item in operand.fields.items() if key[:1] == "@"})
-                return made
-        return None
-
     def _compute(self, symbol: str, left: Any, right: Any) -> Value:
         try:
             if symbol == "**":
@@ -341,6 +338,8 @@ class Expressions(Containers):
             compute = _ARITHMETIC.get(symbol)
             if compute is None:
                 return self.operate(symbol, (Constant(left), Constant(right)))
+            if isinstance(left, str) and symbol == "/":
+                return Constant(os.path.join(left, right))
             if isinstance(left, str) and symbol not in ("==", "!=", "+", "*"):
                 return self.unknown("text")
             if symbol == "*" and isinstance(left, str | bytes) and right * len(left) > _LARGEST_TEXT:
@@ -413,7 +412,8 @@ class Expressions(Containers):
             for part in parts:
                 values.append(self.evaluate(part))
                 self.wait("format", values[-1])
-            return self.operate("text", tuple(values)) if parts else Constant("")
+            found = self.computed("text", values, lambda *texts: "".join(map(str, texts))) if parts else None
+            return found or (self.operate("text", tuple(values)) if parts else Constant(""))
         if kind == "slice":
             return self.operate("slice", tuple(self.evaluate(part) for part in parts))
         if kind == "iterate":

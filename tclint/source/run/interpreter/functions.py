@@ -33,6 +33,8 @@ _DEEPEST = 24
 """The most nested calls that are followed."""
 _DEEPEST_ELSEWHERE = 3
 """The most nested calls that are followed outside the linted files; other files are linted by themselves."""
+_DEEPEST_IN_DICTS = 6
+"""The most nested calls of one function that goes into the values of dicts."""
 _MOST_EVENTS = 3_000
 """A function with this many events is not followed again from another entry point, so that a network's
 builder is not run for each of its fifty variants."""
@@ -42,6 +44,8 @@ _MOST_PLAIN_RUNS_ALIKE = 2
 later calls return its last result."""
 _MOST_PLAIN_RUNS = 12
 """The most runs of a function whose events are all plain; later calls return an unknown value."""
+_MOST_RUNS_ON_DICTS = 200
+"""The same of a function that gets a dict whose keys are known, as of a configuration."""
 _MOST_RETURNS = 6
 """The most values that a function may return; more are one unknown value."""
 
@@ -122,6 +126,8 @@ class Functions(Modules):
         # Calls back into the linted files are followed, however many wrappers lie between.
         is_elsewhere = value.file.path not in (self.linted or ()) and not value.file.is_library
         is_far = is_elsewhere and self._elsewhere >= _DEEPEST_ELSEWHERE
+        goes_into_dict = any(map(self._is_known_dict, arguments))
+        is_new = is_new or (busy < _DEEPEST_IN_DICTS and goes_into_dict)
         if (busy > 1 and not is_new) or len(self.stack) >= _DEEPEST or is_far or is_cut:
             if is_cut and self.exhausted:
                 self.cut(value)
@@ -135,7 +141,7 @@ class Functions(Modules):
         known, runs = self._results.get(asked, (None, 0))
         if known is not None and runs >= (1 if is_remembering else _MOST_PLAIN_RUNS_ALIKE):
             return known
-        if self._plain_runs.get(at, 0) >= _MOST_PLAIN_RUNS:
+        if self._plain_runs.get(at, 0) >= (_MOST_RUNS_ON_DICTS if goes_into_dict else _MOST_PLAIN_RUNS):
             return self.unknown(function.name)
         frame = self.enter_function(value, arguments, keywords)
         start = len(self.record.events)
@@ -147,6 +153,10 @@ class Functions(Modules):
         if is_remembering:
             self._results[asked] = result, runs + 1
         return result
+
+    def _is_known_dict(self, value: Value) -> bool:
+        """Whether a value is a dict whose keys are known; a recursion into its values comes to an end."""
+        return isinstance(value, Thing) and value.kind == "dict" and bool(self.exact_items(value))
 
     def cut(self, value: FunctionValue) -> None:
         """Record that a function is not followed because the budget is used up."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 
 from tclint.source.project.launchers import Launch, Passed
 from tclint.source.project.requirements import may_run
 from tclint.source.run.files import File
-from tclint.source.run.interpreter.composed import Composer, override, resolve
+from tclint.source.run.interpreter.composed import Composer, merge, override, resolve
 from tclint.source.run.interpreter.loading import Loading
 from tclint.source.run.values import (
     FALSE,
@@ -18,11 +19,13 @@ from tclint.source.run.values import (
     Symbol,
     Thing,
     Value,
+    duplicate,
     either,
     options_of,
 )
 from tclint.source.syntax.positions import Span
 
+_COMMAND_LINE = Constant("command line")
 _TAKE_TEXT = (NONE, Constant("store"))
 _FLAGS = {"store_true": TRUE, "store_false": FALSE}
 _WORDS = {"true": True, "false": False, "yes": True, "no": False, "none": None, "null": None}
@@ -34,19 +37,17 @@ class Launched(Loading):
     def loaded(self, name: Value, otherwise: Value) -> Value:
         """What the configuration file of a name holds; what may be another file may hold something else."""
         file = next((place.file for place in reversed(self.stack) if not place.file.is_library), None)
+        if isinstance(name, Thing) and name.kind == "file":
+            name = name.fields.get("file", NONE)
         names = [self.text_of(option) for option, _ in options_of(name)]
         texts = [text for text in names if text is not None]
-        found = self.project.settings(file, texts[0]) if file is not None and len(texts) == 1 else None
+        read = (self.project.settings(file, text) for text in texts if file is not None)
+        found = next((settings for settings in read if settings is not None), None)
         if otherwise == NONE:
             return found if found is not None and len(names) == 1 else NONE
         if found is None:
             return self.chosen_outside(otherwise)
-        if len(names) == 1 or not isinstance(found, Thing):
-            return found
-        made = Thing(found.kind, found.name)
-        for key, item in found.fields.items():
-            made.fields[key] = either(item, self.chosen_outside(otherwise))
-        return made
+        return found
 
     def launched(self, tool: Value, option: Value, file_option: Value) -> Value:
         """What the commands by which scripts of the project start the program pass for an option of a tool,
@@ -80,8 +81,33 @@ class Launched(Loading):
         if given.get("nargs", NONE) not in (NONE, Constant("?")) or not (takes_text or flag != NONE):
             return otherwise
         kind = given.get("type", kind)
+        said = _agreed(self._passed_by(self._launches(), names, kind, flag, otherwise, takes_text), otherwise)
+        if said is not otherwise or not takes_text or given.get("default", NONE) != NONE:
+            return said
+        # An option without a default that all commands pass which pages show is meant to be passed.
+        pages = self.project.launches_of(self._script(), on_pages=True) if self.launches is not None else []
+        shown = self._passed_by(pages, names, kind, flag, None, takes_text)
+        known = [value for value in shown if value is not None]
+        if not known or len(known) < len(shown):
+            return otherwise
+        is_required = given.get("required") == TRUE
+        return either(
+            *dict.fromkeys(known),
+            *(way.value for way in options_of(otherwise) if not is_required or way.value != NONE),
+        )
+
+    def _passed_by(
+        self,
+        launches: list[Launch],
+        names: Collection[str | None],
+        kind: Value,
+        flag: Value,
+        otherwise: Value | None,
+        takes_text: bool,
+    ) -> list[Value | None]:
+        """What each of some commands passes for an option; None for what is not known."""
         found: list[Value | None] = []
-        for launch in self._launches():
+        for launch in launches:
             passed = next((item for item in reversed(launch.options) if item.name in names), None)
             if passed is None:
                 found.append(None if launch.is_open else otherwise)
@@ -93,7 +119,7 @@ class Launched(Loading):
                 found.append(self._said(launch, passed, value))
             else:
                 found.append(None)
-        return _agreed(found, otherwise)
+        return found
 
     def opened(self, cls: Value, by: Value, file_option: Value = NONE) -> Value:
         """An object of a class whose fields are options of the command line, or of the file that one of these
@@ -175,9 +201,9 @@ class Launched(Loading):
                 if is_there and not name.startswith("-") and word.is_known and not set(",()[]{}") & set(text):
                     values[name] = self._at(launch, word.span, _literal(text))
                 elif is_there:
-                    values[name] = self.chosen_outside(Constant("command line"))
+                    values[name] = self.chosen_outside(_COMMAND_LINE)
             found.append(values)
-        outside = self.chosen_outside(Constant("command line"))
+        outside = self.chosen_outside(_COMMAND_LINE)
         names = dict.fromkeys(name for values in found for name in values)
         return {
             name: found[0][name] if len({values.get(name) for values in found}) == 1 else outside
@@ -210,6 +236,17 @@ class Launched(Loading):
         assert name is not None
         assert text is not None
         return Constant(may_run(self._script().path, tuple(map(int, text.split("."))), name))
+
+    def merged(self, configs: list[Value]) -> Value:
+        """One configuration of several, of which the later ones win; what the command line adds is left out,
+        as by default it adds nothing."""
+        found = self.container("dict")
+        for config in configs:
+            if isinstance(config, Thing) and config.kind == "dict":
+                merge(found, duplicate(config, None))
+            elif not (isinstance(config, Thing) and config.fields.get("@chosen by") == _COMMAND_LINE):
+                return self.unknown("configuration")
+        return found
 
     # -- commands
 

@@ -11,6 +11,7 @@ from tclint.source.run.library import Program, Spec
 from tclint.source.run.values import (
     NEVER,
     NONE,
+    ClassValue,
     Constant,
     Event,
     FunctionValue,
@@ -18,6 +19,7 @@ from tclint.source.run.values import (
     Thing,
     Value,
     duplicate,
+    either,
     modules_in,
     options_of,
 )
@@ -41,6 +43,9 @@ class LibraryCalls(Functions):
         spec = self.library.call(name)
         if spec is not None:
             return self.call_spec(spec, name, None, arguments, keywords, call)
+        path = self.path_function(name, arguments)
+        if path is not None:
+            return path
         given = self.bound((), arguments, keywords)
         # What gets parameters of modules is an optimizer or the like.
         tensors = [tensor for item in given.values() for tensor in self.tensors_in(item)]
@@ -68,6 +73,11 @@ class LibraryCalls(Functions):
         if spec.place or spec.cast:
             return self._placed(spec, name, receiver, arguments, keywords, call)
         given = self.bound(spec.parameters, arguments, keywords)
+        if spec.registry and (registered := self._registered(spec, given)) is not None:
+            named = spec.parameters[0]
+            return self.call_value(
+                registered, [], {key: value for key, value in given.items() if key != named}, call
+            )
         if spec.event == "wrap" and "module" in given:
             for option, _ in options_of(given["module"]):
                 if isinstance(option, Thing) and option.is_unknown:
@@ -94,6 +104,13 @@ class LibraryCalls(Functions):
             defaults: dict[str, Value] = {key: Constant(value) for key, value in spec.defaults.items()}
             self._set(spec.sets, receiver or result, {**defaults, **given})
         return result
+
+    def _registered(self, spec: Spec, given: dict[str, Value]) -> Value | None:
+        """What the project has registered under the name that a call gets; None if it has not."""
+        named = given.get(spec.parameters[0])
+        found = self.item(self.symbol(f"{spec.registry}.entries"), named) if named is not None else NONE
+        known = [option for option, _ in options_of(found) if isinstance(option, FunctionValue | ClassValue)]
+        return either(*known) if known else None
 
     def _waited(
         self, waits: str, name: str, receiver: Thing | None, given: dict[str, Value], call: Call

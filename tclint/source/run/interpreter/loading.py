@@ -59,6 +59,7 @@ class Loading(Tensors):
             if item is None:
                 continue
             loader.fields["@dataset"] = item
+            loader.fields["@sampled"] = option
             method = item.cls.find("__getitem__") if item.cls is not None else item.fields.get("@transform")
             if isinstance(method, FunctionValue):
                 given: Value = Thing("number") if item.cls is not None else Thing("", "sample", event)

@@ -30,6 +30,10 @@ from tclint.source.run.interpreter.statements import FALLS, RETURNS, Statements
 _MOST_ITEMS = 32
 """The most rounds that are run one by one; nested loops share them."""
 _GOES_THROUGH = frozenset({"iterator", "progress"})
+_MOST_KEYS = 64
+"""The most keys of a dict that a loop goes through one by one, however deeply it is nested."""
+_MOST_ROUNDS_OVER_KEYS = 2_000
+"""The most such rounds of a program beyond those of other loops: configurations have hundreds of keys."""
 _MOST_ROUNDS = 4
 """A loop may run this many rounds one by one however deeply it is nested."""
 
@@ -50,6 +54,7 @@ class Loops(Statements):
         super().__init__(*arguments)
         self._once = 0
         """Greater than 0 in the second round of a loop; inner loops then run only one round."""
+        self._keys_left = _MOST_ROUNDS_OVER_KEYS
 
     # -- loops
 
@@ -135,12 +140,22 @@ class Loops(Statements):
             room //= max(round_.loop.rounds, 1)
         return max(room, _MOST_ROUNDS)
 
+    def _has_room(self, over: Value | None, rounds: int, room: int) -> bool:
+        """Whether so many rounds are run one by one; those over the keys of a dict may be more."""
+        if rounds <= room:
+            return True
+        is_of_dict = isinstance(over, Thing) and (over.kind == "dict" or "@of dict" in over.fields)
+        if not is_of_dict or rounds > min(_MOST_KEYS, self._keys_left):
+            return False
+        self._keys_left -= rounds
+        return True
+
     def _rounds_of(self, over: Value | None) -> tuple[int, Iterator[Value | None]]:
         """The number of rounds (0 if not all are known) and the items that they get: each known item, or
         twice what any round gets."""
         is_range = isinstance(over, Thing) and over.kind == "range" and self._is_exact(over)
         known = self._known_rounds(over) if over is not None else None
-        if known and len(known) <= (1 if is_range else self._room()):
+        if known and self._has_room(over, len(known), 1 if is_range else self._room()):
             return len(known) if self._is_exact(over) else 0, iter(known)
         return 0, (self.element(over) if over is not None else None for _ in range(1 if self._once else 2))
 
@@ -148,7 +163,9 @@ class Loops(Statements):
         count, rounds = self._rounds_of(over)
         loop = Loop(self.here, over, len(self.path), count)
         loops, path = self.loops, self.path
-        is_empty = isinstance(over, Thing) and over.kind == "module" and self.exact_items(over) == []
+        # A list may be filled by code that is not seen.
+        is_whole = isinstance(over, Thing) and over.kind in ("module", "tuple")
+        is_empty = over is not None and is_whole and self.exact_items(over) == []
         status = FALLS
         number = 0
         while not is_empty:
@@ -257,7 +274,7 @@ class Loops(Statements):
         self.node_id = branch.block.node_id
         known = self._known_rounds(over)
         is_exact = self._is_exact(over)
-        if known is None or len(known) > self._room():
+        if known is None or not self._has_room(over, len(known), self._room()):
             known, is_exact = [None] * (1 if self._once else 2), False  # type: ignore[list-item]
         loop = Loop(self.here, over, len(self.path), len(known) if is_exact else 0)
         loops = self.loops

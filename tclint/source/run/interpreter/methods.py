@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tclint.source.run.interpreter.launched import Launched
 from tclint.source.run.values import (
     NONE,
+    TRUE,
     Constant,
     Option,
     Thing,
@@ -20,6 +21,15 @@ from tclint.source.run.values import (
 from tclint.source.syntax.tables import Call
 
 Method = Callable[[Thing, list[Value], dict[str, Value], Call], Value]
+
+
+_READS_FILE = frozenset({"open", "read_bytes", "read_text"})
+"""Methods of a path, which is represented by its text."""
+
+
+def _formatted(text: str, keys: tuple[str, ...], given: tuple[object, ...]) -> str:
+    at = len(given) - len(keys)
+    return text.format(*given[:at], **dict(zip(keys, given[at:], strict=True)))
 
 
 class Methods(Launched):
@@ -75,7 +85,13 @@ class Methods(Launched):
         key = arguments[0]
         exact = self.exact_items(receiver)
         if exact is not None and isinstance(key, Constant):
-            return self.item(receiver, key) if key in exact else default
+            return self.item(receiver, key) if self.holds(receiver, key) else default
+        known = [
+            self.holds(receiver, option) for option, _ in options_of(key) if isinstance(option, Constant)
+        ]
+        if known and all(known):
+            # What an option chooses by default is there, and what else it may choose is not known.
+            return self.item(receiver, key)
         return either(self.item(receiver, key), default)
 
     def _dict_pop(
@@ -103,7 +119,7 @@ class Methods(Launched):
         exact = self.exact_items(receiver)
         if exact is not None:
             pairs = [self.container("tuple", [key, self.item(receiver, key)]) for key in exact]
-            return self.container("list", pairs)
+            return self._of_dict(pairs)
         held = self.values_in(receiver)
         pair = self.container("tuple", [self.unknown("key"), either(*held) if held else self.unknown()])
         return self.container("list", None, pair)
@@ -111,17 +127,18 @@ class Methods(Launched):
     def _dict_values(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         exact = self.exact_items(receiver)
         if exact is not None:
-            return self.container("list", [self.item(receiver, key) for key in exact])
+            return self._of_dict([self.item(receiver, key) for key in exact])
         held = self.values_in(receiver)
         return self.container("list", None, either(*held) if held else self.unknown())
 
     def _dict_keys(self, receiver: Thing, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         exact = self.exact_items(receiver)
-        return (
-            self.container("list", exact)
-            if exact is not None
-            else self.container("list", None, self.unknown())
-        )
+        return self._of_dict(exact) if exact is not None else self.container("list", None, self.unknown())
+
+    def _of_dict(self, items: Sequence[Value]) -> Value:
+        made = self.container("list", items)
+        made.fields["@of dict"] = TRUE
+        return made
 
     # -- what a network gives may be a dict: tensors have no such methods
 
@@ -144,7 +161,19 @@ class Methods(Launched):
         if name == "format":
             for item in (*arguments, *keywords.values()):
                 self.wait("format", item, call)
-            return self.unknown("text")
+            keys = tuple(keywords)
+            found_text = self.computed(
+                "text",
+                (receiver, *arguments, *keywords.values()),
+                lambda text, *given: _formatted(text, keys, given),
+            )
+            return found_text or self.unknown("text")
+        if name == "join" and (items := self.exact_items(arguments[0]) if arguments else None) is not None:
+            joined = self.computed("text", (receiver, *items), lambda text, *given: text.join(given))
+            if joined is not None:
+                return joined
+        if name in _READS_FILE and isinstance(receiver, Constant) and isinstance(receiver.value, str):
+            return self.call_symbol("builtins.open", [receiver, *arguments], keywords, call)
         found = []
         for option, guard in options_of(receiver):
             chosen = self.from_outside("()", (option, Constant(name), *arguments))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tclint.source.run.interpreter.python import Python
 from tclint.source.run.library import Spec
-from tclint.source.run.values import FALSE, NONE, Constant, Option, Thing, Value, either, options_of
+from tclint.source.run.values import FALSE, NONE, Constant, Option, Thing, Value, either, options_of, root_of
 from tclint.source.syntax.tables import Call
 
 _PARAMETERS = frozenset({"weight", "bias"})
@@ -23,7 +23,12 @@ class Modules(Python):
                 found = self.library.methods.get(base, {}).get(name)
                 if found is not None:
                     return found
-        return self.library.method(thing.kind or "unknown", name)
+        found = self.library.method(thing.kind or "unknown", name)
+        if found is None and thing.is_unknown and root_of(thing).kind == "module":
+            # An attribute of a library's module that has children is a module.
+            part = self.library.method("module", name)
+            found = part if part is not None and part.returns.startswith("iterator") else None
+        return found
 
     def runs_parts(self, module: Thing) -> bool:
         """Whether a call of a module runs other modules: its class is the project's, or it is a container."""

@@ -24,8 +24,9 @@ from tclint.source.run.values import (
     either,
     join,
     options_of,
+    root_of,
 )
-from tclint.source.syntax.tables import Call
+from tclint.source.syntax.tables import Call, Expression, Name
 
 Builtin = Callable[[list[Value], dict[str, Value], Call], Value]
 
@@ -107,12 +108,23 @@ class Python(Methods):
         return None
 
     def _builtin_hasattr(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        value, name = (*arguments, NONE, NONE)[:2]
+        if (
+            isinstance(value, Thing)
+            and value.kind in ("dict", "list", "tuple")
+            and name == Constant("__dict__")
+        ):
+            return FALSE
         return self.operate("hasattr", tuple(arguments))
 
     def _builtin_getattr(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         found: list[Value] = []
         for option, _guard in options_of(arguments[1]) if len(arguments) > 1 else ():
-            if isinstance(option, Constant) and isinstance(option.value, str):
+            owner, name = arguments[0], str(self.text_of(option))
+            if len(arguments) > 2 and isinstance(owner, ClassValue) and owner.find(name) is None:
+                # Who gives a default expects classes that lack it; what a library's class has is not known.
+                found.append(arguments[2])
+            elif isinstance(option, Constant) and isinstance(option.value, str):
                 found.append(self.attribute(arguments[0], option.value))
             else:
                 found.append(self.operate("getattr", (arguments[0], option)))
@@ -139,6 +151,30 @@ class Python(Methods):
     def _builtin_callable(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         value = arguments[0] if arguments else NONE
         return TRUE if isinstance(value, FunctionValue | ClassValue) else self.operate("callable", (value,))
+
+    def _builtin_is_class(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        value = arguments[0] if arguments else NONE
+        is_known = isinstance(value, ClassValue | FunctionValue | Constant | ModuleValue)
+        return Constant(isinstance(value, ClassValue)) if is_known else self.operate("is class", (value,))
+
+    def _builtin_is_function(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        value = arguments[0] if arguments else NONE
+        is_known = isinstance(value, ClassValue | FunctionValue | Constant | ModuleValue)
+        return (
+            Constant(isinstance(value, FunctionValue)) if is_known else self.operate("is function", (value,))
+        )
+
+    def _builtin_argument_names(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        """`inspect.getfullargspec(function)`."""
+        function = arguments[0] if arguments else NONE
+        made = Thing("signature")
+        if isinstance(function, FunctionValue):
+            plain = [item for item in function.function.parameters if not item.star]
+            defaults = [self.default_of(function, item.default) for item in plain]
+            known = [value for value in defaults if value is not None]
+            made.fields["args"] = self.container("list", [Constant(item.name) for item in plain])
+            made.fields["defaults"] = self.container("tuple", known) if known else NONE
+        return made
 
     def _builtin_len(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         exact = self.exact_items(arguments[0]) if arguments else None
@@ -393,6 +429,16 @@ class Python(Methods):
         made.fields["over"] = ModuleValue(frame.file)
         return made
 
+    def _builtin_eval(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
+        """The value of a name in a text; what other expressions give is not known."""
+        found = []
+        for option, guard in options_of(arguments[0]) if arguments else ():
+            text = self.text_of(option)
+            is_name = text is not None and all(part.isidentifier() for part in text.split("."))
+            made = self.evaluate(Name(text)) if is_name and text is not None else None
+            found.append(Option(made or self.operate("eval", (option,)), guard))
+        return join(found) if found else self.unknown()
+
     def _builtin_vars(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         return self.attribute(arguments[0], "__dict__") if arguments else self.unknown()
 
@@ -425,6 +471,8 @@ class Python(Methods):
         for option, guard in options_of(name):
             text = self.text_of(option)
             made = self.import_(self.frame.file, text) if text is not None else None
+            if isinstance(option, ModuleValue):
+                made = option
             found.append(Option(made or self.operate("import", (option,)), guard))
         return join(found)
 
@@ -446,8 +494,9 @@ class Python(Methods):
         `loaded("ds.json", "a file")` what a configuration file holds, `filled(Arguments, values)` an object
         of a class that gets it, `launched("accelerate launch", "mixed_precision", "config_file")` what
         commands pass for an option of a tool, `composed("conf", "train")` a configuration of Hydra,
-        `instantiated(config, options)` what its `_target_` makes, `allowed("torch", "2.8")` whether
-        the project allows a release or a newer one.
+        `instantiated(config, options)` what its `_target_` makes, `merged(config, other)` one
+        configuration of several, of which the later ones win, `allowed("torch", "2.8")` whether the
+        project allows a release or a newer one.
         """
         if name == "outside":
             found = self.chosen_outside(arguments[0])
@@ -470,6 +519,8 @@ class Python(Methods):
             return self.opened(*arguments)
         if name == "passed":
             return self.passed(*arguments)
+        if name == "merged":
+            return self.merged(arguments)
         if name == "composed":
             return self.composed(*arguments)
         if name == "instantiated":
@@ -500,8 +551,12 @@ class Python(Methods):
         if kind == "zip" and over is not None:
             return self.container("tuple", [self.element(item) for item in self.values_in(over)])
         if kind in ("iterator", "progress") and over is not None:
-            if isinstance(over, Thing) and over.kind == "module" and value.name[:1] == ".":
-                return self.part(value, over)
+            if (
+                isinstance(over, Thing)
+                and value.name[:1] == "."
+                and (whole := root_of(over)).kind == "module"
+            ):
+                return self.part(value, whole if over.is_unknown else over)
             return self.element(over)
         if kind == "range":
             return Thing("number", operation=("each", (value,)))
@@ -535,6 +590,9 @@ class Python(Methods):
         return found
 
     # -- provided elsewhere
+
+    def default_of(self, value: FunctionValue, default: Expression | None) -> Value | None:
+        raise NotImplementedError
 
     def construct(self, made: Thing, arguments: list[Value], keywords: dict[str, Value]) -> None:
         raise NotImplementedError

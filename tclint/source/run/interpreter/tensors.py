@@ -78,7 +78,11 @@ class Tensors(Expressions):
 
     def is_mask(self, value: Value) -> bool:
         """Whether a value is a boolean tensor, such as the result of a comparison."""
-        made = value.made if isinstance(value, Thing) and value.kind == "tensor" else None
+        if not isinstance(value, Thing) or value.kind != "tensor":
+            return False
+        if value.fields.get("@dtype") == Symbol("torch.bool"):
+            return True
+        made = value.made
         if made is None or made.kind != "op":
             return False
         return made.name in _COMPARED or (made.name == "*" and any(map(self.is_mask, made.inputs)))
