@@ -17,6 +17,7 @@ import warm_worker
 from hypothesis import settings
 
 from tclint.tracing.worker import client
+from tclint.tracing.worker.huge_pages import use_huge_pages
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     sys.dont_write_bytecode = True
     gc.freeze()  # what was imported stays: neither collections nor forked children go through it
+    use_huge_pages()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -78,7 +80,8 @@ def _warm_workers() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def fresh_workers() -> Iterator[None]:
-    """For tests of the worker itself, which start it as the command does."""
+    """For tests of the worker itself, which start it as the command does, with an environment that shows in
+    /proc; until the end of the file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client, "_start_worker", _start_fresh_worker)
         yield

@@ -18,8 +18,6 @@ from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
 from tclint.tracing import TraceResult, trace_targets
 
-pytestmark = pytest.mark.usefixtures("fresh_workers")
-
 MODEL = """
 import ctypes, os, subprocess, sys, time
 import torch
@@ -214,14 +212,6 @@ def test_output_is_bounded(results: dict[str, TraceResult]) -> None:
     assert 1000 < len(result.captured_output) <= 1 << 16
 
 
-def test_a_target_that_hangs_is_stopped_with_all_it_started(folder: Path, spawned: Any) -> None:
-    first, second = trace_targets(["model.py:hangs", "model.py:good"], replace(SETTINGS, timeout_s=2.0))
-    assert "took longer than 2 s" in message(first)
-    assert "--timeout" in message(first)
-    assert second.graph is not None
-    spawned.assert_gone()
-
-
 def test_inputs_of_the_file_and_batch(folder: Path) -> None:
     (result,) = trace_targets(["examples.py:Net"], replace(SETTINGS, batch=24))
     graph = result.graph
@@ -273,6 +263,16 @@ def test_without_fork(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "exit code 3" in message(hard)
 
 
+@pytest.mark.usefixtures("fresh_workers")
+def test_a_target_that_hangs_is_stopped_with_all_it_started(folder: Path, spawned: Any) -> None:
+    first, second = trace_targets(["model.py:hangs", "model.py:good"], replace(SETTINGS, timeout_s=2.0))
+    assert "took longer than 2 s" in message(first)
+    assert "--timeout" in message(first)
+    assert second.graph is not None
+    spawned.assert_gone()
+
+
+@pytest.mark.usefixtures("fresh_workers")
 def test_without_torch(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch.py").write_text(
         "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
