@@ -1,7 +1,7 @@
 """Memory in huge pages, so that forks of this process are cheap.
 
-A fork copies the entries of the page table, and counts a reference to every page: with torch loaded that takes
-more time than a small trace. An entry of a huge page stands for 512 of them.
+A fork copies the entries of the page table and counts a reference to every page: with torch loaded that takes
+longer than a small trace. An entry of a huge page stands for 512 of them.
 """
 
 from __future__ import annotations
