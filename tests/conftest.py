@@ -21,6 +21,8 @@ from tclint.tracing.worker.huge_pages import use_huge_pages
 
 ROOT = Path(__file__).parents[1]
 
+gc.disable()  # until the tests are collected: what is imported for them stays
+
 # Hundreds of processes import tclint: without bytecode each compiles it anew. What tests write, and change
 # within the second that bytecode tells apart, is never compiled to a file.
 sys.dont_write_bytecode = False
@@ -42,7 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     sys.dont_write_bytecode = True
-    gc.freeze()  # what was imported stays: neither collections nor forked children go through it
+    gc.freeze()  # neither collections nor forked children go through what was imported
+    gc.enable()
+    gc.set_threshold(20_000, 20)  # graphs and syntax trees are large, and hardly any of them is garbage
     use_huge_pages()
 
 
