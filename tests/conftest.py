@@ -17,8 +17,11 @@ import warm_worker
 from hypothesis import settings
 
 from tclint.tracing.worker import client
+from tclint.tracing.worker.huge_pages import use_huge_pages
 
 ROOT = Path(__file__).parents[1]
+
+gc.disable()  # until the tests are collected: what is imported for them stays
 
 # Hundreds of processes import tclint: without bytecode each compiles it anew. What tests write, and change
 # within the second that bytecode tells apart, is never compiled to a file.
@@ -41,7 +44,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     sys.dont_write_bytecode = True
-    gc.freeze()  # what was imported stays: neither collections nor forked children go through it
+    gc.freeze()  # neither collections nor forked children go through what was imported
+    gc.enable()
+    gc.set_threshold(20_000, 20)  # graphs and syntax trees are large, and hardly any of them is garbage
+    use_huge_pages()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -78,7 +84,8 @@ def _warm_workers() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def fresh_workers() -> Iterator[None]:
-    """For tests of the worker itself, which start it as the command does."""
+    """For tests of the worker itself, which start it as the command does, with an environment that shows in
+    /proc; until the end of the file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client, "_start_worker", _start_fresh_worker)
         yield

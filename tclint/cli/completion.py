@@ -58,11 +58,11 @@ def targets(context: click.Context, parameter: click.Parameter, incomplete: str)
 
 def rules(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Codes of the installed rules, with their names."""
-    from tclint.engine.rules.registry import all_rules
+    from tclint.engine.rules.registry import known_rules
 
     with contextlib.suppress(TclintError):
         # A graph rule and a source rule may share a code.
-        return _matching({rule.code: rule.name for rule in all_rules()}.items(), incomplete)
+        return _matching({rule.code: rule.name for rule in known_rules()}.items(), incomplete)
     return []
 
 

@@ -32,7 +32,7 @@ from tclint.core.saved import from_json, to_json
 from tclint.core.text import digest
 from tclint.engine.check import Progress
 from tclint.engine.report import Report
-from tclint.engine.rules.registry import all_rules
+from tclint.engine.rules.registry import known_rules
 from tclint.graph.ops import Graph
 from tclint.source.syntax.cache import private_folder
 from tclint.tracing import TraceResult, trace_targets
@@ -348,7 +348,7 @@ class ReportCache:
         graphs = [entry.graph for entry in report.entries if entry.graph is not None]
         if file is None or report.errors or not graphs or len(graphs) < len(report.entries):
             return
-        if any(rule.__module__.partition(".")[0] not in _OWN for rule in all_rules()):
+        if any(rule.__module__.partition(".")[0] not in _OWN for rule in known_rules()):
             return  # local rules may change at any time
         shown = (*report.findings, *report.below_min_gain, *report.suppressed)
         # Comments in these files silence findings, even if no graph depends on the files.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 
 
 def imported(texts: Mapping[str, str], first: Iterable[str]) -> set[str]:
@@ -57,13 +58,17 @@ def _imports(texts: Mapping[str, str]) -> dict[str, set[str]]:
     }
 
 
-def _modules(text: str) -> set[tuple[str, ...]]:
-    """The dotted names in imports; `from a import b` gives `a` and `a.b`, since b may be a module."""
+@lru_cache(maxsize=4096)
+def _modules(text: str) -> frozenset[tuple[str, ...]]:
+    """The dotted names in imports; `from a import b` gives `a` and `a.b`, since b may be a module.
+
+    Kept: every fix of a model asks again for the files of its project.
+    """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
-        return set()
-    return {tuple(name.split(".")) for name in _names(tree) if name}
+        return frozenset()
+    return frozenset(tuple(name.split(".")) for name in _names(tree) if name)
 
 
 def _names(tree: ast.Module) -> Iterator[str]:

@@ -118,14 +118,17 @@ def test_rules_that_cannot_fire_are_not_imported(tmp_path: Path) -> None:
     program = f"""
 import sys
 import tclint
+from tclint.engine.rules.registry import find_rule
 from tclint.config.settings import Settings
 def rules():
     return [name for name in sys.modules if name.startswith("tclint_rules.") and name.count(".") == 2]
 tclint.check([{str(tmp_path / "plain.py")!r}], Settings(cache=False))
 assert not rules(), rules()
 assert not {{"numpy", "libcst", "torch"}} & set(sys.modules)
-found = tclint.check([{str(tmp_path / "train.py")!r}], Settings(cache=False, select=("RUN004",))).findings
-assert [finding.code for finding in found] == ["RUN004"]
+report = tclint.check([{str(tmp_path / "train.py")!r}], Settings(cache=False, select=("RUN004",)))
+assert [finding.code for finding in report.findings] == ["RUN004"]
+assert "cuDNN" in tclint.render(report, "sarif")
+assert "cuDNN" in find_rule("RUN004")[0].__doc__
 assert rules() == ["tclint_rules.runtime.cudnn_disabled"], rules()
 assert "numpy" not in sys.modules
 """

@@ -41,8 +41,8 @@ def fails():
     raise ValueError("no such model")
 
 def hangs():
-    while True:
-        pass
+    import time
+    time.sleep(600)
 
 def example_inputs():
     return (torch.zeros(256, 512),)

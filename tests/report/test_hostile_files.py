@@ -1,4 +1,4 @@
-"""The command on files whose names try to break out, one process per format."""
+"""The command on files whose names try to break out, in every format; one run is a process of its own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 import pytest
+from in_process import tclint
 from test_github import parse
 
 ROOT = Path(__file__).parents[2]
@@ -27,32 +28,38 @@ NAMES = (
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for name in NAMES:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in [name for name in os.environ if name.startswith("GITHUB_")]:
+        monkeypatch.delenv(name)
+    for file_name in NAMES:
         try:
-            with open(os.path.join(os.fsencode(tmp_path), name), "wb") as file:
+            with open(os.path.join(os.fsencode(tmp_path), file_name), "wb") as file:
                 file.write(SCRIPT)
         except OSError:
-            pytest.skip(f"this file system has no file called {name!r}")
+            pytest.skip(f"this file system has no file called {file_name!r}")
     return tmp_path
 
 
+COMMAND = ("check", ".", "--isolated", "--select", "AMP001", "--format")
+
+
 def run(folder: Path, name: str) -> str:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("GITHUB_")}
+    done = tclint(*COMMAND, name, cwd=folder)
+    assert done.returncode == 1, done.stderr
+    return done.stdout
+
+
+def test_github_annotates_every_file_and_nothing_else(folder: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tclint", "check", ".", "--isolated", "--select", "AMP001", "--format", name],
+        [sys.executable, "-m", "tclint", *COMMAND, "github"],
         cwd=folder,
-        env={**environment, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
         capture_output=True,
         check=False,
         timeout=60,
     )
     assert done.returncode == 1, done.stderr.decode()
-    return done.stdout.decode("utf-8")
-
-
-def test_github_annotates_every_file_and_nothing_else(folder: Path) -> None:
-    annotations, plain = parse(run(folder, "github"))
+    annotations, plain = parse(done.stdout.decode("utf-8"))
     assert {annotation.properties["file"].split(".py")[0] for annotation in annotations} == {
         "caf\\udce9", "a\\n::error::owned", "x,y:z%0A", "<script>alert(1)<script>", "\\x1b[31mred",
         "'quote\" back\\slash", "=formula|",

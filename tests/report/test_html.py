@@ -223,20 +223,29 @@ def test_large_reports_fit(large: Report) -> None:
 
 
 def test_what_does_not_fit_is_counted(large: Report, monkeypatch: pytest.MonkeyPatch) -> None:
-    large = replace(large, findings=large.findings[:2_000], entries=(traced_entry(1_000),))
+    few = [
+        replace(detail, rows=detail.rows // 20, findings=detail.findings // 5)
+        for detail in html_format._DETAILS
+    ]
+    monkeypatch.setattr(html_format, "_DETAILS", few)
+    large = replace(large, findings=large.findings[:400], entries=(traced_entry(200),))
     full = len(render(large, "html"))
-    for limit in (full - 1, 700_000, 350_000):
+    least = len(render(replace(large, findings=(), entries=()), "html"))
+    left_out = []
+    for limit in (full - 1, least + (full - least) // 3, least + (full - least) // 5):
         monkeypatch.setattr(html_format, "SIZE_LIMIT_BYTES", limit)
         document = render(large, "html")
         assert len(document) < min(limit, full)
         data = check_document(document).data
-        assert len(data["findings"]) + data["findings_left_out"] == 2_000
-        for entry in data["entries"]:
-            for profile in entry["profiles"]:
-                assert len(profile["ops"]) + profile["ops_left_out"] == 1_001  # and the optimizer
-                total_us = sum(time_us for _, time_us in profile["modules"])
-                assert total_us == pytest.approx(profile["step_time_us"], rel=1e-2)
+        assert len(data["findings"]) + data["findings_left_out"] == 400
+        profiles = [profile for entry in data["entries"] for profile in entry["profiles"]]
+        for profile in profiles:
+            assert len(profile["ops"]) + profile["ops_left_out"] == 201  # and the optimizer
+            total_us = sum(time_us for _, time_us in profile["modules"])
+            assert total_us == pytest.approx(profile["step_time_us"], rel=1e-2)
+        left_out.append((data["findings_left_out"], sum(profile["ops_left_out"] for profile in profiles)))
         assert len(data["models"]) == 1
+    assert all(map(any, zip(*left_out, strict=True)))
 
 
 def test_an_empty_report() -> None:

@@ -91,6 +91,7 @@ class ForkedWorker:
 def serve(descriptor: int) -> None:
     """Fork a worker for every message, until nobody can send one any more."""
     from tclint.tracing.worker import worker
+    from tclint.tracing.worker.huge_pages import use_huge_pages
 
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
@@ -98,6 +99,7 @@ def serve(descriptor: int) -> None:
     if worker._import_torch() is not None:
         return
     worker._prepare_for_forks()
+    use_huge_pages()
     with socket.socket(fileno=descriptor) as connection:
         while True:
             data, pipes, _, _ = socket.recv_fds(connection, _LARGEST_MESSAGE, 2)

@@ -85,6 +85,13 @@ def _stand_in(module: str, fields: Mapping[str, Any]) -> type[Rule]:
     return cast("type[Rule]", type(fields["class"], (base,), members))
 
 
+def imported(rule: type[Rule]) -> type[Rule]:
+    """The rule that a stand-in stands for; any other rule as it is."""
+    if rule.__module__.partition(".")[0] != PACKAGE:
+        return rule
+    return cast("type[Rule]", getattr(importlib.import_module(rule.__module__), rule.__name__))
+
+
 def fields_of(rule: type[Rule]) -> dict[str, Any]:
     """The fields of a rule as the index stores them."""
     fields: dict[str, Any] = {"class": rule.__name__, "kind": "graph"}

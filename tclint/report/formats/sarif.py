@@ -20,7 +20,7 @@ from tclint.core.saved import picked
 from tclint.core.text import printable
 from tclint.engine.provenance import git_state, tool
 from tclint.engine.report import Entry, EntryError, Report
-from tclint.engine.rules.registry import all_rules
+from tclint.engine.rules.registry import rules_with
 from tclint.report.excerpt import SourceLines
 from tclint.report.formats.json import clean
 from tclint.report.paths import RepositoryPaths, file_uri, line_hashes, relative_uri
@@ -66,12 +66,12 @@ class _Log:
 
     def __post_init__(self) -> None:
         self.lines = SourceLines.of(self.report)
+        used = {finding.code: finding for finding in reversed(self.report.findings)}
         try:
-            known = all_rules(self.report.settings.rules)
+            known = rules_with(used, self.report.settings.rules)
         except TclintError:
             # The report is older than a rule module that cannot be imported any more.
-            known = all_rules(())
-        used = {finding.code: finding for finding in reversed(self.report.findings)}
+            known = rules_with(used)
         self.rules = {
             code: _descriptor(used[code], [rule for rule in known if rule.code == code])
             for code in sorted(used)

@@ -7,8 +7,9 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tclint.core.search_path import added_folders
@@ -107,7 +108,8 @@ _SKIPPED_FOLDERS = frozenset({"__pycache__", ".tclint_cache", ".git"})
 def watch(folder: str) -> Callable[[], list[str]]:
     """Start to note the files that are opened; the function that returns them with the imported ones.
 
-    The paths are absolute and sorted. Installed packages, the standard library and this tool are left out;
+    The paths are absolute and sorted. What was imported before, installed packages, the standard library and
+    this tool are left out;
     opened files count where they lie below `folder` or the working directory, as a model's YAML file does.
     An audit hook cannot be taken back, so only a process that serves a single target may call this.
     """
@@ -115,6 +117,7 @@ def watch(folder: str) -> Callable[[], list[str]]:
     opened: set[str] = set()
     # Made now: the code under test may remove the working directory, and then nobody can ask for it.
     finder = SiteFinder()
+    before = dict(sys.modules)  # torch's and this tool's, by the thousand
 
     def note(event: str, arguments: tuple[Any, ...]) -> None:
         if event != "open" or not isinstance(arguments[0], str | bytes):
@@ -129,20 +132,24 @@ def watch(folder: str) -> Callable[[], list[str]]:
                 opened.add(path)
 
     sys.addaudithook(note)
-    return lambda: _files(opened, roots, finder)
+    return lambda: _files(opened, roots, finder, before)
 
 
-def _files(opened: set[str], roots: tuple[str, ...], finder: SiteFinder) -> list[str]:
+def _files(
+    opened: set[str], roots: tuple[str, ...], finder: SiteFinder, before: Mapping[str, ModuleType]
+) -> list[str]:
     found = {
         os.path.normpath(file)
-        for module in list(sys.modules.values())
-        if isinstance(file := getattr(module, "__file__", None), str) and os.path.isabs(file)
+        for name, module in list(sys.modules.items())
+        if before.get(name) is not module
+        and isinstance(file := getattr(module, "__file__", None), str)
+        and os.path.isabs(file)
     }
     found |= {path for path in set(opened) if os.path.realpath(path).startswith(roots)}
     return sorted(
         path
         for path in found
-        if os.path.isfile(path)
-        and not _SKIPPED_FOLDERS.intersection(path.split(os.sep))
+        if not _SKIPPED_FOLDERS.intersection(path.split(os.sep))
         and finder.is_user_file(path)
+        and os.path.isfile(path)
     )

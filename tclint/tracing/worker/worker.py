@@ -11,6 +11,7 @@ nothing the user's code prints can garble them. End of input ends the process an
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -159,6 +160,7 @@ def _import_torch() -> str | None:
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     for threads in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(threads, "1")  # several targets are traced at once
+    gc.disable()  # an import makes objects by the million, and hardly any garbage
     try:
         import torch
     except ModuleNotFoundError as error:
@@ -167,6 +169,9 @@ def _import_torch() -> str | None:
         return f"torch cannot be imported here: {type(error).__name__}: {error}."
     except Exception as error:
         return f"torch cannot be imported here: {type(error).__name__}: {error}."
+    finally:
+        gc.freeze()
+        gc.enable()
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < _OLDEST_TORCH:
         return f"tclint needs torch 2.4 or newer to trace models, and {torch.__version__} is installed here."
@@ -185,6 +190,7 @@ def _prepare_for_forks() -> str | None:
         return f"tclint cannot run with torch {torch.__version__} ({type(error).__name__}: {error})."
     light_imports.install()
     wrap_modules()
+    gc.freeze()  # else each child goes through all of it, and copies its pages
     return None
 
 
