@@ -30,6 +30,7 @@ from tclint.source.questions.scaled_steps import ScaledSteps
 from tclint.source.questions.sizes import Sizes
 from tclint.source.questions.steps import Steps
 from tclint.source.questions.switches import Switches
+from tclint.source.questions.transfers import Transfers
 from tclint.source.questions.waits import Waits
 from tclint.source.questions.weights import Weights
 from tclint.source.run.facts import Facts
@@ -187,6 +188,11 @@ class SourceContext:
     def sizes(self) -> Sizes:
         """Whether inputs keep their size from step to step."""
         return Sizes(self.run.facts, self.batches, self.networks)
+
+    @cached_property
+    def transfers(self) -> Transfers:
+        """The copies from the host to a GPU that every training step repeats."""
+        return Transfers(self.run.facts, self.devices, self.steps)
 
     @cached_property
     def waits(self) -> Waits:

@@ -203,6 +203,8 @@ class Steps:
         operation = atom.subject.operation if isinstance(atom.subject, Thing) else None
         if operation is not None and operation[0] in ("isinstance", "hasattr"):
             return True
+        if operation == ("()", (Symbol("torch.cuda.is_available"),)):
+            return atom.holds
         if _counts_items(atom.subject) and atom.other in (None, _ZERO):
             # The way for no items at all is for data that a step seldom gets.
             return atom.holds == (atom.test == "truth")
