@@ -20,6 +20,7 @@ from tclint.source.questions.dtypes import Dtypes
 from tclint.source.questions.float32 import Float32
 from tclint.source.questions.flow import Flow
 from tclint.source.questions.gradients import Gradients
+from tclint.source.questions.launches import Launches
 from tclint.source.questions.layouts import Layouts
 from tclint.source.questions.losses import Losses
 from tclint.source.questions.networks import Networks
@@ -188,6 +189,11 @@ class SourceContext:
     def sizes(self) -> Sizes:
         """Whether inputs keep their size from step to step."""
         return Sizes(self.run.facts, self.batches, self.networks)
+
+    @cached_property
+    def launches(self) -> Launches:
+        """The loops of training steps that launch small kernels one by one."""
+        return Launches(self.run.facts, self.devices, self.steps)
 
     @cached_property
     def transfers(self) -> Transfers:

@@ -137,6 +137,18 @@ class Modules(Python):
     ) -> Value:
         return self.container("list", self.ordered(receiver), is_exact=False)
 
+    def _state_items(
+        self, receiver: Thing, arguments: list[Value], keywords: dict[str, Value], call: Call
+    ) -> Value:
+        """The names and tensors in `model.state_dict()`."""
+        pair = self.container("tuple", [self.unknown("key"), self._parameter_of(receiver)])
+        return self.container("list", None, pair)
+
+    def _state_values(
+        self, receiver: Thing, arguments: list[Value], keywords: dict[str, Value], call: Call
+    ) -> Value:
+        return self.container("list", None, self._parameter_of(receiver))
+
     # -- attributes
 
     def layer(self, module: Thing) -> Spec | None:
