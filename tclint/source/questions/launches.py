@@ -45,7 +45,7 @@ class Launches:
                 if loop.place in seen or not self._goes_through_parameters(loop.over):
                     continue
                 kernels = self._kernels(events)
-                if kernels and not any(event.kind in ("forward", "backward", "grad") for event in events):
+                if kernels and not any(event.kind in ("forward", "backward") for event in events):
                     seen.add(loop.place)
                     yield LaunchLoop(loop, step, kernels)
 

@@ -189,6 +189,7 @@ class Steps:
     def deciding(self, step: Step, event: Event) -> Path:
         """The tests that decide in which steps an event happens."""
         own = {atom for other in (*step.backwards, *step.steps) for atom in step.conditions(other)}
+        own.update(atom for loop in step.loops for atom in loop.lasts_while)
         return tuple(
             atom for atom in step.conditions(event) if atom not in own and not self._always_holds(atom)
         )
