@@ -189,6 +189,8 @@ class Steps:
     def deciding(self, step: Step, event: Event) -> Path:
         """The tests that decide in which steps an event happens."""
         own = {atom for other in (*step.backwards, *step.steps) for atom in step.conditions(other)}
+        # What is computed in some rounds only may reach the backward pass of all of them.
+        own = {atom for atom in own if atom.opposite not in own or not varies(atom.subject)}
         own.update(atom for loop in step.loops for atom in loop.lasts_while)
         return tuple(
             atom for atom in step.conditions(event) if atom not in own and not self._always_holds(atom)

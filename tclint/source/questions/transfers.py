@@ -10,7 +10,7 @@ from tclint.source.questions.constants import Constants
 from tclint.source.questions.devices import Devices
 from tclint.source.questions.steps import Step, Steps
 from tclint.source.run.facts import Facts
-from tclint.source.run.values import FALSE, Constant, Event, Place, Thing, Value, options_of
+from tclint.source.run.values import FALSE, Atom, Constant, Event, Place, Thing, Value, constant_of, options_of
 
 _LONGEST_CHAIN = 12
 
@@ -77,7 +77,10 @@ class Transfers:
             return False
         steps = self._steps_of.get(event)
         if steps:
-            return any(self.steps.every_time(step, event) for step in steps)
+            return any(
+                self.steps.every_time(step, event) and not any(map(_asks_for_device, step.conditions(event)))
+                for step in steps
+            )
         outermost = list(event.around)[-1:]
         return bool(outermost) and not event.loops and event.path == outermost[0].path
 
@@ -134,11 +137,11 @@ class Transfers:
         for _ in range(_LONGEST_CHAIN):
             things = list(self.facts.things(value))
             made = things[0].made if len(things) == 1 else None
-            if made is None or things[0].kind not in ("tensor", "array") or self.devices.on_gpu(value) is not False:
+            if made is None or things[0].kind not in ("tensor", "array") or self.devices.on_gpu(value) is True:
                 return None
             if made.kind in ("convert", "factory", "random"):
                 return made
-            if made.kind not in ("to", "op"):
+            if made.kind not in ("to", "op") or any(True for _ in self._copied(made)):
                 return None
             value = made.subject if made.subject is not None else made.first
             value = next(iter(self.facts.held(value)), None) if made.subject is None else value
@@ -160,6 +163,17 @@ class Transfers:
             for event in self.record.of("to", "convert")
             if event.result in kept or self.devices.on_gpu(event.subject) is True
         )
+
+
+def _asks_for_device(atom: Atom) -> bool:
+    """Whether a test asks where a tensor is."""
+    return any(
+        isinstance(value, Thing)
+        and value.operation is not None
+        and value.operation[0] == "."
+        and constant_of(value.operation[1][-1]) in ("device", "is_cuda")
+        for value in (atom.subject, atom.other)
+    )
 
 
 def _is_plain(value: Value) -> bool:
