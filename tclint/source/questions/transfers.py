@@ -67,6 +67,30 @@ class Transfers:
         """The repeated copies of one number, as by `torch.tensor(0.0, device="cuda")`."""
         return [item for item in self.repeated if _is_number(item.value)]
 
+    @cached_property
+    def arrays(self) -> list[Transfer]:
+        """The repeated copies that the CPU waits for, from tensors that the step itself makes of NumPy arrays
+        or Python objects of its own, and from which a loss is computed."""
+        losses = {
+            made
+            for backward in self.steps.all_backwards
+            for made in self.facts.made_by(self.facts.loss_of(backward))
+        }
+        return [
+            item
+            for item in self.repeated
+            if item.event in losses and item.is_blocking and self._is_of_arrays(item)
+        ]
+
+    def _is_of_arrays(self, item: Transfer) -> bool:
+        made = item.made if item.made is not None else item.event
+        by_loader = any(self.facts.kinds(region.context, "loader") for region in made.regions)
+        if made.kind != "convert" or by_loader or not self.constants.is_repeated(made, item.event):
+            return False
+        is_copy = made.name not in ("torch.as_tensor", "torch.asarray") or self.constants.is_array(made.first)
+        holds_more = any(not isinstance(option, Constant) for option, _ in options_of(made.first or item.value))
+        return is_copy and holds_more and not self.constants.is_constant(item.value, item.event)
+
     def _is_filled_in_step(self, item: Transfer) -> bool:
         made = item.made if item.made is not None else item.event
         by_gpu = made.kind in ("factory", "random") or (made.kind == "convert" and _is_number(made.first))
