@@ -21,9 +21,9 @@ class CpuCreateThenCuda(SourceRule):
     What it does
     Finds `torch.zeros(...).cuda()` and its like (rand, randn, ones, full, arange, ...) with `.cuda()`,
     `.to(device)` or `.type_as(x)`, such tensors as indices of tensors on the GPU, and
-    `torch.cuda.FloatTensor(np.random...)`, inside loops, forward methods and training steps, and numbers that
-    every training step makes a tensor on the GPU: `torch.tensor(0.0, device="cuda")`. There is one finding for
-    a program; it lists the other places.
+    `torch.cuda.FloatTensor(np.random...)`, inside loops, forward methods and training steps; and
+    `torch.tensor(0.0, device="cuda")` in every training step. There is one finding for a program; it lists
+    the other places.
 
     Why it costs
     The CPU fills memory, which then crosses PCIe, and without pinned memory the program waits for it.
@@ -51,7 +51,9 @@ class CpuCreateThenCuda(SourceRule):
     program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        numbers = ((item.event, item.event) for item in context.transfers.numbers if context.concerns(item.event))
+        numbers = (
+            (item.event, item.event) for item in context.transfers.numbers if context.concerns(item.event)
+        )
         for copy, made in distinct(chain(self._found(context), numbers)):
             function = copy.place.function.qualified_name
             shown = made.name.removeprefix("torch.")

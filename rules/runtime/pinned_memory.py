@@ -83,8 +83,8 @@ class PinMemoryMissing(SourceRule):
             for copy in copies if len(copies) > 1 else ():
                 yield self.finding(
                     context.at(copy),
-                    f"`{context.code(copy)}` makes a tensor in pageable memory in every step, and waits while it "
-                    "is copied to the GPU.",
+                    f"`{context.code(copy)}` makes a tensor in pageable memory in every step, and waits "
+                    "while it is copied to the GPU.",
                     evidence={"pin_memory": False, "function": function, "copies": len(copies)},
                     fix=Fix(
                         "Keep the data in tensors on the GPU, if they fit there; else copy by "

@@ -35,8 +35,8 @@ class SmallKernels(SourceRule):
         ema.update_parameters(model)
 
     When it does not apply
-    Loops behind an interval or an option, and those that only set attributes such as `requires_grad`; programs
-    on the CPU; versions of torch before 2.1, which have no other way.
+    Loops behind an interval or an option, and those that only set attributes such as `requires_grad`;
+    programs on the CPU; versions of torch before 2.1, which have no other way.
     """
 
     code = "RUN028"
@@ -44,7 +44,7 @@ class SmallKernels(SourceRule):
     level = "info"
     confidence = "high"
     sources = (
-        "torch.optim.swa_utils: AveragedModel with get_ema_multi_avg_fn, which updates all parameters at once",
+        "torch.optim.swa_utils: AveragedModel with get_ema_multi_avg_fn, updates all parameters at once",
         "PyTorch Performance Tuning Guide, Fuse operations: each operation of its own launches a kernel",
     )
     triggers = ("parameters()", "state_dict()")
@@ -77,7 +77,7 @@ class SmallKernels(SourceRule):
                 "Average with torch.optim.swa_utils.AveragedModel(model, "
                 "multi_avg_fn=get_ema_multi_avg_fn(decay)), which takes a few kernels for all of them."
                 if self._averages(context, found)
-                else "Move the loop into a function and compile it with torch.compile, which fuses its kernels."
+                else "Put the loop into a function and compile it (torch.compile), which fuses its kernels."
             ),
             identity=f"{function}:{context.code(first)}",
             group=self.name,

@@ -40,9 +40,9 @@ class ConstantsCopied(SourceRule):
                 return (boxes - self.priors).abs().sum()
 
     When it does not apply
-    Values that are not known to be the same in every step; copies under a test of the step, of an option or of
-    the device; attributes that the first copy replaces; programs on the CPU. Tensors that a step fills with
-    numbers of its own, such as zeros, are a subject of RUN015, batches of RUN007 and RUN008.
+    Values that are not known to be the same in every step; copies under a test of the step, of an option or
+    of the device; attributes that the first copy replaces; programs on the CPU. Tensors that a step fills
+    with numbers of its own, such as zeros, are a subject of RUN015, batches of RUN007 and RUN008.
     """
 
     code = "RUN029"
@@ -74,7 +74,9 @@ class ConstantsCopied(SourceRule):
                 + (", and the CPU waits for it." if transfer.is_blocking else "."),
                 related=tuple(related),
                 evidence={"function": function},
-                effect=Effect(unknown="the source does not show how large it is, nor how far the CPU runs ahead"),
+                effect=Effect(
+                    unknown="the source does not show how large it is, nor how far the CPU runs ahead"
+                ),
                 fix=Fix(
                     "Make it a buffer of its module (register_buffer), which moves to the GPU with it."
                     if copy.inside is not None

@@ -42,7 +42,9 @@ class Constants:
             return True  # an option of the command line, or metadata
         if "@parameter of" in thing.fields or self._is_written(thing, at):
             return False
-        parts = [item for key, item in thing.fields.items() if isinstance(key, tuple) or key in ("[*]", "over")]
+        parts = [
+            item for key, item in thing.fields.items() if isinstance(key, tuple) or key in ("[*]", "over")
+        ]
         if not all(self._is_constant(part, at, seen) for part in parts):
             return False
         if thing.kind in _HOLDS:

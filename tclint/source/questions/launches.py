@@ -11,8 +11,30 @@ from tclint.source.run.facts import Facts
 from tclint.source.run.values import Event, Loop, Place, Thing, Value
 
 _LAUNCH_NOTHING = frozenset(
-    {".T", ".chunk", ".data", ".detach", ".expand", ".flatten", ".grad", ".mT", ".narrow", ".permute", ".reshape"}
-    | {".requires_grad_", ".select", ".split", ".squeeze", ".t", ".transpose", ".unbind", ".unsqueeze", ".view"}
+    {
+        ".T",
+        ".chunk",
+        ".data",
+        ".detach",
+        ".expand",
+        ".flatten",
+        ".grad",
+        ".mT",
+        ".narrow",
+        ".permute",
+        ".reshape",
+    }
+    | {
+        ".requires_grad_",
+        ".select",
+        ".split",
+        ".squeeze",
+        ".t",
+        ".transpose",
+        ".unbind",
+        ".unsqueeze",
+        ".view",
+    }
     | {".view_as", "[]", ".detach_"}
 )
 """Operations that give another view of the same memory."""
@@ -37,8 +59,8 @@ class Launches:
         self.steps = steps
 
     def over_parameters(self) -> Iterator[LaunchLoop]:
-        """The loops over the parameters of modules, one for each place, that compute on the GPU and neither run
-        a module nor a backward pass."""
+        """The loops over the parameters of modules, one for each place, that compute on the GPU and run
+        neither a module nor a backward pass."""
         seen: set[Place] = set()
         for step in self.steps.all:
             for loop, events in self._loops_in(step):
@@ -80,6 +102,4 @@ class Launches:
         return found if any(map(self._may_be_on_gpu, found)) else ()
 
     def _may_be_on_gpu(self, event: Event) -> bool:
-        return any(
-            self.devices.may_be_on_gpu(value) for value in event.inputs if isinstance(value, Thing)
-        )
+        return any(self.devices.may_be_on_gpu(value) for value in event.inputs if isinstance(value, Thing))

@@ -10,7 +10,17 @@ from tclint.source.questions.constants import Constants
 from tclint.source.questions.devices import Devices
 from tclint.source.questions.steps import Step, Steps
 from tclint.source.run.facts import Facts
-from tclint.source.run.values import FALSE, Atom, Constant, Event, Place, Thing, Value, constant_of, options_of
+from tclint.source.run.values import (
+    FALSE,
+    Atom,
+    Constant,
+    Event,
+    Place,
+    Thing,
+    Value,
+    constant_of,
+    options_of,
+)
 
 _LONGEST_CHAIN = 12
 
@@ -43,8 +53,8 @@ class Transfers:
 
     @cached_property
     def repeated(self) -> list[Transfer]:
-        """The copies that every training step makes, or every call of a module that nothing is seen to call, in
-        order."""
+        """The copies that every training step makes, or every call of a module that nothing is seen to call,
+        in order."""
         return [
             transfer
             for event in self.record.of("to", "convert", "op")
@@ -88,7 +98,9 @@ class Transfers:
         if made.kind != "convert" or by_loader or not self.constants.is_repeated(made, item.event):
             return False
         is_copy = made.name not in ("torch.as_tensor", "torch.asarray") or self.constants.is_array(made.first)
-        holds_more = any(not isinstance(option, Constant) for option, _ in options_of(made.first or item.value))
+        holds_more = any(
+            not isinstance(option, Constant) for option, _ in options_of(made.first or item.value)
+        )
         return is_copy and holds_more and not self.constants.is_constant(item.value, item.event)
 
     def _is_filled_in_step(self, item: Transfer) -> bool:
@@ -139,9 +151,10 @@ class Transfers:
         elif event.kind == "to" and event.subject is not None:
             if devices.is_gpu(event.arguments.get("device")) or self._may_be_there(event):
                 yield event.subject
-        elif event.first is not None:
-            if event.name.startswith("torch.cuda.") or devices.is_gpu(event.arguments.get("device")):
-                yield event.first
+        elif event.first is not None and (
+            event.name.startswith("torch.cuda.") or devices.is_gpu(event.arguments.get("device"))
+        ):
+            yield event.first
 
     def _keys(self, key: Value | None) -> Iterator[Value]:
         """The indices of `x[i, j]`, or the only one."""
@@ -152,16 +165,20 @@ class Transfers:
                 yield thing
 
     def _may_be_there(self, event: Event) -> bool:
-        """Whether an event copies something to where another tensor is, which is not known to be on the CPU."""
+        """Whether an event copies something to the device of another tensor that may be on a GPU."""
         other = event.arguments.get("other")
         return other is not None and self.devices.on_gpu(other) is not False
 
     def _filled_by(self, value: Value | None) -> Event | None:
-        """The event that fills the host memory in which a tensor lies; None if it is not known to lie there."""
+        """The event that fills the host memory in which a tensor lies; None if it may lie elsewhere."""
         for _ in range(_LONGEST_CHAIN):
             things = list(self.facts.things(value))
             made = things[0].made if len(things) == 1 else None
-            if made is None or things[0].kind not in ("tensor", "array") or self.devices.on_gpu(value) is True:
+            if (
+                made is None
+                or things[0].kind not in ("tensor", "array")
+                or self.devices.on_gpu(value) is True
+            ):
                 return None
             if made.kind in ("convert", "factory", "random"):
                 return made
@@ -173,8 +190,8 @@ class Transfers:
 
     @cached_property
     def _done_once(self) -> frozenset[Place]:
-        """The places of copies whose result takes the place of what was copied: the next round finds it on the
-        GPU."""
+        """The places of copies whose result takes the place of what was copied: the next round finds it on
+        the GPU."""
         kept = {
             option
             for event in self.record.of("forward", "make")
