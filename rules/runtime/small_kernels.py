@@ -44,7 +44,7 @@ class SmallKernels(SourceRule):
     level = "info"
     confidence = "high"
     sources = (
-        "torch.optim.swa_utils: AveragedModel with get_ema_multi_avg_fn, updates all parameters at once",
+        "PyTorch torch.optim, Weight averaging: AveragedModel, and get_ema_multi_avg_fn",
         "PyTorch Performance Tuning Guide, Fuse operations: each operation of its own launches a kernel",
     )
     triggers = ("parameters()", "state_dict()")

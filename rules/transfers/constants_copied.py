@@ -51,7 +51,7 @@ class ConstantsCopied(SourceRule):
     confidence = "high"
     sources = (
         "PyTorch Performance Tuning Guide, Avoid unnecessary CPU-GPU synchronization: which calls wait",
-        "torch.nn.Module: register_buffer, tensors that move with the module",
+        "PyTorch torch.nn.Module, register_buffer: tensors that move with their module",
     )
     triggers = (".cuda(", ".to(", ".type_as(", "torch.cuda.", "device=")
     program = TRAINS

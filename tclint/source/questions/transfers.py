@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from tclint.source.questions.arrays import Arrays
 from tclint.source.questions.constants import Constants
 from tclint.source.questions.devices import Devices
 from tclint.source.questions.steps import Step, Steps
@@ -16,6 +17,7 @@ from tclint.source.run.values import (
     Constant,
     Event,
     Place,
+    Symbol,
     Thing,
     Value,
     constant_of,
@@ -76,6 +78,20 @@ class Transfers:
     def numbers(self) -> list[Transfer]:
         """The repeated copies of one number, as by `torch.tensor(0.0, device="cuda")`."""
         return [item for item in self.repeated if _is_number(item.value)]
+
+    @cached_property
+    def in_float64(self) -> list[tuple[Event, Event]]:
+        """The copies in every step of what is float64 although no dtype is written, each with the event that
+        makes it so; none if the program asks for float64."""
+        if any(map(_chooses_float64, self.record.events)):
+            return []
+        arrays = Arrays(self.facts, self.constants)
+        return [
+            (event, made)
+            for event in self.record.of("to", "convert")
+            for value in self._copied(event)
+            if (made := arrays.float64_by(value)) is not None and self._is_in_every_step(event)
+        ]
 
     @cached_property
     def arrays(self) -> list[Transfer]:
@@ -223,6 +239,11 @@ def _is_plain(value: Value) -> bool:
         return False
     items = [item for key, item in value.fields.items() if isinstance(key, tuple)]
     return bool(items) and "[*]" not in value.fields and all(isinstance(item, Constant) for item in items)
+
+
+def _chooses_float64(event: Event) -> bool:
+    """Whether an event asks for float64: `model.double()`, `torch.set_default_dtype(torch.float64)`."""
+    return Symbol("torch.float64") in event.arguments.values()
 
 
 def _is_number(value: Value | None) -> bool:
