@@ -13,8 +13,8 @@ class Float64Copies(SourceRule):
 
     What it does
     Finds batches that are float64 because NumPy makes them so where no dtype is written (`np.zeros`,
-    `np.random.rand`, `astype(float)`), and that every training step copies to the GPU. It follows them through
-    datasets, their transforms and collate functions.
+    `np.random.rand`, `astype(float)`), and that every training step copies to the GPU. It follows them
+    through datasets, their transforms and collate functions.
 
     Why it costs
     They take twice the bytes of float32 in the memory of the host and over PCIe. What the GPU computes with
@@ -33,16 +33,18 @@ class Float64Copies(SourceRule):
             return torch.from_numpy(padded)
 
     When it does not apply
-    Programs that ask for float64 anywhere (`.double()`, `torch.float64`); arrays whose dtype is written, or is
-    not known; batches that are cast to float32 before they are copied.
+    Programs that ask for float64 anywhere (`.double()`, `torch.float64`); arrays whose dtype is written, or
+    is not known; batches that are cast to float32 before they are copied.
     """
 
     code = "RUN030"
     name = "float64-copied"
     level = "info"
     confidence = "high"
-    sources = ("PyTorch Performance Tuning Guide, Avoid unnecessary CPU-GPU synchronization: which calls wait",)
-    triggers = (".cuda(", ".to(", "torch.cuda.", "device=", "np.", "numpy", "training_step")
+    sources = (
+        "PyTorch Performance Tuning Guide, Avoid unnecessary CPU-GPU synchronization: which calls wait",
+    )
+    triggers = (".cuda(", ".to(", "torch.cuda.", "device=", ".fit(", "training_step")
     program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:

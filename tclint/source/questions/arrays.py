@@ -9,11 +9,26 @@ from tclint.source.questions.flow import KEEPS
 from tclint.source.run.facts import Facts
 from tclint.source.run.values import Constant, Event, Symbol, Thing, Value, options_of
 
-_DEFAULTS = frozenset({"zeros", "ones", "empty", "linspace", "eye", "identity", "rand", "randn", "normal", "uniform"})
+_DEFAULTS = frozenset(
+    {"zeros", "ones", "empty", "linspace", "eye", "identity", "rand", "randn", "normal", "uniform"}
+)
 """Functions of NumPy, and of numpy.random, that make float64 numbers unless they are told otherwise."""
 _KEEPS = frozenset(
     {"stack", "vstack", "hstack", "concatenate", "transpose", "expand_dims", "ascontiguousarray", "squeeze"}
-    | {"array", "asarray", "copy", "reshape", "clip", "pad", "flip", "rot90", "moveaxis", "sqrt", "exp", "log"}
+    | {
+        "array",
+        "asarray",
+        "copy",
+        "reshape",
+        "clip",
+        "pad",
+        "flip",
+        "rot90",
+        "moveaxis",
+        "sqrt",
+        "exp",
+        "log",
+    }
 )
 """Functions of NumPy whose result is float64 if what they read is."""
 _FROM_ARRAYS = frozenset({"torch.from_numpy", "torch.as_tensor", "torch.tensor"})
