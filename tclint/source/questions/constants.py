@@ -70,8 +70,7 @@ class Constants:
         loops = {round_.loop for round_ in at.loops}
         forwards = list(at.around)
         return (
-            event.kind == "batch"
-            or any(self.facts.kinds(region.context, "loader") for region in event.regions)
+            any(self.facts.kinds(region.context, "loader") for region in event.regions)
             or any(round_.loop in loops for round_ in event.loops)
             or any(forward in forwards for forward in event.around)
             or (not loops and not forwards and event.run == at.run)
