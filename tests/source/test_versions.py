@@ -108,6 +108,6 @@ def test_older_calls_have_their_own_arguments(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("pinned", "is_found"), [("", True), ("torch==2.0\n", False)])
 def test_averages_stay_where_torch_has_no_other_way(tmp_path: Path, pinned: str, is_found: bool) -> None:
-    loop = "    for p, q in zip(network.parameters(), average.parameters()):\n        q.data.lerp_(p.data, 0.1)\n"
-    text = LOOP + loop
+    text = LOOP + "    for p, q in zip(network.parameters(), average.parameters()):\n"
+    text += "        q.data.lerp_(p.data, 0.01)\n"
     assert ("RUN028" in found(tmp_path, text, pinned)) is is_found
