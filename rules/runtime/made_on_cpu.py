@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.scripts import TRAINS
@@ -20,8 +21,9 @@ class CpuCreateThenCuda(SourceRule):
     What it does
     Finds `torch.zeros(...).cuda()` and its like (rand, randn, ones, full, arange, ...) with `.cuda()`,
     `.to(device)` or `.type_as(x)`, such tensors as indices of tensors on the GPU, and
-    `torch.cuda.FloatTensor(np.random...)`, inside loops, forward methods and training steps. There is one
-    finding for a program; it lists the other places.
+    `torch.cuda.FloatTensor(np.random...)`, inside loops, forward methods and training steps; and
+    `torch.tensor(0.0, device="cuda")` in every training step. There is one finding for a program; it lists
+    the other places.
 
     Why it costs
     The CPU fills memory, which then crosses PCIe, and without pinned memory the program waits for it.
@@ -45,11 +47,14 @@ class CpuCreateThenCuda(SourceRule):
     sources = (
         "PyTorch Performance Tuning Guide, Create tensors directly on the target device: instead of a copy",
     )
-    triggers = (".cuda(", ".to(", "torch.cuda.")
+    triggers = (".cuda(", ".to(", "torch.cuda.", "torch.tensor(")
     program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        for copy, made in distinct(self._found(context)):
+        numbers = (
+            (item.event, item.event) for item in context.transfers.numbers if context.concerns(item.event)
+        )
+        for copy, made in distinct(chain(self._found(context), numbers)):
             function = copy.place.function.qualified_name
             shown = made.name.removeprefix("torch.")
             drawn = made.kind == "random"
@@ -62,6 +67,8 @@ class CpuCreateThenCuda(SourceRule):
                 fix=Fix(
                     "Draw them on the GPU: torch.randn(..., device=device); the numbers will differ."
                     if drawn
+                    else "Fill it on the GPU: torch.full((), value, device=device), or torch.zeros."
+                    if made.kind == "convert"
                     else f"Pass device= to torch.{shown}"
                     + ("; the random numbers will differ." if "rand" in shown else ".")
                 ),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.run.values import Event, Thing
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule, distinct
+from tclint.source.project.scripts import TRAINS
+from tclint.source.run.values import Event, Place, Thing
 
 
 class PinMemoryMissing(SourceRule):
@@ -14,7 +15,9 @@ class PinMemoryMissing(SourceRule):
     What it does
     Finds a `DataLoader` without `pin_memory` whose batches a training loop copies to the GPU as they are, in
     whichever function of the program, or a framework that gets the loader. There is one finding for a
-    program; it lists the other loaders.
+    program; it lists the other loaders. In training steps that make their batches themselves it finds tensors
+    that are made of NumPy arrays or lists and copied to the GPU, two or more of them: samples of a replay
+    buffer, for example.
 
     Why it costs
     The GPU can only copy from page-locked memory. From other memory the driver first copies through a
@@ -44,7 +47,8 @@ class PinMemoryMissing(SourceRule):
         "PyTorch Performance Tuning Guide, Enable asynchronous data loading and augmentation: pin_memory",
         "PyTorch CUDA semantics, Use pinned memory buffers: faster and asynchronous copies",
     )
-    triggers = ("DataLoader",)
+    triggers = ("DataLoader", "from_numpy(", "Tensor(", "torch.tensor(", ".to(", ".cuda(")
+    program = ("DataLoader", *TRAINS)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         batches = context.batches
@@ -65,6 +69,30 @@ class PinMemoryMissing(SourceRule):
                 identity=f"{made.place.function.qualified_name}:pin_memory",
                 group=self.name,
             )
+
+        yield from self._of_arrays(context)
+
+    def _of_arrays(self, context: SourceContext) -> Iterator[Finding]:
+        """The copies of arrays, two or more in a function: one alone may be small, such as a game's state."""
+        together: dict[tuple[str, Place | None], list[Event]] = {}
+        for copy, _ in distinct((item.event, item) for item in context.transfers.arrays):
+            if context.concerns(copy):
+                loop = copy.loop.place if copy.loop is not None else None
+                together.setdefault((copy.place.function.qualified_name, loop), []).append(copy)
+        for (function, _), copies in together.items():
+            for copy in copies if len(copies) > 1 else ():
+                yield self.finding(
+                    context.at(copy),
+                    f"`{context.code(copy)}` makes a tensor in pageable memory in every step, and waits "
+                    "while it is copied to the GPU.",
+                    evidence={"pin_memory": False, "function": function, "copies": len(copies)},
+                    fix=Fix(
+                        "Keep the data in tensors on the GPU, if they fit there; else copy by "
+                        "torch.from_numpy(x).pin_memory().to(device, non_blocking=True)."
+                    ),
+                    identity=f"{function}:{context.code(copy)}",
+                    group=f"{self.name} of arrays",
+                )
 
     def _unpinned(self, context: SourceContext, loader: Thing) -> Iterator[tuple[Event, Event, bool]]:
         """(event that makes the loader, first copy of its batches, whether a framework copies them)."""

@@ -22,6 +22,7 @@ from tclint.source.questions.float32 import Float32
 from tclint.source.questions.flow import Flow
 from tclint.source.questions.frozen import FrozenNetworks
 from tclint.source.questions.gradients import Gradients
+from tclint.source.questions.launches import Launches
 from tclint.source.questions.layouts import Layouts
 from tclint.source.questions.losses import Losses
 from tclint.source.questions.networks import Networks
@@ -33,6 +34,7 @@ from tclint.source.questions.scaled_steps import ScaledSteps
 from tclint.source.questions.sizes import Sizes
 from tclint.source.questions.steps import Steps
 from tclint.source.questions.switches import Switches
+from tclint.source.questions.transfers import Transfers
 from tclint.source.questions.waits import Waits
 from tclint.source.questions.weights import Weights
 from tclint.source.run.facts import Facts
@@ -214,6 +216,16 @@ class SourceContext:
     def sizes(self) -> Sizes:
         """Whether inputs keep their size from step to step."""
         return Sizes(self.run.facts, self.batches, self.networks)
+
+    @cached_property
+    def launches(self) -> Launches:
+        """The loops of training steps that launch small kernels one by one."""
+        return Launches(self.run.facts, self.devices, self.steps)
+
+    @cached_property
+    def transfers(self) -> Transfers:
+        """The copies from the host to a GPU that every training step repeats."""
+        return Transfers(self.run.facts, self.devices, self.steps)
 
     @cached_property
     def waits(self) -> Waits:

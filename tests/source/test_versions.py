@@ -151,3 +151,10 @@ def test_trainer_s_default_optimizer_is_that_of_the_pinned_releases(
 ) -> None:
     finding = found(tmp_path, DEFAULT_OPTIMIZER, pinned).get("RUN012")
     assert (finding is None) if how is None else (finding is not None and how in finding.message)
+
+
+@pytest.mark.parametrize(("pinned", "is_found"), [("", True), ("torch==2.0\n", False)])
+def test_averages_stay_where_torch_has_no_other_way(tmp_path: Path, pinned: str, is_found: bool) -> None:
+    text = LOOP + "    for p, q in zip(network.parameters(), average.parameters()):\n"
+    text += "        q.data.lerp_(p.data, 0.01)\n"
+    assert ("RUN028" in found(tmp_path, text, pinned)) is is_found

@@ -50,6 +50,10 @@ class PinMemory(_WithArgument):
 
     name = "pin_memory"
 
+    def plan(self) -> None:
+        if "copies" not in self.finding.evidence:  # the finding is about a loader
+            super().plan()
+
 
 @fixes("RUN010")
 class DropLast(_WithArgument):

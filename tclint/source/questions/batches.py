@@ -234,6 +234,9 @@ class Batches:
     def work_of(self, loader: Thing) -> str:
         """The name of the code that takes time for every batch of a loader: the dataset that reads files, or
         the function that collates texts; '' if none is known to."""
+        made_by = [dataset.cls for dataset in self.facts.things(loader.fields.get("@dataset")) if dataset.cls]
+        if any(cls.find("__getitem__") is None for cls in made_by):
+            return ""  # a stream, which each worker would give once more
         for dataset in self.facts.kinds(loader.fields.get("@dataset"), "files"):
             return dataset.name.rpartition(".")[2]
         for event in self.record.events:

@@ -116,7 +116,7 @@ class Devices:
             # A module that is on the CPU in the end may have been on a GPU while it was trained.
             before = self.facts.record.on(thing, "forward") if thing.kind == "module" else []
             return self.is_gpu(device) or any(self.is_gpu(event.changed.get("@device")) for event in before)
-        owner = thing.fields.get("@parameter of")
+        owner = thing.fields.get("@parameter of", thing.fields.get("@buffer of"))
         if owner is not None:
             return self.on_gpu(owner)
         if self._all_of(self._given_to.get(thing, ())):

@@ -189,6 +189,9 @@ class Steps:
     def deciding(self, step: Step, event: Event) -> Path:
         """The tests that decide in which steps an event happens."""
         own = {atom for other in (*step.backwards, *step.steps) for atom in step.conditions(other)}
+        # What is computed in some rounds only may reach the backward pass of all of them.
+        own = {atom for atom in own if atom.opposite not in own or not varies(atom.subject)}
+        own.update(atom for loop in step.loops for atom in loop.lasts_while)
         return tuple(
             atom for atom in step.conditions(event) if atom not in own and not self._always_holds(atom)
         )
@@ -203,6 +206,8 @@ class Steps:
         operation = atom.subject.operation if isinstance(atom.subject, Thing) else None
         if operation is not None and operation[0] in ("isinstance", "hasattr"):
             return True
+        if operation == ("()", (Symbol("torch.cuda.is_available"),)):
+            return atom.holds
         if _counts_items(atom.subject) and atom.other in (None, _ZERO):
             # The way for no items at all is for data that a step seldom gets.
             return atom.holds == (atom.test == "truth")

@@ -288,7 +288,7 @@ class Place(NamedTuple):
 class Loop:
     """A loop that runs."""
 
-    __slots__ = ("depth", "over", "place", "rounds", "source", "stops")
+    __slots__ = ("depth", "lasts_while", "over", "place", "rounds", "source", "stops")
 
     def __init__(self, place: Place, over: Value | None, depth: int, rounds: int = 0) -> None:
         self.place = place
@@ -296,6 +296,8 @@ class Loop:
         """The number of rounds if all of them are run one by one; 0 if it is unknown."""
         self.stops = False
         """Whether a round may be left early."""
+        self.lasts_while: set[Atom] = set()
+        """Test outcomes without which a `return` ends it, so that they hold in all rounds but the last."""
         self.over = over
         """What it iterates over; None for a `while` loop."""
         self.depth = depth

@@ -176,7 +176,12 @@ class Containers(Core):
                 self.set_item(value, pair[0], pair[1])  # type: ignore[index]
         else:
             before = value.fields.get("[*]")
-            rest = self.each(other, lambda inner: self.item(inner, self.unknown("key")))
+            pair = self.exact_items(self.element(other)) if _gives_pairs(other) else None
+            rest = (
+                pair[1]
+                if pair is not None and len(pair) == 2
+                else self.each(other, lambda inner: self.item(inner, self.unknown("key")))
+            )
             self.store.write(value.fields, "[*]", rest if before is None else either(before, rest))
 
     def holds(self, value: Value, item: Value) -> bool | None:
@@ -500,3 +505,8 @@ class Containers(Core):
             return starred
         found = frame.names[name] = self.unknown(name)
         return found
+
+
+def _gives_pairs(value: Value) -> bool:
+    """Whether a value may be the pairs of keys and values of which `dict` makes a dict."""
+    return isinstance(value, Thing) and value.kind in ("parameters", "zip", "list")

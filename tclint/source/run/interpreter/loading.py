@@ -64,6 +64,8 @@ class Loading(Tensors):
             if isinstance(method, FunctionValue):
                 given: Value = Thing("number") if item.cls is not None else Thing("", "sample", event)
                 return self.call_value(self.bind(method, item) if item.cls else method, [given], {})
+            if item.cls is not None and (item.cls.find("__iter__") or item.cls.find("__next__")):
+                return self.element(item)
             if (held := self.values_in(item)) and item.kind != "dict":
                 return held[0]
             if tensors := [value for key, value in item.fields.items() if str(key).isdigit()]:
@@ -108,6 +110,7 @@ class Loading(Tensors):
                     self.set_item(made, key, self._collated(self.item(sample, key), event))
                 return made
         made = Thing("tensor", "batch", event)
+        made.fields["@collated"] = sample
         device = sample.fields.get("@device") if isinstance(sample, Thing) else None
         if device is not None:
             made.fields["@device"] = device

@@ -122,6 +122,9 @@ class Modules(Python):
         self, receiver: Thing, arguments: list[Value], keywords: dict[str, Value], call: Call
     ) -> Value:
         given = list(self.bound(("name",), arguments, keywords).values())
+        for option, _ in options_of(given[1]) if len(given) > 1 else ():
+            if isinstance(option, Thing) and option.kind == "tensor":
+                self.store.write(option.fields, "@buffer of", receiver)  # it moves with the module
         return self._builtin_setattr([receiver, *given[:2]], {}, call)
 
     _module_register_parameter = _module_register_buffer
@@ -138,6 +141,18 @@ class Modules(Python):
         self, receiver: Thing, arguments: list[Value], keywords: dict[str, Value], call: Call
     ) -> Value:
         return self.container("list", self.ordered(receiver), is_exact=False)
+
+    def _state_items(
+        self, receiver: Thing, arguments: list[Value], keywords: dict[str, Value], call: Call
+    ) -> Value:
+        """The names and tensors in `model.state_dict()`."""
+        pair = self.container("tuple", [self.unknown("key"), self._parameter_of(receiver)])
+        return self.container("list", None, pair)
+
+    def _state_values(
+        self, receiver: Thing, arguments: list[Value], keywords: dict[str, Value], call: Call
+    ) -> Value:
+        return self.container("list", None, self._parameter_of(receiver))
 
     # -- attributes
 

@@ -203,8 +203,12 @@ class Statements(Assignments):
             if len(outcomes) > 1:
                 # The rest of the block runs on this branch alone.
                 self.path = (*path, *through[0][1])
-                if all(status in (FALLS, RAISES) for status, _, _ in outcomes):
+                statuses = {status for status, _, _ in outcomes}
+                if statuses <= {FALLS, RAISES}:
                     self.record.required.update(through[0][1])
+                elif statuses <= {FALLS, RAISES, RETURNS}:
+                    for round_ in self.loops[self.frame.depth :]:
+                        round_.loop.lasts_while.update(through[0][1])
         else:
             self.store.merge(through)
         return FALLS

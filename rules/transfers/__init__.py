@@ -1,0 +1,1 @@
+"""Rules on copies from the memory of the host to a GPU."""
