@@ -187,3 +187,20 @@ def test_other_missing_packages_are_named_as_before(tmp_path: Path) -> None:
     )
     [result] = trace_targets([f"{path}:Net"], Settings(inputs=("8,64",)))
     assert "imports 'no_such_package_here', which is not installed here" in str(result.error)
+
+
+def test_kernels_of_an_installed_triton_are_not_launched_without_a_gpu(tmp_path: Path) -> None:
+    (tmp_path / "triton").mkdir()
+    (tmp_path / "triton" / "language.py").write_text(
+        "constexpr = int\ndef load(x): pass\ndef store(y, x): pass\n"
+    )
+    (tmp_path / "triton" / "__init__.py").write_text(
+        "class Config:\n    def __init__(self, *args, **options): pass\n"
+        "def cdiv(x, y): return -(-x // y)\n"
+        "def jit(function): raise RuntimeError('0 active drivers')\n"
+        "autotune = heuristics = jit\n"
+    )
+    entry = linted(tmp_path, CASES["triton"][0])
+    assert [op.name for op in entry.graph.ops] == ["relu"]  # type: ignore[union-attr]
+    (note,) = [one.what for one in entry.graph.assumptions if "triton" in one.what]  # type: ignore[union-attr]
+    assert note == "triton needs a GPU, and there is none: its kernels do nothing here, and have no price"

@@ -19,6 +19,7 @@ from tclint.tracing.patches.distributed import MODULES, plain_wrappers
 from tclint.tracing.patches.higher_order import SCANS, generic_scans
 from tclint.tracing.patches.patch import itself, nothing, patch, patched
 from tclint.tracing.patches.stored_weights import LIBRARIES, lazy_parameters, library_loaders
+from tclint.tracing.patches.triton_kernels import LIBRARY, idle_kernels
 
 
 @patch(
@@ -60,14 +61,15 @@ def _or_refuse(enter: Callable[..., Any]) -> Callable[..., Any]:
     return enter_or_refuse
 
 
-_LATE_MODULES = frozenset({*MODULES, SCANS, *LIBRARIES})
+_LATE_MODULES = frozenset({*MODULES, SCANS, *LIBRARIES, LIBRARY})
 
 
 @patch(
     replaces="`DistributedDataParallel`, `FullyShardedDataParallel` (`__init__`, `forward`), `fully_shard`, "
     "`init_device_mesh`, `parallelize_module`, `associative_scan`, and of `torch.distributed` what starts a "
     "process group, asks for it (`get_rank`, `is_initialized`, ...) or sends in it (`all_reduce`, ...); of "
-    "safetensors `load_file`, of timm `load_pretrained`, of transformers `PreTrainedModel.from_pretrained`",
+    "safetensors `load_file`, of timm `load_pretrained`, of transformers `PreTrainedModel.from_pretrained`, "
+    "of triton `jit`, `autotune` and `heuristics`",
     why="they need other processes, a GPU or stored weights; a finder in `sys.meta_path` patches what is "
     "imported later",
 )
@@ -82,7 +84,7 @@ def single_process() -> Iterator[None]:
 
 def _replacements() -> list[tuple[Any, str, Any]]:
     """The replacements in modules that are imported already."""
-    return [*plain_wrappers(), *generic_scans(), *library_loaders()]
+    return [*plain_wrappers(), *generic_scans(), *library_loaders(), *idle_kernels()]
 
 
 class _PatchingFinder:

@@ -46,6 +46,8 @@ _installed: dict[str, Assumption] = {}
 _offered: set[str] = set()
 """Those of them that code can do without: names that no stand-in is known for are missing."""
 _used: set[str] = set()
+_idle: dict[str, Assumption] = {}
+"""Installed libraries of which a part was replaced, as it needs a GPU."""
 
 
 def stand_in_for(module: str | None) -> bool:
@@ -84,7 +86,12 @@ def has_stand_in(package: str) -> bool:
 
 def stand_ins() -> tuple[Assumption, ...]:
     """What was replaced so far, for the report."""
-    return tuple(told for root, told in _installed.items() if root in _used)
+    return (*(told for root, told in _installed.items() if root in _used), *_idle.values())
+
+
+def replaced_without_gpu(root: str) -> None:
+    """Note that an installed library's kernels were replaced, as they need a GPU."""
+    _idle[root] = Assumption(f"{root} needs a GPU, and there is none: {_LIBRARIES[root].replaced_with}")
 
 
 def replaced() -> list[str]:
