@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from tclint.config.settings import Settings
 from tclint.core.target import LIBRARIES
+from tclint.source.recipes.reading import settings_of
 from tclint.source.run.files import File
 from tclint.source.run.program import Program
 from tclint.source.run.programs import result_of
@@ -113,4 +114,4 @@ def files_of_project(settings: Settings, given: Mapping[str, bytes] | None = Non
         except NotPython:
             return None
 
-    return ProjectFiles(parsed, given)
+    return ProjectFiles(parsed, given, settings=settings_of)

@@ -22,6 +22,8 @@ from tclint.source.run.values import (
 )
 from tclint.source.syntax.positions import Span
 
+_LONGEST_WAY = 5
+"""The most calls and operators between the name of a file and what is read from it."""
 _TAKE_TEXT = (NONE, Constant("store"))
 _FLAGS = {"store_true": TRUE, "store_false": FALSE}
 _WORDS = {"true": True, "false": False, "yes": True, "no": False, "none": None, "null": None}
@@ -32,20 +34,47 @@ class Launched(Loading):
 
     def loaded(self, name: Value, otherwise: Value) -> Value:
         """What the configuration file of a name holds; what may be another file may hold something else."""
+        found, is_sure = self._contents(name)
+        if otherwise == NONE:
+            return found if found is not None and is_sure else NONE
+        return self.chosen_outside(otherwise) if found is None else self._perhaps(found, is_sure, otherwise)
+
+    def contents(self, source: Value) -> Value | None:
+        """What a configuration file holds that is read from a value; None if it is unknown which."""
+        found, is_sure = self._contents(source)
+        return None if found is None else self._perhaps(found, is_sure, Constant("a file"))
+
+    def _contents(self, source: Value) -> tuple[Value | None, bool]:
+        """What is in the one file that is known by its name, and whether it can be no other file."""
         file = next((place.file for place in reversed(self.stack) if not place.file.is_library), None)
-        names = [self.text_of(option) for option, _ in options_of(name)]
+        names = [text for option, _ in options_of(source) for text in self._named_by(option)]
         texts = [text for text in names if text is not None]
         found = self.project.settings(file, texts[0]) if file is not None and len(texts) == 1 else None
-        if otherwise == NONE:
-            return found if found is not None and len(names) == 1 else NONE
-        if found is None:
-            return self.chosen_outside(otherwise)
-        if len(names) == 1 or not isinstance(found, Thing):
+        return found, len(names) == 1
+
+    def _perhaps(self, found: Value, is_sure: bool, otherwise: Value) -> Value:
+        if is_sure or not isinstance(found, Thing):
             return found
         made = Thing(found.kind, found.name)
         for key, item in found.fields.items():
-            made.fields[key] = either(item, self.chosen_outside(otherwise))
+            is_section = isinstance(item, Thing) and item.kind == "dict"
+            part = self._perhaps(item, is_sure, otherwise)
+            made.fields[key] = part if is_section else either(item, self.chosen_outside(otherwise))
         return made
+
+    def _named_by(self, value: Value, depth: int = _LONGEST_WAY) -> list[str | None]:
+        """The names of the file that a value is, or is read from: what is at the end of its path."""
+        if self.text_of(value) is not None or not isinstance(value, Thing) or depth == 0:
+            return [self.text_of(value)]
+        made = value.made
+        parts = [*(value.operation[1] if value.operation is not None else ())]
+        if made is not None:
+            parts = [*([made.subject] if made.subject is not None else []), *made.arguments.values()]
+        for part in parts[::-1] if value.operation is not None else parts[:1]:
+            names = [name for one, _ in options_of(part) for name in self._named_by(one, depth - 1)]
+            if any(name is not None for name in names):
+                return names
+        return [None]
 
     def launched(self, tool: Value, option: Value, file_option: Value) -> Value:
         """What the commands by which scripts of the project start the program pass for an option of a tool,

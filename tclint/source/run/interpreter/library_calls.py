@@ -140,6 +140,10 @@ class LibraryCalls(Functions):
             return NONE if returns == "none" else NEVER
         if returns == "self":
             return receiver or NONE
+        if returns.startswith("contents of "):
+            source = given.get(returns[12:])
+            found_in = None if source is None else self.contents(source)
+            return Thing("", name, event) if found_in is None else found_in
         if returns.startswith("outside "):
             return self.chosen_outside(Constant(returns[8:]))
         if returns == "device":
