@@ -86,6 +86,10 @@ def _by_default(value: Value | None) -> Value | None:
     passed = [option.value for option in value.options if isinstance(option.value, Setting)]
     others = tuple(option for option in value.options if not isinstance(option.value, Setting))
     found = Defaults().value(Union(others))
+    if found is None and not passed:
+        stated = {one for one, _ in options_of(value) if isinstance(one, Constant)}
+        if len(stated) == 1 and all(one in stated or _is_size_of_data(one) for one, _ in options_of(value)):
+            return stated.pop()  # the data may say another size, but this one is written down
     return passed[0] if passed and found in (None, Constant(None)) else found
 
 
