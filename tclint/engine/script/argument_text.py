@@ -126,7 +126,10 @@ def _object(found: Thing, size: str | None, depth: int) -> str | None:
     if cls.is_open or bases - {"builtins.dict"}:
         return None
     fields = {name: item for one in [*cls.lineage()][::-1] for name, item in _values(one)}
-    if bases and found.made is not None:  # a dict of its own, made of keywords
+    if bases and found.made is not None:  # a dict of its own, made of another one and of keywords
+        for item in found.made.arguments.values():
+            if isinstance(item, Thing) and item.kind == "dict":
+                fields |= {str(key[1]): one for key, one in item.fields.items() if isinstance(key, tuple)}
         fields |= found.made.arguments
     fields |= {name: item for name, item in found.fields.items() if isinstance(name, str)}
     texts = {name: _text(item, size, depth - 1) for name, item in fields.items() if _is_field(name)}

@@ -311,7 +311,7 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
     found: dict[tuple[Any, ...], Construction] = {}
     call = re.compile(rf"\b{re.escape(name)}\b")
     readme = _readme(file.path, call)
-    files = files_of_project(settings, readme)
+    files = files_of_project(settings, readme, has_readme=True)
     paths = _programs(file.path, call, readme)
     done: set[str] = set()
     events_left = settings.program_events

@@ -99,11 +99,14 @@ def _made(event: Event, value: Value | None) -> Iterator[Made]:
         yield "", event.name
 
 
-def files_of_project(settings: Settings, given: Mapping[str, bytes] | None = None) -> ProjectFiles:
+def files_of_project(
+    settings: Settings, given: Mapping[str, bytes] | None = None, *, has_readme: bool = False
+) -> ProjectFiles:
     """The files of a project, parsed as they are read; what is no Python is left out.
 
     Args:
         given: path -> bytes to use instead of those on the disk.
+        has_readme: whether the commands of a README start programs, where no shell script does.
     """
     kept = TablesCache.of(settings)
     parse_text = parse if kept is None else kept.parse
@@ -114,4 +117,4 @@ def files_of_project(settings: Settings, given: Mapping[str, bytes] | None = Non
         except NotPython:
             return None
 
-    return ProjectFiles(parsed, given, settings=settings_of)
+    return ProjectFiles(parsed, given, settings=settings_of, has_readme=has_readme)

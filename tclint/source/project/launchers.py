@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from tclint.core.examples import README, code_of
 from tclint.source.project.noted import note
 from tclint.source.project.scripts import root_of
 from tclint.source.syntax.positions import Span
@@ -19,6 +20,7 @@ from tclint.source.syntax.shell import UnclosedQuote, Word, command_at, commands
 _SHELL = ("*.sh", "*.bash", "*.slurm", "Makefile")
 _NAMES = (*_SHELL, "*.y*ml", "*.md", "*.rst")
 
+_PLACEHOLDER = re.compile(r"[<\[{]")
 CHOOSE_PRECISION = re.compile(
     rb"accelerate(\.commands\.|\s+)launch|mixed_precision|deepspeed|(fabric|lightning) run"
     rb"|--(bf16|fp16|tf32)\b"
@@ -43,14 +45,16 @@ class Passed(NamedTuple):
 
 @dataclass(frozen=True)
 class Launch:
-    """A command of a shell script that starts a program."""
+    """A command that starts a program."""
 
     path: str
-    """The shell script's."""
+    """Of the shell script or page that holds it."""
     before: tuple[str, ...]
     """The words before the program's name, with those of commands on the same line."""
     words: tuple[Word, ...]
     """The program's own arguments."""
+    is_shown: bool = False
+    """Whether a README shows it, which may leave values to the reader: `--data <folder>`."""
 
     @cached_property
     def options(self) -> list[Passed]:
@@ -61,7 +65,8 @@ class Launch:
                 name, has_value, value = word.text.partition("=")
                 following = self.words[index + 1].text if index + 1 < len(self.words) else "-"
                 text = value if has_value else None if _is_option(following) else following
-                found.append(Passed(name, text, word.span))
+                if not (self.is_shown and _PLACEHOLDER.search(text or "")):
+                    found.append(Passed(name, text, word.span))
         return found
 
     @cached_property
@@ -98,16 +103,29 @@ def launcher_with(path: str, pattern: re.Pattern[bytes]) -> str:
     return next((launcher for launcher, data in held if pattern.search(data)), "")
 
 
-def launches_of(path: str) -> list[Launch]:
-    """The commands that start a file, in the shell scripts beside it and above it in its project."""
+def launches_of(path: str, *, has_readme: bool = False) -> list[Launch]:
+    """The commands that start a file, in the shell scripts beside it and above it in its project.
+
+    Args:
+        has_readme: whether those that a README shows count; options that it leaves to the reader do not.
+    """
     name = os.path.basename(path)
     module = name.removesuffix(".py").encode()
-    return [
+    shell = [
         launch
         for folder in _folders(path)
         for script, data in _noted(folder).items()
         if module in data and any(Path(script).match(pattern) for pattern in _SHELL)
-        for launch in _launches(script, data, path)
+        for launch in _launches(script, data.decode("utf-8", "replace"), path)
+    ]
+    if shell or not has_readme:
+        return shell
+    return [
+        replace(launch, is_shown=True)
+        for folder in _folders(path)
+        for page, data in _noted(folder).items()
+        if module in data and os.path.basename(page) == README
+        for launch in _launches(page, code_of(data.decode("utf-8", "replace")), path)
     ]
 
 
@@ -122,9 +140,9 @@ def passed_to(path: str, data: bytes) -> bytes:
     return " ".join(word.text for launch in launches_of(path) for word in launch.words).encode()
 
 
-def _launches(script: str, data: bytes, path: str) -> Iterator[Launch]:
+def _launches(script: str, text: str, path: str) -> Iterator[Launch]:
     try:
-        lines = list(commands_in(data.decode("utf-8", "replace")))
+        lines = list(commands_in(text))
     except UnclosedQuote:
         return
     for words in lines:

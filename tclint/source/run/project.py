@@ -27,6 +27,7 @@ class ProjectFiles:
         given: path -> bytes to use instead of those on the disk.
         edited: the paths in `given` whose bytes differ from those on the disk.
         settings: reads the bytes of a configuration file.
+        has_readme: whether the commands of a README start programs, where no shell script does.
     """
 
     def __init__(
@@ -35,7 +36,10 @@ class ProjectFiles:
         given: Mapping[str, bytes] | None = None,
         edited: Collection[str] = (),
         settings: Callable[[str, bytes], Value | None] | None = None,
+        *,
+        has_readme: bool = False,
     ) -> None:
+        self._has_readme = has_readme
         self._settings = settings
         self._edited = frozenset(edited)
         self._parse = parse
@@ -101,7 +105,7 @@ class ProjectFiles:
     def launches_of(self, script: File) -> list[Launch]:
         """The commands of shell scripts that start a script."""
         if script.path not in self._launches:
-            self._launches[script.path] = launches_of(script.path)
+            self._launches[script.path] = launches_of(script.path, has_readme=self._has_readme)
         return self._launches[script.path]
 
     def place_in(self, path: str, span: Span) -> Place:
