@@ -54,7 +54,7 @@ def with_guessed_sizes(
     return replace(result, graph=guessed)
 
 
-_FIELD = re.compile(rf"(\w+)(?:=|\": ){SIZE}")
+_FIELD = re.compile(rf"(\w+)(?:=|\": )[\[(]?{SIZE}")
 
 
 def _names(argument: str, text: str) -> list[str]:
