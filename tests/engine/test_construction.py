@@ -521,6 +521,10 @@ def test_what_a_configuration_file_holds_counts(tmp_path: Path, script: str, rea
     (tmp_path / "README.md").write_text(readme)
     entry = entry_of(report_on(tmp_path, train=script))
     assert "floors = 2, width = 40 and head = [4, 6]" in assumed(entry)
+    assert entry.graph is not None
+    # What is kept of a report is made again when one of these changes.
+    read = {Path(path).name for path in entry.graph.metadata["source_files"]}
+    assert {"tower.yaml", "train.py", *(["README.md"] if readme else [])} <= read
 
 
 def test_what_a_readme_leaves_to_the_reader_has_its_default(tmp_path: Path) -> None:

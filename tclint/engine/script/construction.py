@@ -53,7 +53,7 @@ class Construction:
     """The arguments that are or hold sizes of data, with `SIZE` for each."""
     site: Site
     files: tuple[str, ...]
-    """The paths of those that the program reads."""
+    """The paths of those that the program reads, of its configuration and of its commands."""
     is_own: bool = True
     """Whether it calls that class or function, and not another file's of the same name and parameters."""
 
@@ -322,7 +322,7 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
         program = Program.of(start, files, paths, (name,), events_left, watched=name)
         done |= program.within
         events_left -= len(program.record.events)
-        read = tuple(item.path for item in program.files if not item.is_library)
+        read = (*(item.path for item in program.files if not item.is_library), *files.others)
         for event in program.record.of("make", "enter"):
             called = _called(event, file, name)
             if called is None:

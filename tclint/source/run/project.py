@@ -59,6 +59,12 @@ class ProjectFiles:
         """The files read so far, in order."""
         return [file for file in self._files.values() if file is not None]
 
+    @property
+    def others(self) -> list[str]:
+        """The paths of configuration files that were read, and of what holds the commands."""
+        launchers = (launch.path for found in self._launches.values() for launch in found)
+        return [*dict.fromkeys([*(path for path in self.digests if path not in self._files), *launchers])]
+
     def keep(self, path: str, file: File) -> None:
         """Add a file that has been read elsewhere."""
         self._files[path] = file
