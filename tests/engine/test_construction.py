@@ -460,3 +460,89 @@ def test_a_file_that_an_option_may_choose_is_made_as_the_default_is(tmp_path: Pa
     assert entry.parameters == 2 * (24 * 24 + 24)
     [told] = [item.what for item in entry.assumptions if "as its project makes another Net" in item.what]
     assert told.startswith('made with args = Namespace(net="small", width=24)')
+
+
+def test_sizes_of_data_inside_of_lists_and_options_are_guessed(tmp_path: Path) -> None:
+    model = (
+        "import torch\nfrom torch import nn\n\n\nclass Scorer(nn.Module):\n"
+        "    def __init__(self, config):\n        super().__init__()\n"
+        "        self.layer = nn.Linear(config.sizes[0], config.width)\n\n"
+        "    def forward(self, x):\n        return self.layer(x)\n"
+    )
+    (tmp_path / "reader.py").write_text(model)
+    train = (
+        "import numpy\nfrom reader import Scorer\n\n\nclass Config:\n    width = 24\n\n\n"
+        "config = Config()\nconfig.sizes = [numpy.load('rows.npy').shape[1]]\nnet = Scorer(config)\n"
+    )
+    (tmp_path / "train.py").write_text(train)
+    # A test's call is complete, but small.
+    test = "from reader import Scorer\n\n\ndef test_it():\n"
+    (tmp_path / "test_reader.py").write_text(
+        f"{test}    class Tiny:\n        width = 2\n        sizes = [2]\n\n    Scorer(Tiny())\n"
+    )
+    (tmp_path / "pyproject.toml").touch()
+    entry = entry_of(check(f"{tmp_path / 'reader.py'}:Scorer", Settings(cache=False)))
+    assert entry.parameters == 128 * 24 + 24
+    assert any(item.what.startswith("config.sizes = 128, a guess") for item in entry.assumptions)
+
+
+LOADED = """
+import argparse
+import torch
+import yaml
+from model import Tower
+
+
+def read(path):
+    with open(path) as file:
+        return yaml.safe_load(file)
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--config", default="")
+args = parser.parse_args()
+options = read(args.config)["model"]
+net = Tower(**options)
+net(torch.rand(8, 40)).sum().backward()
+"""
+CONFIG = "model:\n  floors: 2\n  width: 40\n  head: [4, 6]\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "readme"),
+    [
+        (LOADED.replace('default=""', 'default="tower.yaml"'), ""),
+        (LOADED, "```\npython train.py --config tower.yaml --width <width>\n```\n"),
+    ],
+    ids=["default", "readme"],
+)
+def test_what_a_configuration_file_holds_counts(tmp_path: Path, script: str, readme: str) -> None:
+    (tmp_path / "tower.yaml").write_text(CONFIG)
+    (tmp_path / "README.md").write_text(readme)
+    entry = entry_of(report_on(tmp_path, train=script))
+    assert "floors = 2, width = 40 and head = [4, 6]" in assumed(entry)
+    assert entry.graph is not None
+    # What is kept of a report is made again when one of these changes.
+    read = {Path(path).name for path in entry.graph.metadata["source_files"]}
+    assert {"tower.yaml", "train.py", *(["README.md"] if readme else [])} <= read
+
+
+def test_what_a_readme_leaves_to_the_reader_has_its_default(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("```\npython train.py --floors 2 --width [width]\n```\n")
+    train = f"{PARSER}\n\nbuild(parser.parse_args(), [])(torch.rand(8, 48)).sum().backward()\n"
+    entry = entry_of(report_on(tmp_path, train=train))
+    assert "floors = 2, width = 48" in assumed(entry)
+
+
+def test_a_list_is_repeated_a_default_number_of_times(tmp_path: Path) -> None:
+    script = PARSER.replace("head=head", "head=[4] * options.floors") + "\n\nbuild(parser.parse_args(), [])\n"
+    assert "head = [4, 4, 4]" in assumed(entry_of(report_on(tmp_path, train=script)))
+
+
+def test_a_size_that_is_written_down_comes_before_a_guess(tmp_path: Path) -> None:
+    train = (
+        "names = pickle.load(open('names', 'rb'))\n"
+        "def count():\n    return len(names) if names else 80\nnet = Scorer(8, count())"
+    )
+    entry = entry_of(report_on_sizes(tmp_path, "Scorer", train))
+    assert entry.parameters == 8 * 80 + 80

@@ -19,14 +19,35 @@ from tclint.source.run.values import (
 
 _PLAIN = (int, float, bool, type(None))
 _DEEPEST = 5
+SIZE = "\0"
+"""Stands for a size of data in a text that `sized_text` writes."""
 
 
-def argument_text(value: Value | None, depth: int = _DEEPEST) -> str | None:
+def argument_text(value: Value | None) -> str | None:
     """What a value is by default, as `--arg` takes it; None where reading does not tell.
 
     Of an object that only holds values, those that are known are told: code that reads another one fails.
     """
-    found = _by_default(value)
+    return _text(value, None, _DEEPEST)
+
+
+def sized_text(value: Value | None) -> str | None:
+    """The same with `SIZE` for each size of data that it is or holds; None where it has none."""
+    text = _text(value, SIZE, _DEEPEST)
+    return text if text is not None and SIZE in text else None
+
+
+def _text(value: Value | None, size: str | None, depth: int) -> str | None:
+    """The text of a value.
+
+    Args:
+        size: what is written for a size of data; None: it is unknown.
+    """
+    text = _known_text(_by_default(value), size, depth)
+    return size if text is None and value is not None and _is_size_of_data(value) else text
+
+
+def _known_text(found: Value | None, size: str | None, depth: int) -> str | None:
     if isinstance(found, Constant):
         if isinstance(found.value, str):
             return json.dumps(found.value, ensure_ascii=False)  # in the quotes that a shell leaves alone
@@ -34,13 +55,13 @@ def argument_text(value: Value | None, depth: int = _DEEPEST) -> str | None:
     if not isinstance(found, Thing) or depth == 0:
         return None
     if found.kind in ("list", "tuple"):
-        return _sequence(found, depth)
+        return _sequence(found, size, depth)
     if found.kind == "dict":
-        return _dict(found, depth)
-    return _object(found, depth) if not found.kind and found.cls is not None else None
+        return _dict(found, size, depth)
+    return _object(found, size, depth) if not found.kind and found.cls is not None else None
 
 
-def is_size_of_data(value: Value) -> bool:
+def _is_size_of_data(value: Value) -> bool:
     """Whether a value is how long or how large something is that is read when the program runs: `len(words)`,
     `table.shape[1]`."""
     return all(isinstance(option, Thing) and _is_size(option) for option, _ in options_of(value))
@@ -65,15 +86,19 @@ def _by_default(value: Value | None) -> Value | None:
     passed = [option.value for option in value.options if isinstance(option.value, Setting)]
     others = tuple(option for option in value.options if not isinstance(option.value, Setting))
     found = Defaults().value(Union(others))
+    if found is None and not passed:
+        stated = {one for one, _ in options_of(value) if isinstance(one, Constant)}
+        if len(stated) == 1 and all(one in stated or _is_size_of_data(one) for one, _ in options_of(value)):
+            return stated.pop()  # the data may say another size, but this one is written down
     return passed[0] if passed and found in (None, Constant(None)) else found
 
 
-def _sequence(found: Thing, depth: int) -> str | None:
+def _sequence(found: Thing, size: str | None, depth: int) -> str | None:
     length = found.fields.get("[]")
     if not isinstance(length, Constant) or "[*]" in found.fields or "[~]" in found.fields:
         return None
     positions = range(int(str(length.value)))
-    items = [argument_text(found.fields["item", position], depth - 1) for position in positions]
+    items = [_text(found.fields["item", position], size, depth - 1) for position in positions]
     if None in items:
         return None
     inner = ", ".join(str(item) for item in items)
@@ -82,18 +107,18 @@ def _sequence(found: Thing, depth: int) -> str | None:
     return f"({inner},)" if len(items) == 1 else f"({inner})"
 
 
-def _dict(found: Thing, depth: int) -> str | None:
+def _dict(found: Thing, size: str | None, depth: int) -> str | None:
     if "[*]" in found.fields or "[~]" in found.fields:
         return None
     items = ((key[1], item) for key, item in found.fields.items() if isinstance(key, tuple))
-    texts = {key: argument_text(item, depth - 1) for key, item in items}
+    texts = {key: _text(item, size, depth - 1) for key, item in items}
     if None in texts.values() or not all(isinstance(key, (str, int)) for key in texts):
         return None
     names = {key: json.dumps(key, ensure_ascii=False) if isinstance(key, str) else key for key in texts}
     return "{" + ", ".join(f"{names[key]}: {text}" for key, text in texts.items()) + "}"
 
 
-def _object(found: Thing, depth: int) -> str | None:
+def _object(found: Thing, size: str | None, depth: int) -> str | None:
     """What argparse returns, or an instance of a class of values, as far as they are known."""
     cls = found.cls
     assert cls is not None
@@ -101,10 +126,13 @@ def _object(found: Thing, depth: int) -> str | None:
     if cls.is_open or bases - {"builtins.dict"}:
         return None
     fields = {name: item for one in [*cls.lineage()][::-1] for name, item in _values(one)}
-    if bases and found.made is not None:  # a dict of its own, made of keywords
+    if bases and found.made is not None:  # a dict of its own, made of another one and of keywords
+        for item in found.made.arguments.values():
+            if isinstance(item, Thing) and item.kind == "dict":
+                fields |= {str(key[1]): one for key, one in item.fields.items() if isinstance(key, tuple)}
         fields |= found.made.arguments
     fields |= {name: item for name, item in found.fields.items() if isinstance(name, str)}
-    texts = {name: argument_text(item, depth - 1) for name, item in fields.items() if _is_field(name)}
+    texts = {name: _text(item, size, depth - 1) for name, item in fields.items() if _is_field(name)}
     given = ", ".join(f"{name}={text}" for name, text in texts.items() if text is not None)
     return f"Namespace({given})" if given else None
 

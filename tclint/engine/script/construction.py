@@ -20,7 +20,7 @@ from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
 from tclint.core.examples import README, python_blocks
 from tclint.core.text import listed
-from tclint.engine.script.argument_text import argument_text, is_size_of_data
+from tclint.engine.script.argument_text import argument_text, sized_text
 from tclint.engine.script.guessed_sizes import with_guessed_sizes
 from tclint.engine.script.models import file_of, files_of_project
 from tclint.graph.ops import Assumption, Graph, Site
@@ -49,11 +49,11 @@ class Construction:
 
     arguments: Mapping[str, str]
     """What is known of its arguments, as `--arg` takes them."""
-    sizes: frozenset[str]
-    """The arguments that are sizes of data."""
+    sizes: Mapping[str, str]
+    """The arguments that are or hold sizes of data, with `SIZE` for each."""
     site: Site
     files: tuple[str, ...]
-    """The paths of those that the program reads."""
+    """The paths of those that the program reads, of its configuration and of its commands."""
     is_own: bool = True
     """Whether it calls that class or function, and not another file's of the same name and parameters."""
 
@@ -81,7 +81,7 @@ def runs_as_built(
     """
     known: dict[tuple[str, tuple[str, ...]], list[Construction]] = {}
     again: dict[int, _Again] = {}
-    open_sizes: dict[int, tuple[TraceResult, Construction]] = {}
+    open_sizes: dict[int, tuple[_Again, Construction]] = {}
     for at, results in trace(runs) if runs else ():
         target, settings = runs[at]
         error = results[0].error if len(results) == 1 else None
@@ -97,49 +97,57 @@ def runs_as_built(
             again[at] = _Again(results, tries)
         elif found and error.needed:
             told = replace(results[0], error=_incomplete(target, error.needed, found[0]))
-            if set(error.needed) <= found[0].arguments.keys() | found[0].sizes:
-                open_sizes[at] = told, found[0]
+            if set(error.needed) <= found[0].arguments.keys() | found[0].sizes.keys():
+                open_sizes[at] = _Again([told], []), found[0]
             else:
                 yield at, [told]
         else:
             yield at, results
-    while again:
+    while again or open_sizes:
         positions = [*again]
         made = [(runs[at][0], again[at].given.made_so(runs[at][1])) for at in positions]
-        for number, results in trace(made):
+        for number, results in trace(made) if made else ():
             at = positions[number]
             last = again.pop(at)
-            noted = [replace(_noted(one, *last.tries[0]), arguments=last.given.arguments) for one in results]
+            maker, stated = last.tries[0]
+            noted = [replace(_noted(one, maker, stated), arguments=last.given.arguments) for one in results]
             following = last.following(noted)
-            if following.tries:
+            if maker.sizes and any(one.graph is None for one in noted):
+                open_sizes[at] = following, maker
+            elif following.tries:
                 again[at] = following
             else:
                 yield at, following.results
-    for at, (told, one) in open_sizes.items():
-        yield at, [_with_guessed_sizes(runs[at], told, one, trace)]
+        for at, (following, maker) in open_sizes.items():
+            guessed = _with_guessed_sizes(runs[at], following.results[0], maker, trace)
+            if guessed is None and following.tries:
+                again[at] = following
+            else:
+                yield at, following.results if guessed is None else [guessed]
+        open_sizes.clear()
 
 
 def _with_guessed_sizes(
-    run: tuple[str, Settings], told: TraceResult, found: Construction, trace: Callable[[Runs], Traced]
-) -> TraceResult:
-    """A run with the arguments that are known, and a guess for those that are sizes of data.
+    run: tuple[str, Settings], before: TraceResult, found: Construction, trace: Callable[[Runs], Traced]
+) -> TraceResult | None:
+    """A run with the arguments that are known, and a guess for sizes of data; None where it does not run so.
 
     Args:
-        told: what is said where it does not run so.
+        before: what it gave so far.
     """
     target, settings = run
     named = {text.partition("=")[0] for text in settings.arguments}
-    stated = {name: text for name, text in found.arguments.items() if name not in named}
+    unknown = {name: text for name, text in sorted(found.sizes.items()) if name not in named}
+    stated = {name: text for name, text in found.arguments.items() if name not in {*named, *unknown}}
 
     def with_sizes(sizes: dict[str, str]) -> TraceResult:
         texts = tuple(f"{name}={text}" for name, text in {**stated, **sizes}.items())
-        given = replace(told, arguments=texts)
+        given = replace(before, arguments=texts)
         [(_, [result, *_])] = trace([(target, given.made_so(settings))])
         result = _noted(result, found, stated) if stated else result
         return replace(result, arguments=texts)
 
-    missing = sorted(found.sizes - found.arguments.keys() - named)
-    return with_guessed_sizes(missing, found.site, with_sizes) or told
+    return with_guessed_sizes(unknown, found.site, with_sizes)
 
 
 @dataclass(frozen=True)
@@ -303,7 +311,7 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
     found: dict[tuple[Any, ...], Construction] = {}
     call = re.compile(rf"\b{re.escape(name)}\b")
     readme = _readme(file.path, call)
-    files = files_of_project(settings, readme)
+    files = files_of_project(settings, readme, has_pages=True)
     paths = _programs(file.path, call, readme)
     done: set[str] = set()
     events_left = settings.program_events
@@ -314,7 +322,7 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
         program = Program.of(start, files, paths, (name,), events_left, watched=name)
         done |= program.within
         events_left -= len(program.record.events)
-        read = tuple(item.path for item in program.files if not item.is_library)
+        read = (*(item.path for item in program.files if not item.is_library), *files.others)
         for event in program.record.of("make", "enter"):
             called = _called(event, file, name)
             if called is None:
@@ -322,15 +330,15 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
             parameters, is_own = called
             texts, sizes = _arguments(event, parameters)
             if texts or sizes:
-                one = Construction(texts, frozenset(sizes), _site(event), read, is_own)
-                found.setdefault((not is_own, *sorted(texts.items()), *sorted(sizes)), one)
+                one = Construction(texts, sizes, _site(event), read, is_own)
+                found.setdefault((not is_own, *sorted(texts.items()), *sorted(sizes.items())), one)
         complete = [one for one in found.values() if set(needed) <= set(one.arguments)]
         if any(one.is_own and not _is_in(one, file) for one in complete):
             break
 
     def known(one: Construction) -> tuple[int, int, bool, bool, int]:
         wanted = set(needed)
-        given = len(wanted & set(one.arguments)), len(wanted & one.sizes)
+        given = len(wanted & set(one.arguments)), len(wanted & set(one.sizes))
         return *given, one.is_own, not _is_in(one, file), len(one.arguments)
 
     return sorted(found.values(), key=known, reverse=True)
@@ -339,7 +347,7 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
 def is_made(target: str, needed: Collection[str], settings: Settings) -> bool:
     """Whether a target's project states what it needs, but for sizes of data, which can be guessed."""
     found = constructions(target, needed, settings)[:1]
-    return any(set(needed) <= one.arguments.keys() | one.sizes for one in found)
+    return any(set(needed) <= one.arguments.keys() | one.sizes.keys() for one in found)
 
 
 def _is_in(found: Construction, file: File) -> bool:
@@ -403,16 +411,15 @@ def _taken(function: Function | None) -> list[str]:
     return [] if function is None else [item.name for item in function.parameters if not item.star]
 
 
-def _arguments(event: Event, parameters: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The values that are known, by argument, and the arguments that are sizes of data."""
-    found, sizes = {}, []
+def _arguments(event: Event, parameters: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The values that are known, by argument, and the arguments that are or hold sizes of data."""
+    found: dict[str, str] = {}
+    sizes: dict[str, str] = {}
     for key, value in event.arguments.items():
         name = parameters[int(key)] if key.isdigit() and int(key) < len(parameters) else key
-        text = argument_text(value)
-        if name.isidentifier() and text is not None:
-            found[name] = text
-        elif name.isidentifier() and is_size_of_data(value):
-            sizes.append(name)
+        for texts, text in ((found, argument_text(value)), (sizes, sized_text(value))):
+            if name.isidentifier() and text is not None:
+                texts[name] = text
     return found, sizes
 
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from tclint.config.settings import Settings
 from tclint.core.target import LIBRARIES
+from tclint.source.recipes.reading import settings_of
 from tclint.source.run.files import File
 from tclint.source.run.program import Program
 from tclint.source.run.programs import result_of
@@ -98,11 +99,14 @@ def _made(event: Event, value: Value | None) -> Iterator[Made]:
         yield "", event.name
 
 
-def files_of_project(settings: Settings, given: Mapping[str, bytes] | None = None) -> ProjectFiles:
+def files_of_project(
+    settings: Settings, given: Mapping[str, bytes] | None = None, *, has_pages: bool = False
+) -> ProjectFiles:
     """The files of a project, parsed as they are read; what is no Python is left out.
 
     Args:
         given: path -> bytes to use instead of those on the disk.
+        has_pages: whether the commands that pages show start programs, where no shell script does.
     """
     kept = TablesCache.of(settings)
     parse_text = parse if kept is None else kept.parse
@@ -113,4 +117,4 @@ def files_of_project(settings: Settings, given: Mapping[str, bytes] | None = Non
         except NotPython:
             return None
 
-    return ProjectFiles(parsed, given)
+    return ProjectFiles(parsed, given, settings=settings_of, has_pages=has_pages)

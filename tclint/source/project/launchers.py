@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from tclint.core.examples import code_of
 from tclint.source.project.noted import note
 from tclint.source.project.scripts import root_of
 from tclint.source.syntax.positions import Span
@@ -20,6 +21,7 @@ _SHELL = ("*.sh", "*.bash", "*.slurm", "Makefile")
 _PAGES = ("*.md", "*.rst")
 _NAMES = (*_SHELL, "*.y*ml", *_PAGES)
 
+_PLACEHOLDER = re.compile(r"[<\[{]")
 CHOOSE_PRECISION = re.compile(
     rb"accelerate(\.commands\.|\s+)launch|mixed_precision|deepspeed|(fabric|lightning) run"
     rb"|--(bf16|fp16|tf32)\b"
@@ -47,14 +49,16 @@ class Passed(NamedTuple):
 
 @dataclass(frozen=True)
 class Launch:
-    """A command of a shell script that starts a program."""
+    """A command that starts a program."""
 
     path: str
-    """The shell script's."""
+    """Of the shell script or page that holds it."""
     before: tuple[str, ...]
     """The words before the program's name, with those of commands on the same line."""
     words: tuple[Word, ...]
     """The program's own arguments."""
+    is_shown: bool = False
+    """Whether a README shows it, which may leave values to the reader: `--data <folder>`."""
 
     @cached_property
     def options(self) -> list[Passed]:
@@ -65,7 +69,8 @@ class Launch:
                 name, has_value, value = word.text.partition("=")
                 following = self.words[index + 1].text if index + 1 < len(self.words) else "-"
                 text = value if has_value else None if _is_option(following) else following
-                found.append(Passed(name, text, word.span))
+                if not (self.is_shown and _PLACEHOLDER.search(text or "")):
+                    found.append(Passed(name, text, word.span))
         return found
 
     @cached_property
@@ -120,17 +125,21 @@ def launches_of(path: str, *, on_pages: bool = False) -> list[Launch]:
     """The commands that start a file, in the shell scripts beside it and above it in its project.
 
     Args:
-        on_pages: those that pages show instead.
+        on_pages: those in blocks of code of pages instead, without options that these leave to the reader.
     """
     patterns = _PAGES if on_pages else _SHELL
     name = os.path.basename(path)
     module = name.removesuffix(".py").encode()
-    return [
-        launch
+    found = (
+        (launcher, data.decode("utf-8", "replace"))
         for folder in _folders(path)
-        for script, data in _noted(folder).items()
-        if module in data and any(Path(script).match(pattern) for pattern in patterns)
-        for launch in _launches(script, data, path)
+        for launcher, data in _noted(folder).items()
+        if module in data and any(Path(launcher).match(pattern) for pattern in patterns)
+    )
+    return [
+        replace(launch, is_shown=on_pages)
+        for launcher, text in found
+        for launch in _launches(launcher, code_of(text) if on_pages else text, path)
     ]
 
 
@@ -145,9 +154,9 @@ def passed_to(path: str, data: bytes) -> bytes:
     return " ".join(word.text for launch in launches_of(path) for word in launch.words).encode()
 
 
-def _launches(script: str, data: bytes, path: str) -> Iterator[Launch]:
+def _launches(script: str, text: str, path: str) -> Iterator[Launch]:
     try:
-        lines = list(commands_in(data.decode("utf-8", "replace")))
+        lines = list(commands_in(text))
     except UnclosedQuote:
         return
     for words in lines:

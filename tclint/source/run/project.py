@@ -27,6 +27,7 @@ class ProjectFiles:
         given: path -> bytes to use instead of those on the disk.
         edited: the paths in `given` whose bytes differ from those on the disk.
         settings: reads the bytes of a configuration file.
+        has_pages: whether the commands that pages show start programs, where no shell script does.
     """
 
     def __init__(
@@ -35,7 +36,10 @@ class ProjectFiles:
         given: Mapping[str, bytes] | None = None,
         edited: Collection[str] = (),
         settings: Callable[[str, bytes], Value | None] | None = None,
+        *,
+        has_pages: bool = False,
     ) -> None:
+        self._has_pages = has_pages
         self._settings = settings
         self._edited = frozenset(edited)
         self._parse = parse
@@ -54,6 +58,12 @@ class ProjectFiles:
     def read(self) -> list[File]:
         """The files read so far, in order."""
         return [file for file in self._files.values() if file is not None]
+
+    @property
+    def others(self) -> list[str]:
+        """The paths of configuration files that were read, and of what holds the commands."""
+        launchers = (launch.path for found in self._launches.values() for launch in found)
+        return [*dict.fromkeys([*(path for path in self.digests if path not in self._files), *launchers])]
 
     def keep(self, path: str, file: File) -> None:
         """Add a file that has been read elsewhere."""
@@ -102,7 +112,10 @@ class ProjectFiles:
         """The commands of shell scripts, or those that pages show, that start a script."""
         found = self._launches.get((script.path, on_pages))
         if found is None:
-            found = self._launches[script.path, on_pages] = launches_of(script.path, on_pages=on_pages)
+            found = launches_of(script.path, on_pages=on_pages)
+            if not found and self._has_pages:
+                found = launches_of(script.path, on_pages=True)
+            self._launches[script.path, on_pages] = found
         return found
 
     def place_in(self, path: str, span: Span) -> Place:

@@ -121,6 +121,11 @@ class Containers(Core):
     def repeated(self, value: Value, times: Value) -> Value:
         """`[value] * times`."""
         items, number = self.exact_items(value), constant_of(times)
+        known = [one for one in options_of(times) if isinstance(one[0], Constant)]
+        if items is not None and known and isinstance(times, Union):
+            # What may replace a number replaces the list that it makes.
+            ways = {one: self.repeated(value, one) for one, _ in known}
+            return join([Option(ways.get(one, one), guard) for one, guard in options_of(times)])
         if items is not None and isinstance(number, int) and len(items) * number <= _MOST_ITEMS:
             return self.container("list", items * number)
         return self.container("list", self.ordered(value), is_exact=False)
