@@ -13,11 +13,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
+from versions import VERSION, since_2_5
 
 import tclint
 from tclint.cost.memory.saved_tensors import saved_tensors
 from tclint.cost.memory.step_memory import step_memory
 from tclint.graph.ops import Graph
+
+pytestmark = since_2_5
+"""The truth is taken from meta tensors, on which torch 2.4 runs less."""
 
 
 @pytest.fixture(autouse=True)
@@ -204,7 +208,11 @@ def real_and_traced(case: str) -> tuple[Any, Graph]:
     return real, tclint.trace(build, make_input())
 
 
-@pytest.mark.parametrize("case", CASES)
+# From 2.14 on, torch gives grouped heads on meta the kernel that CPUs have for them, and GPUs have not.
+TRUE = [case for case in CASES if case != "one head of keys for three" or VERSION < (2, 14)]
+
+
+@pytest.mark.parametrize("case", TRUE)
 def test_the_same_products_run_backward(case: str) -> None:
     from backward_truth import traced_products
 
@@ -215,7 +223,7 @@ def test_the_same_products_run_backward(case: str) -> None:
     assert flops == real.flops
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case != "attention with a bias that learns"])
+@pytest.mark.parametrize("case", [case for case in TRUE if case != "attention with a bias that learns"])
 def test_autograd_keeps_as_many_bytes(case: str) -> None:
     real, graph = real_and_traced(case)
     assert saved_tensors(graph).bytes == real.saved_bytes

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from versions import since_2_5
 
 import tclint
 from tclint.graph.dims.tensor_parallel import TensorSplit, split_over
@@ -15,6 +16,7 @@ from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph
 from tclint.graph.ops.products import leaf_ops
 
+pytestmark = since_2_5
 WIDTH, HEADS, INNER, WORDS, LENGTH, BATCH = 256, 8, 512, 2000, 64, 2
 HEAD = WIDTH // HEADS
 

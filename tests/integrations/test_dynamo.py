@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from versions import since_2_5
 
 import tclint
 from tclint.graph.lowering.step import forward_flops
@@ -52,6 +53,7 @@ def compiled() -> tuple[Net, Any]:
     return model, torch.compile(model, backend="tclint", options={"gpu": ["h100"], "min_gain": 0})
 
 
+@since_2_5
 def test_the_run_is_eager_and_every_graph_is_an_entry(compiled: tuple[Net, Any]) -> None:
     model, run = compiled
     given = torch.randn(32, 64)

@@ -105,7 +105,10 @@ def test_shapes_work_and_report(tmp_path: Path, name: str) -> None:
     assert entry.graph.outputs[0].shape[:2] == (8, 64)
     assert entry.not_analysed == ()
     library = name.split(maxsplit=1)[0]
-    assert any(f"{library} is not installed: " in note.what for note in entry.assumptions)
+    assert any(
+        note.what.startswith((f"{library} is not installed: ", f"{library} needs a GPU"))
+        for note in entry.assumptions
+    )
     assert all(metrics.step_time_us > 0 for metrics in entry.metrics.values())
     if operator == "selective_scan":
         batch, channels, length = op.inputs[0].shape
