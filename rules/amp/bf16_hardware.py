@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
-from tclint.source.questions.weights import dtype_named
+from tclint.source.questions.precision.weights import dtype_named
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import FALSE, NONE, Event, Value
 

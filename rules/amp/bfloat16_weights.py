@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.launchers import KEEP_MASTERS, launcher_with
 from tclint.source.project.scripts import TRAINS
-from tclint.source.questions.weights import Cast
+from tclint.source.questions.precision.weights import Cast
 from tclint.source.run.values import Event, Thing
 from tclint.source.wording import model_name
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from tclint.graph.ops.float16 import AT_ZERO, LARGEST, loss_in_words, lost_in_float16
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.scripts import HALVES
-from tclint.source.questions.dtypes import operator_of
 from tclint.source.questions.flow import KEEPS
+from tclint.source.questions.precision.dtypes import operator_of
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Constant, Event
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.dtypes import HALVES
+from tclint.source.questions.precision.dtypes import HALVES
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event, Region, Value
 from tclint.source.wording import called_of, value_name

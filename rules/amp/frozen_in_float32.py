@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.scripts import TRAINS
-from tclint.source.questions.frozen import Frozen
+from tclint.source.questions.precision.frozen import Frozen
 from tclint.source.run.values import Thing
 from tclint.source.wording import assigned_name
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.scripts import SCALES
-from tclint.source.questions.weights import Cast
+from tclint.source.questions.precision.weights import Cast
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event, Region
 from tclint.source.wording import called_of, model_name, receiver_of

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.scripts import TRAINS
-from tclint.source.questions.weights import Cast
+from tclint.source.questions.precision.weights import Cast
 from tclint.source.run.values import Event
 from tclint.source.wording import model_name
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.float32 import Training
+from tclint.source.questions.precision.float32 import Training
 from tclint.source.wording import spelled
 
 _MOST_RELATED = 8

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.switches import CUDNN, MATMUL, SETTER, Switch
+from tclint.source.questions.precision.switches import CUDNN, MATMUL, SETTER, Switch
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import constants_of
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.scripts import TRAINS
-from tclint.source.questions.quantized import Mismatch
+from tclint.source.questions.precision.quantized import Mismatch
 
 
 class QuantizedComputeDtype(SourceRule):

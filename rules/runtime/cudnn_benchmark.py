@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.scripts import TRAINS
-from tclint.source.questions.switches import BENCHMARK, CUDNN_ENABLED, DETERMINISTIC
+from tclint.source.questions.precision.switches import BENCHMARK, CUDNN_ENABLED, DETERMINISTIC
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import FALSE, TRUE
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule
+from tclint.source.questions.precision.switches import BENCHMARK, DETERMINISTIC
 from tclint.source.questions.steps import Step
-from tclint.source.questions.switches import BENCHMARK, DETERMINISTIC
 
 
 class CudnnBenchmarkMissing(SourceRule):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.switches import CUDNN_ENABLED
+from tclint.source.questions.precision.switches import CUDNN_ENABLED
 from tclint.source.run.values import FALSE
 
 

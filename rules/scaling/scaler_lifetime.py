@@ -6,7 +6,11 @@ from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.scripts import SCALES
-from tclint.source.questions.scaler_lifetimes import recreated, unchecked_updates, updates_before_steps
+from tclint.source.questions.precision.scaler_lifetimes import (
+    recreated,
+    unchecked_updates,
+    updates_before_steps,
+)
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event
 from tclint.source.wording import names_of, receiver_of

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.source.questions.precision.scaled_steps import ScaledSteps
 from tclint.source.questions.rounds import shares_rounds
-from tclint.source.questions.scaled_steps import ScaledSteps
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event
 from tclint.source.wording import names_of, scaler_evidence

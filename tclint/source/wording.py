@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tclint.core.units import plural
 from tclint.source.context import SourceContext
 from tclint.source.questions.gradients import Backward
-from tclint.source.questions.weights import Cast
+from tclint.source.questions.precision.weights import Cast
 from tclint.source.run.values import Constant, Event, Symbol, Thing, Union, Value, constant_of
 from tclint.source.syntax.tables import Call, method_of, parts_within, render
 

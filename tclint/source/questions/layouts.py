@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.flow import Flow
+from tclint.source.questions.precision.autocasts import Autocasts
 from tclint.source.run.values import (
     Constant,
     Event,

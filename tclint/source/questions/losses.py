@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from tclint.source.questions.autocasts import Autocasts
-from tclint.source.questions.dtypes import operator_of
 from tclint.source.questions.flow import Flow
 from tclint.source.questions.gradients import Gradients
+from tclint.source.questions.precision.autocasts import Autocasts
+from tclint.source.questions.precision.dtypes import operator_of
 from tclint.source.run.values import Event, Thing, Value, constant_of
 
 _REDUCES = frozenset({".mean", ".sum", "/", "*", "[]", ".squeeze", "torch.mean", "torch.sum"})

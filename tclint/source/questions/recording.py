@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
-from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.flow import Flow
 from tclint.source.questions.optimizers import Optimizers
+from tclint.source.questions.precision.autocasts import Autocasts
 from tclint.source.questions.steps import Steps
 from tclint.source.run.facts import Facts, distinct
 from tclint.source.run.values import FALSE, Constant, Event, Place, Thing, Value, constant_of, modules_in

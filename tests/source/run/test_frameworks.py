@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from programs import program_of
 
-from tclint.source.questions.autocasts import Autocasts
+from tclint.source.questions.precision.autocasts import Autocasts
 from tclint.source.run.program import Program
 
 STEP = ("scale", "backward", "unscale", "clip", "scaler_step", "step", "update")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.gradients import UNSEEN, Backward, Gradients
+from tclint.source.questions.precision.autocasts import Autocasts
 from tclint.source.run.conditions import exclude
 from tclint.source.run.values import Constant, Event, Symbol, Thing, Value, options_of
 from tclint.source.syntax.tables import Call, method_of

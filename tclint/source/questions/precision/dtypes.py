@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from tclint.graph.ops.op_tables import autocast_lists
-from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.flow import KEEPS, Flow
+from tclint.source.questions.precision.autocasts import Autocasts
 from tclint.source.run.values import Constant, Event, Region, Symbol, Thing, Value, constant_of, options_of
 
 HALVES = frozenset({"torch.float16", "torch.bfloat16"})

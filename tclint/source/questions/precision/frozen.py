@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tclint.source.project.launchers import CHOOSE_PRECISION, KEEP_MASTERS, launcher_with
-from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.defaults import Defaults
-from tclint.source.questions.float32 import Float32
 from tclint.source.questions.optimizers import Optimizers
+from tclint.source.questions.precision.autocasts import Autocasts
+from tclint.source.questions.precision.float32 import Float32
 from tclint.source.questions.steps import Step, Steps
 from tclint.source.run.values import FALSE, NONE, Event, Region, Symbol, Thing
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.source.questions.constants import Constants
+from tclint.source.questions.data.constants import Constants
 from tclint.source.questions.flow import KEEPS
 from tclint.source.run.facts import Facts
 from tclint.source.run.values import Constant, Event, Symbol, Thing, Value, options_of

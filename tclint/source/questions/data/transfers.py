@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from tclint.source.questions.arrays import Arrays
-from tclint.source.questions.constants import Constants
+from tclint.source.questions.data.arrays import Arrays
+from tclint.source.questions.data.constants import Constants
 from tclint.source.questions.devices import Devices
 from tclint.source.questions.steps import Step, Steps
 from tclint.source.run.facts import Facts

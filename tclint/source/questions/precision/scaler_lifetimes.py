@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.source.questions.scaled_steps import ScaledSteps
+from tclint.source.questions.precision.scaled_steps import ScaledSteps
 from tclint.source.run.conditions import exclude
 from tclint.source.run.record import conditions_in
 from tclint.source.run.values import Event

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from functools import cached_property
 
-from tclint.source.questions.batches import Batches
+from tclint.source.questions.data.batches import Batches
 from tclint.source.questions.defaults import Defaults
 from tclint.source.questions.networks import Networks
 from tclint.source.questions.steps import Step

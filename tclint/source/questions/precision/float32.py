@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from tclint.source.project.launchers import CHOOSE_PRECISION, command_with, launcher_with
 from tclint.source.project.requirements import may_run
-from tclint.source.questions.autocasts import Autocasts
 from tclint.source.questions.defaults import Defaults, constants_in
 from tclint.source.questions.devices import Devices
 from tclint.source.questions.networks import Networks
+from tclint.source.questions.precision.autocasts import Autocasts
 from tclint.source.questions.steps import Steps
 from tclint.source.run.facts import Facts
 from tclint.source.run.files import File

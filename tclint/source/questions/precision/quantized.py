@@ -7,9 +7,9 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from tclint.source.project.requirements import may_run
-from tclint.source.questions.autocasts import Autocasts
+from tclint.source.questions.precision.autocasts import Autocasts
+from tclint.source.questions.precision.weights import dtype_named
 from tclint.source.questions.steps import Steps
-from tclint.source.questions.weights import dtype_named
 from tclint.source.run.values import NONE, TRUE, Event, Region, Thing, Value
 
 _KEEPS_COMPUTE_DTYPE = (0, 47)

@@ -1,0 +1,1 @@
+"""Questions about data: batches, arrays, constants, their sizes and their ways to the GPU."""

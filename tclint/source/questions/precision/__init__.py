@@ -1,0 +1,1 @@
+"""Questions about precision: regions of autocast, scalers, weights and switches."""
