@@ -27,9 +27,9 @@ class Net(nn.Linear):
 """
 
 
-def traced(folder: Path, source: str) -> TraceResult:
+def traced(folder: Path, source: str, inputs: tuple[str, ...] = ("4,8",)) -> TraceResult:
     (folder / "model.py").write_text(source)
-    [result] = trace_targets([f"{folder}/model.py:Net"], Settings(inputs=("4,8",)))
+    [result] = trace_targets([f"{folder}/model.py:Net"], Settings(inputs=inputs))
     return result
 
 
@@ -86,6 +86,11 @@ def test_a_model_that_uses_them_says_what_to_install(tmp_path: Path, source: str
     message = str(traced(tmp_path, HEAD + source).error)
     assert "model.py imports 'not_here', which is not installed here (" in message
     assert "; install it and not_there in the environment that runs tclint." in message
+
+
+def test_so_does_one_whose_inputs_are_searched_for(tmp_path: Path) -> None:
+    message = str(traced(tmp_path, HEAD + net(run="x = x + curves.noise(x)"), ()).error)
+    assert "model.py imports 'not_here', which is not installed here (" in message
 
 
 def test_another_error_is_told_with_what_is_missing(tmp_path: Path) -> None:

@@ -33,11 +33,11 @@ def from_layer(frames: Frames, clues: Clues) -> None:
     """RNNs, attention and norms of torch.nn check their input in Python."""
     for frame, _ in reversed(frames):
         layer = frame.f_locals.get("self")
+        if not isinstance(layer, nn.Module):
+            continue
         pattern = getattr(layer, "pattern", None)  # of einops' layers
         is_einops = type(layer).__module__.startswith("einops.") and isinstance(pattern, str)
-        if not isinstance(layer, nn.Module) or not (
-            is_einops or type(layer).__module__.startswith("torch.nn")
-        ):
+        if not (is_einops or type(layer).__module__.startswith("torch.nn")):
             continue
         found = (frame.f_locals.get(name) for name in ("input", "query", "src", "x"))
         tensor = next((value for value in found if isinstance(value, torch.Tensor)), None)
