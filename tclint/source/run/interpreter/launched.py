@@ -26,6 +26,8 @@ from tclint.source.run.values import (
 from tclint.source.syntax.positions import Span
 
 _COMMAND_LINE = Constant("command line")
+_LONGEST_WAY = 5
+"""The most calls and operators between a value and the name of a file at the end of its path."""
 _TAKE_TEXT = (NONE, Constant("store"))
 _FLAGS = {"store_true": TRUE, "store_false": FALSE}
 _WORDS = {"true": True, "false": False, "yes": True, "no": False, "none": None, "null": None}
@@ -39,7 +41,7 @@ class Launched(Loading):
         file = next((place.file for place in reversed(self.stack) if not place.file.is_library), None)
         if isinstance(name, Thing) and name.kind == "file":
             name = name.fields.get("file", NONE)
-        names = [self.text_of(option) for option, _ in options_of(name)]
+        names = [text for option, _ in options_of(name) for text in self._named_by(option)]
         texts = [text for text in names if text is not None]
         read = (self.project.settings(file, text) for text in texts if file is not None)
         found = next((settings for settings in read if settings is not None), None)
@@ -48,6 +50,20 @@ class Launched(Loading):
         if found is None:
             return self.chosen_outside(otherwise)
         return found
+
+    def _named_by(self, value: Value, depth: int = _LONGEST_WAY) -> list[str | None]:
+        """The names of the file that a value is, or else what is known of the end of its path."""
+        if self.text_of(value) is not None or not isinstance(value, Thing) or depth == 0:
+            return [self.text_of(value)]
+        made = value.made
+        parts = [*(value.operation[1] if value.operation is not None else ())]
+        if made is not None:
+            parts = [*([made.subject] if made.subject is not None else []), *made.arguments.values()]
+        for part in parts[::-1] if value.operation is not None else parts[:1]:
+            names = [name for one, _ in options_of(part) for name in self._named_by(one, depth - 1)]
+            if any(name is not None for name in names):
+                return names
+        return [None]
 
     def launched(self, tool: Value, option: Value, file_option: Value) -> Value:
         """What the commands by which scripts of the project start the program pass for an option of a tool,
