@@ -122,6 +122,9 @@ class Fp16AutocastNoScaler(SourceRule):
         assert made is not None
         assert entered is not None
         loss, given = loss_name(context, event), autocast.fields.get("dtype", NONE) != NONE
+        following = next(context.record.after(event, "clip", "step"), None)
+        clips = following is not None and following.kind == "clip"
+        unscale = ", `scaler.unscale_(optimizer)` before gradients are clipped" if clips else ""
         why = "dtype=float16" if given else "its default dtype on CUDA is float16"
         enabled = context.facts.is_on(autocast)
         others = tuple(
@@ -147,8 +150,8 @@ class Fp16AutocastNoScaler(SourceRule):
             },
             fix=Fix(
                 'Make one `scaler = torch.amp.GradScaler("cuda")` before the loop, then call '
-                f"`scaler.scale({loss}).backward()`, `scaler.step(optimizer)` and `scaler.update()`; or, on "
-                "compute capability 8.0 and newer, pass dtype=torch.bfloat16 to autocast: it needs no scaler."
+                f"`scaler.scale({loss}).backward()`{unscale}, `scaler.step(optimizer)` and `scaler.update()`; "
+                "or, on compute capability 8.0 and newer, pass dtype=torch.bfloat16 to autocast: it needs no scaler."
             ),
             identity=f"{event.place.function.qualified_name}:{loss}",
         )

@@ -18,7 +18,7 @@ from typing import Any
 from tclint.config.settings import OPTIMIZERS, Precision
 from tclint.source.questions.defaults import Defaults
 from tclint.source.run.program import Program
-from tclint.source.run.values import Constant, Event, Symbol, Thing, Value
+from tclint.source.run.values import NONE, Constant, Event, Symbol, Thing, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +216,18 @@ class Script:
         for event in self._leading("batch"):
             for loader in self.facts.kinds(event.subject, "loader"):
                 defaults = Defaults()
-                given = loader.fields.get("batch_size", None if "**" in loader.fields else Constant(1))
+                sampler = loader.fields.get("batch_sampler", NONE)
+                if sampler == NONE:
+                    maker = "DataLoader"
+                    given = loader.fields.get("batch_size", None if "**" in loader.fields else Constant(1))
+                else:
+                    maker = "batch_sampler"
+                    samplers = [*self.facts.things(sampler)]
+                    given = samplers[0].fields.get("batch_size") if len(samplers) == 1 else None
                 size = defaults.constant(given)
                 if isinstance(size, bool) or not isinstance(size, int) or size < 1:
                     return None
-                words = f"DataLoader with batch_size={size}{defaults.words}"
+                words = f"{maker} with batch_size={size}{defaults.words}"
                 found.append(self._said("batch", size, loader.made or event, words))
         return _consensus(found) if found else self._made_batch()
 
