@@ -8,6 +8,8 @@ from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.questions.steps import Step
 from tclint.source.run.values import Event
 
+_MOST_RELATED = 4
+"""The most waits to show inside one call."""
 
 class SyncInLoop(SourceRule):
     """A wait for the GPU in every training step.
@@ -53,16 +55,23 @@ class SyncInLoop(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for step in context.steps.all:
-            for wait in context.waits.of(step):
+            for wait, inner in context.waits.of(step):
                 if context.is_shown(wait):
-                    yield self._found(context, step, wait)
+                    yield self._found(context, step, wait, inner)
 
-    def _found(self, context: SourceContext, step: Step, wait: Event) -> Finding:
+    def _found(self, context: SourceContext, step: Step, wait: Event, inner: list[Event]) -> Finding:
         shown, function = context.shown(wait), step.place.function.qualified_name
         return self.finding(
             context.at(wait),
             f"`{shown}` waits for the GPU in every step.",
-            related=(context.also(step.backwards[0], "in the step of this backward"),),
+            related=(
+                context.also(step.backwards[0], "in the step of this backward"),
+                *(
+                    context.also(event, "it waits here")
+                    for event in inner[:_MOST_RELATED]
+                    if event.place != wait.place and not event.place.file.is_library
+                ),
+            ),
             evidence={"function": function},
             effect=Effect(unknown="how far the CPU runs ahead of the GPU is not known from the source"),
             fix=Fix("Keep detached tensors and read them at an interval, outside the step."),

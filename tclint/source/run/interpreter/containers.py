@@ -38,6 +38,8 @@ class Containers(Core):
         super().__init__(*arguments)
         self._importing: set[tuple[File, str]] = set()
         """Names that are being imported, to stop circular imports."""
+        self._getting: set[tuple[Thing, str]] = set()
+        """Attributes that a `__getattr__` is computing."""
 
     # -- containers
 
@@ -433,6 +435,9 @@ class Containers(Core):
                 return value.cls
             if name == "__dict__" and value.kind != "module":
                 return self._attributes_of(value)
+            getter = value.cls.find("__getattr__") if not value.kind else None
+            if isinstance(getter, FunctionValue) and (value, name) not in self._getting:
+                return self._missing(value, name, getter)
         if f"@.{name}" in value.fields:
             return value  # a wrapper, which stands for what it wraps
         if value.kind == "tensor":
@@ -445,6 +450,25 @@ class Containers(Core):
             # Plain dicts do not offer items as attributes; configuration objects, modelled as dicts, do.
             return self.item(value, Constant(name))
         return self.operate(".", (value, Constant(name)), f"{value.name}.{name}" if value.name else name)
+
+    def _missing(self, value: Thing, name: str, getter: FunctionValue) -> Value:
+        """What a class's `__getattr__` returns for an attribute that an object does not have."""
+        self._getting.add((value, name))
+        try:
+            bound = getter.bound_to(value)
+            return self.run_frame(self.enter_function(bound, [Constant(name)], {}), bound, None)
+        finally:
+            self._getting.discard((value, name))
+
+    # -- provided by the part that runs functions
+
+    def enter_function(
+        self, value: FunctionValue, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Frame:
+        raise NotImplementedError
+
+    def run_frame(self, frame: Frame, value: FunctionValue, call: Call | None, on_yield: Any = None) -> Value:
+        raise NotImplementedError
 
     def _attributes_of(self, value: Thing) -> Thing:
         """`value.__dict__`: what is written into it becomes an attribute."""
