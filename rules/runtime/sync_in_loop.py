@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
+from tclint.plugin import Effect, Finding, Fix, Location, SourceContext, SourceRule
 from tclint.source.questions.steps import Step
 from tclint.source.run.values import Event
 
 _MOST_RELATED = 4
 """The most waits to show inside one call."""
+
 
 class SyncInLoop(SourceRule):
     """A wait for the GPU in every training step.
@@ -55,26 +56,28 @@ class SyncInLoop(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for step in context.steps.all:
+            found: dict[Location, tuple[Event, list[Event]]] = {}
             for wait, inner in context.waits.of(step):
                 if context.is_shown(wait):
-                    yield self._found(context, step, wait, inner)
+                    found.setdefault(context.at(wait), (wait, []))[1].extend(inner)
+            for at, (wait, inner) in found.items():
+                yield self._found(context, step, wait, inner, at)
 
-    def _found(self, context: SourceContext, step: Step, wait: Event, inner: list[Event]) -> Finding:
+    def _found(
+        self, context: SourceContext, step: Step, wait: Event, inner: list[Event], at: Location
+    ) -> Finding:
         shown, function = context.shown(wait), step.place.function.qualified_name
+        inside = (context.also(event, "it waits here") for event in inner if not event.place.file.is_library)
         return self.finding(
-            context.at(wait),
+            at,
             f"`{shown}` waits for the GPU in every step.",
             related=(
                 context.also(step.backwards[0], "in the step of this backward"),
-                *(
-                    context.also(event, "it waits here")
-                    for event in inner[:_MOST_RELATED]
-                    if event.place != wait.place and not event.place.file.is_library
-                ),
+                *[related for related in inside if related.location != at][:_MOST_RELATED],
             ),
             evidence={"function": function},
             effect=Effect(unknown="how far the CPU runs ahead of the GPU is not known from the source"),
             fix=Fix("Keep detached tensors and read them at an interval, outside the step."),
             identity=f"{function}:{shown}",
-            group=f"{step.place.file.path}:{step.place.node_id} in {context.at(wait).path}",
+            group=f"{step.place.file.path}:{step.place.node_id} in {at.path}",
         )

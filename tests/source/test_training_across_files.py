@@ -432,3 +432,32 @@ def test_modules_are_found_in_folders_that_a_script_adds(
     main = added + MAIN.format(width=256, loop=LOOP)
     findings = found(tmp_path, "core/agent.py", Tf32MatmulOff(), main=main)
     assert [finding.location.line for finding in findings] == lines
+
+
+@pytest.mark.parametrize(
+    ("folder", "lines"), [("owner-of-some_agents", [16]), ("some-agents", [16]), ("another", [])]
+)
+def test_a_repository_can_be_the_package_that_its_files_import(
+    tmp_path: Path, folder: str, lines: list[int]
+) -> None:
+    root = tmp_path / folder
+    root.mkdir()
+    (root / "__init__.py").touch()
+    (root / "model.py").write_text(MODEL)
+    (root / "agent.py").write_text(AGENT.replace("from model", "from some_agents.model"))
+    loop = 'if __name__ == "__main__":\n    for batch in memory:\n        agent.learn(batch)'
+    main = MAIN.format(width=256, loop=loop).replace("from agent", "from some_agents.agent")
+    findings = found(root, "agent.py", Tf32MatmulOff(), main=main)
+    assert [finding.location.line for finding in findings] == lines
+
+
+@pytest.mark.parametrize(("tried", "lines"), [("print(summary([]))", [16]), ("Agent(None).learn(None)", [])])
+def test_a_file_that_only_tries_other_functions_is_no_program_of_its_own(
+    tmp_path: Path, tried: str, lines: list[int]
+) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    summary = "def summary(losses):\n    return sum(losses)\n"
+    run = f'if __name__ == "__main__":\n    {tried}\n'
+    (tmp_path / "agent.py").write_text(f"{AGENT}\n{summary}\n{run}")
+    findings = found(tmp_path, "agent.py", Tf32MatmulOff(), main=MAIN.format(width=256, loop=LOOP))
+    assert [finding.location.line for finding in findings] == lines

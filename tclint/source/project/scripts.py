@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from tclint.source.project.folders import holds_file, names_in
+from tclint.source.project.imports import file_of
 from tclint.source.project.test_paths import is_test_path
 from tclint.source.syntax.discovery import SKIPPED_FOLDERS
 
@@ -399,7 +400,8 @@ def _written(
             return direct
         # Scripts run with any folder on sys.path, so the end of the path decides.
         tails = (f"{os.sep}{os.sep.join(parts)}.py", f"{os.sep}{os.path.join(*parts, '__init__.py')}")
-        return [other for other in by_last.get(parts[-1], ()) if other.endswith(tails)]
+        ends = [other for other in by_last.get(parts[-1], ()) if other.endswith(tails)]
+        return ends or [other for other in [file_of(path, ".".join(parts))] if other in files]
 
     for match in _IMPORT.finditer(data):
         module, names, plain = match.groups(b"")

@@ -82,8 +82,8 @@ class Waits:
     def _is_needed(self, step: Step, wait: Event) -> bool:
         """Whether the value decides how the step goes on, is checked for NaN, or goes to an unknown object,
         such as an environment, whose answer is used."""
-        if wait.name == "mask":
-            return False  # only the number of selected rows is read, whatever is computed with the mask
+        if wait.name in ("mask", "slice"):
+            return False  # only the number of selected rows is read, whatever is computed with it otherwise
         if any(map(_tells_check, self.facts.things(wait.subject))):
             return True
         for event in step.events:
