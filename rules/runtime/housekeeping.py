@@ -28,8 +28,9 @@ class Housekeeping(SourceRule):
     """Housekeeping in every training step.
 
     What it does
-    Finds `torch.cuda.empty_cache()`, `gc.collect()`, `Accelerator.free_memory()`, which does both, and barriers
-    of processes (`torch.distributed.barrier`, `Accelerator.wait_for_everyone`) that every training step calls, itself or in a function of the project.
+    Finds `torch.cuda.empty_cache()`, `gc.collect()`, `Accelerator.free_memory()`, which does both, and
+    barriers of processes (`torch.distributed.barrier`, `Accelerator.wait_for_everyone`) that every training
+    step calls, itself or in a function of the project.
 
     Why it costs
     torch keeps freed memory of the GPU for the next tensors. `empty_cache` waits for the GPU and frees it, so

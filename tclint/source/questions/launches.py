@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tclint.source.questions.devices import Devices
+from tclint.source.questions.rounds import varies
 from tclint.source.questions.steps import Step, Steps
 from tclint.source.run.facts import Facts
 from tclint.source.run.values import Event, Loop, Place, Thing, Value
@@ -83,9 +84,13 @@ class Launches:
             for round_ in inner:
                 if round_.number == 0:
                     found.setdefault(round_.loop, []).append(event)
+        own = {atom for event in (*step.backwards, *step.steps) for atom in step.conditions(event)}
         for loop, events in found.items():
             # What decides within the loop, such as whether a parameter has a gradient, does not count.
-            if not self.steps.deciding(step, replace(events[0], path=events[0].path[: loop.depth])):
+            entered = replace(events[0], path=events[0].path[: loop.depth])
+            # Of several ways to train, such as an optimizer that an option chooses, none is taken for granted.
+            is_way = any(atom.opposite in own and not varies(atom.subject) for atom in step.conditions(entered))
+            if not is_way and not self.steps.deciding(step, entered):
                 yield loop, events
 
     def _goes_through_parameters(self, over: Value | None) -> bool:
