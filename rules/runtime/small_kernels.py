@@ -35,8 +35,9 @@ class SmallKernels(SourceRule):
         ema.update_parameters(model)
 
     When it does not apply
-    Loops behind an interval or an option, such as those of an optimizer that an option chooses, and those that
-    only set attributes such as `requires_grad`; programs on the CPU; versions of torch before 2.1, which have no other way.
+    Loops behind an interval or an option, such as those of an optimizer that an option chooses, and those
+    that only set attributes such as `requires_grad`; programs on the CPU; versions of torch before 2.1, which
+    have no other way.
     """
 
     code = "RUN028"

@@ -17,11 +17,11 @@ class SyncInLoop(SourceRule):
 
     What it does
     Finds what makes every step of a training loop wait for the GPU: `.item()`, `.cpu()`, `.numpy()`,
-    `.tolist()` and `.nonzero()` of the loss or of what is computed from the model's outputs; `float`,
-    `int`, `print`, f-strings and `%` of the loss; comparisons of it; slices up to a computed number; `torch.cuda.synchronize()`; the same
-    in a function of the project that the step calls. There is one finding per loop, which lists all
-    lines. Loops that call backward through Accelerate, Fabric, DeepSpeed, Lightning or a scaler's wrapper
-    count as well.
+    `.tolist()` and `.nonzero()` of the loss or of what is computed from the model's outputs; `float`, `int`,
+    `print`, f-strings and `%` of the loss; comparisons of it; slices up to a computed number;
+    `torch.cuda.synchronize()`; the same in a function of the project that the step calls. There is one
+    finding per loop, which lists all lines. Loops that call backward through Accelerate, Fabric, DeepSpeed,
+    Lightning or a scaler's wrapper count as well.
 
     Why it costs
     The CPU normally runs ahead and queues kernels. Reading a value waits until everything before it is

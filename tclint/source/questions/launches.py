@@ -88,9 +88,9 @@ class Launches:
         for loop, events in found.items():
             # What decides within the loop, such as whether a parameter has a gradient, does not count.
             entered = replace(events[0], path=events[0].path[: loop.depth])
-            # Of several ways to train, such as an optimizer that an option chooses, none is taken for granted.
-            is_way = any(atom.opposite in own and not varies(atom.subject) for atom in step.conditions(entered))
-            if not is_way and not self.steps.deciding(step, entered):
+            # Of several ways to train, such as optimizers that an option chooses, none is taken for granted.
+            choices = (atom for atom in step.conditions(entered) if not varies(atom.subject))
+            if not any(atom.opposite in own for atom in choices) and not self.steps.deciding(step, entered):
                 yield loop, events
 
     def _goes_through_parameters(self, over: Value | None) -> bool:
