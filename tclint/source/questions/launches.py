@@ -84,13 +84,17 @@ class Launches:
             for round_ in inner:
                 if round_.number == 0:
                     found.setdefault(round_.loop, []).append(event)
+        # What decides within the loop, such as whether a parameter has a gradient, does not count.
+        entered = {
+            loop: replace(events[0], path=events[0].path[: loop.depth]) for loop, events in found.items()
+        }
         own = {atom for event in (*step.backwards, *step.steps) for atom in step.conditions(event)}
+        under = {(loop.place, atom) for loop, event in entered.items() for atom in step.conditions(event)}
         for loop, events in found.items():
-            # What decides within the loop, such as whether a parameter has a gradient, does not count.
-            entered = replace(events[0], path=events[0].path[: loop.depth])
             # Of several ways to train, such as optimizers that an option chooses, none is taken for granted.
-            choices = (atom for atom in step.conditions(entered) if not varies(atom.subject))
-            if not any(atom.opposite in own for atom in choices) and not self.steps.deciding(step, entered):
+            others = [atom.opposite for atom in step.conditions(entered[loop]) if not varies(atom.subject)]
+            is_choice = any(atom in own and (loop.place, atom) not in under for atom in others)
+            if not is_choice and not self.steps.deciding(step, entered[loop]):
                 yield loop, events
 
     def _goes_through_parameters(self, over: Value | None) -> bool:
