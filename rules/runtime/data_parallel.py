@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.scripts import TRAINS
+from tclint.source.run.conditions import exclude
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Event, Thing
 
@@ -61,7 +62,9 @@ class DataParallel(SourceRule):
         }
         for event in distinct(context.record.of("wrap", "make")):
             wrapped = [*facts.things(event.first), *facts.things(event.result)]
-            backward = next((trained[module] for module in wrapped if module in trained), None)
+            backwards = (trained[module] for module in wrapped if module in trained)
+            # A wrap for evaluation, in a branch that excludes training, copies nothing in any step.
+            backward = next((item for item in backwards if not exclude(event.path, item.path)), None)
             if backward is None or not self._is_parallel(event) or not context.concerns(event):
                 continue
             yield self.finding(

@@ -28,8 +28,9 @@ class Housekeeping(SourceRule):
     """Housekeeping in every training step.
 
     What it does
-    Finds `torch.cuda.empty_cache()`, `gc.collect()` and barriers of processes (`torch.distributed.barrier`,
-    `Accelerator.wait_for_everyone`) that every training step calls, itself or in a function of the project.
+    Finds `torch.cuda.empty_cache()`, `gc.collect()`, `Accelerator.free_memory()`, which does both, and
+    barriers of processes (`torch.distributed.barrier`, `Accelerator.wait_for_everyone`) that every training
+    step calls, itself or in a function of the project.
 
     Why it costs
     torch keeps freed memory of the GPU for the next tensors. `empty_cache` waits for the GPU and frees it, so
@@ -63,7 +64,7 @@ class Housekeeping(SourceRule):
         "PyTorch CUDA semantics, Memory management: the caching allocator, and what empty_cache is for",
         "PyTorch Performance Tuning Guide, Avoid unnecessary CPU-GPU synchronization: which calls wait",
     )
-    triggers = ("empty_cache", "gc.collect", "barrier", "wait_for_everyone")
+    triggers = ("empty_cache", "free_memory", "gc.collect", "barrier", "wait_for_everyone")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         seen: set[Location] = set()

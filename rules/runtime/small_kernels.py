@@ -18,7 +18,7 @@ class SmallKernels(SourceRule):
     What it does
     Finds loops over the parameters of a model, or over its state dict, that every training step runs and that
     compute on the GPU: moving averages of weights, target networks, gradients that are scaled or clipped by
-    hand. There is one finding for a program; it lists the other loops.
+    hand, steps of the project's own optimizers. There is one finding for a program; it lists the other loops.
 
     Why it costs
     Each operation in the loop launches a kernel for each parameter tensor, of which networks have hundreds. A
@@ -35,8 +35,9 @@ class SmallKernels(SourceRule):
         ema.update_parameters(model)
 
     When it does not apply
-    Loops behind an interval or an option, and those that only set attributes such as `requires_grad`;
-    programs on the CPU; versions of torch before 2.1, which have no other way.
+    Loops behind an interval or an option, such as those of an optimizer that an option chooses, and those
+    that only set attributes such as `requires_grad`; programs on the CPU; versions of torch before 2.1, which
+    have no other way.
     """
 
     code = "RUN028"

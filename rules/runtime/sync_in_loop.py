@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
+from tclint.plugin import Effect, Finding, Fix, Location, SourceContext, SourceRule
 from tclint.source.questions.steps import Step
 from tclint.source.run.values import Event
+
+_MOST_RELATED = 4
+"""The most waits to show inside one call."""
 
 
 class SyncInLoop(SourceRule):
@@ -14,11 +17,11 @@ class SyncInLoop(SourceRule):
 
     What it does
     Finds what makes every step of a training loop wait for the GPU: `.item()`, `.cpu()`, `.numpy()`,
-    `.tolist()` and `.nonzero()` of the loss or of what is computed from the model's outputs; `float`,
-    `int`, `print`, f-strings and `%` of the loss; comparisons of it; `torch.cuda.synchronize()`; the same
-    in a function of the project that the step calls. There is one finding per loop, which lists all
-    lines. Loops that call backward through Accelerate, Fabric, DeepSpeed, Lightning or a scaler's wrapper
-    count as well.
+    `.tolist()` and `.nonzero()` of the loss or of what is computed from the model's outputs; `float`, `int`,
+    `print`, f-strings and `%` of the loss; comparisons of it; slices up to a computed number;
+    `torch.cuda.synchronize()`; the same in a function of the project that the step calls. There is one
+    finding per loop, which lists all lines. Loops that call backward through Accelerate, Fabric, DeepSpeed,
+    Lightning or a scaler's wrapper count as well.
 
     Why it costs
     The CPU normally runs ahead and queues kernels. Reading a value waits until everything before it is
@@ -53,19 +56,28 @@ class SyncInLoop(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for step in context.steps.all:
-            for wait in context.waits.of(step):
+            found: dict[Location, tuple[Event, list[Event]]] = {}
+            for wait, inner in context.waits.of(step):
                 if context.is_shown(wait):
-                    yield self._found(context, step, wait)
+                    found.setdefault(context.at(wait), (wait, []))[1].extend(inner)
+            for at, (wait, inner) in found.items():
+                yield self._found(context, step, wait, inner, at)
 
-    def _found(self, context: SourceContext, step: Step, wait: Event) -> Finding:
+    def _found(
+        self, context: SourceContext, step: Step, wait: Event, inner: list[Event], at: Location
+    ) -> Finding:
         shown, function = context.shown(wait), step.place.function.qualified_name
+        inside = (context.also(event, "it waits here") for event in inner if not event.place.file.is_library)
         return self.finding(
-            context.at(wait),
+            at,
             f"`{shown}` waits for the GPU in every step.",
-            related=(context.also(step.backwards[0], "in the step of this backward"),),
+            related=(
+                context.also(step.backwards[0], "in the step of this backward"),
+                *[related for related in inside if related.location != at][:_MOST_RELATED],
+            ),
             evidence={"function": function},
             effect=Effect(unknown="how far the CPU runs ahead of the GPU is not known from the source"),
             fix=Fix("Keep detached tensors and read them at an interval, outside the step."),
             identity=f"{function}:{shown}",
-            group=f"{step.place.file.path}:{step.place.node_id} in {context.at(wait).path}",
+            group=f"{step.place.file.path}:{step.place.node_id} in {at.path}",
         )

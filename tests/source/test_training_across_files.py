@@ -432,3 +432,48 @@ def test_modules_are_found_in_folders_that_a_script_adds(
     main = added + MAIN.format(width=256, loop=LOOP)
     findings = found(tmp_path, "core/agent.py", Tf32MatmulOff(), main=main)
     assert [finding.location.line for finding in findings] == lines
+
+
+@pytest.mark.parametrize(
+    ("folder", "marker", "lines"),
+    [
+        ("owner-of-some_agents", "__init__.py", [16]),
+        ("some-agents", "__init__.py", [16]),
+        ("another", "__init__.py", []),
+        ("some-agents", "setup.py", []),
+    ],
+)
+def test_a_repository_can_be_the_package_that_its_files_import(
+    tmp_path: Path, folder: str, marker: str, lines: list[int]
+) -> None:
+    root = tmp_path / folder
+    root.mkdir()
+    (root / marker).touch()
+    (root / "model.py").write_text(MODEL)
+    (root / "agent.py").write_text(AGENT.replace("from model", "from some_agents.model"))
+    loop = 'if __name__ == "__main__":\n    for batch in memory:\n        agent.learn(batch)'
+    main = MAIN.format(width=256, loop=loop).replace("from agent", "from some_agents.agent")
+    findings = found(root, "agent.py", Tf32MatmulOff(), main=main)
+    assert [finding.location.line for finding in findings] == lines
+
+
+@pytest.mark.parametrize(("tried", "lines"), [("print(summary([]))", [16]), ("Agent(None).learn(None)", [])])
+def test_a_file_that_only_tries_other_functions_is_no_program_of_its_own(
+    tmp_path: Path, tried: str, lines: list[int]
+) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    summary = "def summary(losses):\n    return sum(losses)\n"
+    run = f'if __name__ == "__main__":\n    {tried}\n'
+    (tmp_path / "agent.py").write_text(f"{AGENT}\n{summary}\n{run}")
+    findings = found(tmp_path, "agent.py", Tf32MatmulOff(), main=MAIN.format(width=256, loop=LOOP))
+    assert [finding.location.line for finding in findings] == lines
+
+
+def test_a_wait_in_another_file_is_shown_beside_the_call_that_leads_to_it(tmp_path: Path) -> None:
+    (tmp_path / "trimming.py").write_text("def trim(x, lengths):\n    return x[:, : lengths.max()]\n")
+    main = TRAIN.replace("model(images.float().cuda())", "trim(model(images.cuda()), labels.cuda())")
+    main = f"from trimming import trim\n{main}\ntrain()\n"
+    (finding,) = found(tmp_path, "main.py", SyncInLoop(), main=main, data=DATA.format(pinned=""))
+    related = [(Path(item.location.path).name, item.location.line) for item in finding.related]
+    assert finding.location.line == 8
+    assert ("trimming.py", 2) in related

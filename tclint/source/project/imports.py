@@ -30,7 +30,17 @@ def file_of(importer: str, module: str) -> str | None:
     if found is None and module:
         added = (_module_file(root, module) for above in _upwards(folder) for root in _added_in(above))
         found = next((path for path in added if path is not None and path != own), None)
+    if found is None and module:
+        roots = (_in_package(above, *module.split(".", 1)) for above in _upwards(folder))
+        found = next((path for path in roots if path is not None and path != own), None)
     return found
+
+
+def _in_package(folder: str, name: str, rest: str = "") -> str | None:
+    """The file of a module in a folder that is itself the package of that name, as a repository can be: it
+    runs from the folder above. Downloads add owners and branches to the folder's name."""
+    is_it = holds_file(folder, "__init__.py") and name in os.path.basename(folder).replace("-", "_")
+    return _module_file(folder, rest) if is_it else None
 
 
 def is_name_of(path: str, module: str) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from tclint.source.project.folders import holds_file, names_in
+from tclint.source.project.imports import file_of
 from tclint.source.project.test_paths import is_test_path
 from tclint.source.syntax.discovery import SKIPPED_FOLDERS
 
@@ -33,6 +34,8 @@ _LARGEST_CONFIGURATION = 100_000
 _MOST_CANDIDATES = 3
 """The most scripts to try for a file."""
 _DEFINITION = re.compile(rb"^(?:async +def|def|class) +(\w+)", re.MULTILINE)
+_MAIN = re.compile(rb"^if +__name__.*(?:\n(?!(?:async|def|class)\b|@).*)*", re.MULTILINE)
+"""The lines that run a file, up to the next definition."""
 _FUNCTION = re.compile(rb"^[ \t]*(?:async +)?def +(\w+)", re.MULTILINE)
 TRAINS = (".backward(", ".fit(", "Trainer(", "training_step")
 """Every program that trains contains one of these; some that do not train contain one too."""
@@ -198,8 +201,8 @@ class Scripts:
             for path in self.files
             if not is_test_path(path)
             and (
-                # Many modules have a few lines that try them out.
-                (_is_run(self.files[path]) and path in trains)
+                # Many modules have a few lines that try them out, also some that train.
+                (path in trains and _starts_training(self.files[path]))
                 or (
                     (_is_run(self.files[path]) or not _is_in_package(path))
                     and all(map(is_test_path, self._imported_by.get(path, ())))
@@ -298,6 +301,18 @@ def _is_run(data: bytes) -> bool:
     return b"__main__" in data
 
 
+def _starts_training(data: bytes) -> bool:
+    """Whether a file is run and, if it defines what trains, its lines for that may come to it."""
+    block = _MAIN.search(data)
+    trains = _training_in(data, _DEFINITION)
+    return _is_run(data) and (
+        block is None
+        or not trains
+        or not trains.isdisjoint(_words_of(block[0]))
+        or any(token.encode() in block[0] for token in TRAINS)
+    )
+
+
 def _is_in_package(path: str) -> bool:
     return "__init__.py" in names_in(os.path.dirname(path))
 
@@ -385,7 +400,8 @@ def _written(
             return direct
         # Scripts run with any folder on sys.path, so the end of the path decides.
         tails = (f"{os.sep}{os.sep.join(parts)}.py", f"{os.sep}{os.path.join(*parts, '__init__.py')}")
-        return [other for other in by_last.get(parts[-1], ()) if other.endswith(tails)]
+        ends = [other for other in by_last.get(parts[-1], ()) if other.endswith(tails)]
+        return ends or [other for other in [file_of(path, ".".join(parts))] if other in files]
 
     for match in _IMPORT.finditer(data):
         module, names, plain = match.groups(b"")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tclint.source.questions.devices import Devices
+from tclint.source.questions.rounds import varies
 from tclint.source.questions.steps import Step, Steps
 from tclint.source.run.facts import Facts
 from tclint.source.run.values import Event, Loop, Place, Thing, Value
@@ -83,9 +84,17 @@ class Launches:
             for round_ in inner:
                 if round_.number == 0:
                     found.setdefault(round_.loop, []).append(event)
+        # What decides within the loop, such as whether a parameter has a gradient, does not count.
+        entered = {
+            loop: replace(events[0], path=events[0].path[: loop.depth]) for loop, events in found.items()
+        }
+        own = {atom for event in (*step.backwards, *step.steps) for atom in step.conditions(event)}
+        under = {(loop.place, atom) for loop, event in entered.items() for atom in step.conditions(event)}
         for loop, events in found.items():
-            # What decides within the loop, such as whether a parameter has a gradient, does not count.
-            if not self.steps.deciding(step, replace(events[0], path=events[0].path[: loop.depth])):
+            # Of several ways to train, such as optimizers that an option chooses, none is taken for granted.
+            others = [atom.opposite for atom in step.conditions(entered[loop]) if not varies(atom.subject)]
+            is_choice = any(atom in own and (loop.place, atom) not in under for atom in others)
+            if not is_choice and not self.steps.deciding(step, entered[loop]):
                 yield loop, events
 
     def _goes_through_parameters(self, over: Value | None) -> bool:

@@ -9,7 +9,17 @@ from typing import NamedTuple
 
 from tclint.source.questions.flow import Flow
 from tclint.source.questions.steps import Step
-from tclint.source.run.values import Constant, Event, Thing, Value, constant_of, modules_in, options_of
+from tclint.source.run.values import (
+    FALSE,
+    TRUE,
+    Constant,
+    Event,
+    Thing,
+    Value,
+    constant_of,
+    modules_in,
+    options_of,
+)
 
 _ENOUGH = 3
 """A model with at least this many Conv2d layers in its classes counts as convolutional."""
@@ -146,7 +156,13 @@ class Networks:
 
     def is_trained(self, module: Thing, forward: Event) -> bool:
         """Whether an optimizer may train a module that a forward runs."""
-        if Constant(False) in (forward.changed.get("@training"), forward.changed.get("@requires_grad")):
+        if forward.changed.get("@requires_grad") == FALSE:
+            return False
+        if forward.changed.get("@training") == FALSE and not any(
+            # After `model.eval()` a program may put the part that it trains back into training mode.
+            inner.changed.get("@training") == TRUE
+            for inner in self.facts.record.inside(forward)
+        ):
             return False
         return self._trained is None or not self._trained.isdisjoint(modules_in(module))
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from tclint.source.questions.devices import Devices
 from tclint.source.questions.steps import Step, Steps, seen_from
 from tclint.source.run.conditions import covers
-from tclint.source.run.facts import Facts, distinct
+from tclint.source.run.facts import Facts
 from tclint.source.run.values import Event, Place, Thing, Value, options_of
 
 _OF_TENSORS = frozenset({".item", ".cpu", ".to", ".numpy", ".tolist", ".nonzero"})
@@ -26,9 +26,10 @@ class Waits:
         self.steps = steps
         self._networks: dict[Place, set[Event]] = {}
 
-    def of(self, step: Step) -> list[Event]:
-        """The avoidable waits of every step, those in the file with the backward pass first; waits for values
-        that the step itself needs are left out."""
+    def of(self, step: Step) -> list[tuple[Event, list[Event]]]:
+        """The avoidable waits of every step as seen from the file with the backward pass, those in that file
+        first, each with the waits that it stands for, which can be deep in its calls; waits for values that
+        the step itself needs are left out."""
         waits = [event for event in step.events if self._waits(step, event)]
         needed = {event for event in waits if event.kind == "wait" and self._is_needed(step, event)}
         # Several alternatives of a value can give several events at one place.
@@ -38,12 +39,12 @@ class Waits:
                 places.setdefault((event.place, seen_from(step.place, event).place), []).append(event)
         ways = [[self.steps.deciding(step, event) for event in events] for events in places.values()]
         single = {path[0] for paths in ways for path in paths if len(path) == 1}
-        found = [
-            seen_from(step.place, events[0])
-            for events, paths in zip(places.values(), ways, strict=True)
-            if covers(paths) or any(len(path) == 1 and path[0].opposite in single for path in paths)
-        ]
-        return sorted(distinct(found), key=lambda event: event.place.file is not step.place.file)
+        found: dict[Place, tuple[Event, list[Event]]] = {}
+        for events, paths in zip(places.values(), ways, strict=True):
+            if covers(paths) or any(len(path) == 1 and path[0].opposite in single for path in paths):
+                shown = seen_from(step.place, events[0])
+                found.setdefault(shown.place, (shown, []))[1].append(events[0])
+        return sorted(found.values(), key=lambda item: item[0].place.file is not step.place.file)
 
     def _waits(self, step: Step, event: Event) -> bool:
         if event.precedes_error:
@@ -81,8 +82,8 @@ class Waits:
     def _is_needed(self, step: Step, wait: Event) -> bool:
         """Whether the value decides how the step goes on, is checked for NaN, or goes to an unknown object,
         such as an environment, whose answer is used."""
-        if wait.name == "mask":
-            return False  # only the number of selected rows is read, whatever is computed with the mask
+        if wait.name in ("mask", "slice"):
+            return False  # only the number of selected rows is read, whatever is computed with it otherwise
         if any(map(_tells_check, self.facts.things(wait.subject))):
             return True
         for event in step.events:

@@ -34,6 +34,8 @@ class Spec:
     """The program whose `entries` hold what is called instead under the first parameter's name."""
     holds: bool = False
     """Whether it makes a container of the modules in its arguments."""
+    overridden: bool = False
+    """Whether a method of a project's class that overrides it is the same event."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,3 +75,17 @@ def test_annotations_say_what_parameters_are() -> None:
         thing.kind for event in program.record.of("call") for thing in program.facts.things(event.subject)
     ]
     assert found == ["module", "optimizer", "loader"]
+
+
+@pytest.mark.parametrize("body", ["pass", "super().step()", "self.inner.step()", "self.inner.zero_grad()"])
+def test_an_optimizer_of_the_project_steps_once_whatever_its_step_calls(body: str) -> None:
+    text = (
+        "import torch\n\n"
+        "class Own(torch.optim.Optimizer):\n"
+        "    def __init__(self, params):\n"
+        "        super().__init__(params, {})\n"
+        "        self.inner = torch.optim.SGD(params, lr=0.1)\n\n"
+        f"    def step(self):\n        {body}\n\n"
+        "Own(torch.nn.Linear(8, 8).parameters()).step()\n"
+    )
+    assert len(program_of(text).record.of("step")) == 1

@@ -70,7 +70,9 @@ class Sizes:
         if known is not None or size is None:
             return type(known) is int and known > 1
         return any(
-            operator in _SHARES and self._is_several(operands[0])
+            (operator in _SHARES and self._is_several(operands[0]))
+            # A data set is larger than a batch.
+            or (operator == "min" and any(map(self._is_several, operands)))
             for thing in self.facts.kinds(size, "number")
             + [thing for thing in self.facts.things(size) if thing.is_unknown]
             for operator, operands in [thing.operation or ("", ())]

@@ -183,7 +183,7 @@ class Calls(LibraryCalls):
         if receiver.cls is not None:
             inherited = receiver.cls.find(name)
             if inherited is not None:
-                return self.call_value(self.bind(inherited, receiver), arguments, keywords, call)
+                return self._call_own(inherited, receiver, name, arguments, keywords, call)
         if receiver.kind == "super":
             return self.call_super(receiver, name, arguments, keywords, call)
         native = self.native_method(receiver, name)
@@ -205,6 +205,28 @@ class Calls(LibraryCalls):
         self._may_call(given)
         event = self.happen("call", f".{name}", receiver, given, call)
         return self._result_of_unknown(receiver, name, arguments, keywords, event)
+
+    def _call_own(
+        self,
+        method: Value,
+        receiver: Thing,
+        name: str,
+        arguments: list[Value],
+        keywords: dict[str, Value],
+        call: Call,
+    ) -> Value:
+        """Call a method that a class of the project defines, which may override one of a library."""
+        start = len(self.record.events)
+        result = self.call_value(self.bind(method, receiver), arguments, keywords, call)
+        spec = self.spec_of(receiver, name) if receiver.kind else None
+        if (
+            spec is not None
+            and spec.overridden
+            and not any(event.kind == spec.event for event in self.record.events[start:])
+        ):
+            given = self.bound(spec.parameters, arguments, keywords)
+            self.happen(spec.event, f".{name}", receiver, given, call).result = result
+        return result
 
     def _result_of_unknown(
         self, receiver: Thing, name: str, arguments: list[Value], keywords: dict[str, Value], event: Any

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tclint.source.run.files import File
@@ -12,6 +12,7 @@ from tclint.source.run.values import (
     TRUE,
     ClassValue,
     Constant,
+    Frame,
     FunctionValue,
     ModuleValue,
     Option,
@@ -25,6 +26,7 @@ from tclint.source.run.values import (
     join,
     options_of,
 )
+from tclint.source.syntax.tables import Call
 
 SEQUENCES = frozenset({"list", "tuple", "set"})
 _MOST_ITEMS = 128
@@ -38,6 +40,8 @@ class Containers(Core):
         super().__init__(*arguments)
         self._importing: set[tuple[File, str]] = set()
         """Names that are being imported, to stop circular imports."""
+        self._getting: set[tuple[Thing, str]] = set()
+        """Attributes that a `__getattr__` is computing."""
 
     # -- containers
 
@@ -208,6 +212,8 @@ class Containers(Core):
             if value.kind == "tensor":
                 if self.is_mask(key):
                     self.wait("mask", key)
+                for bound in self._bounds(key):
+                    self.wait("slice", bound)
                 return self.tensor("op", "[]", value, {"0": key})
             if value.kind == "module":
                 items = self.values_in(value)
@@ -438,6 +444,11 @@ class Containers(Core):
                 return value.cls
             if name == "__dict__" and value.kind != "module":
                 return self._attributes_of(value)
+            getter = value.cls.find("__getattr__") if not value.kind else None
+            if isinstance(getter, FunctionValue) and (value, name) not in self._getting:
+                return self._missing(value, name, getter)
+            if value.kind == "optimizer" and name == "param_groups" and "params" in value.fields:
+                return self._groups_of(value)
         if f"@.{name}" in value.fields:
             return value  # a wrapper, which stands for what it wraps
         if value.kind == "tensor":
@@ -450,6 +461,51 @@ class Containers(Core):
             # Plain dicts do not offer items as attributes; configuration objects, modelled as dicts, do.
             return self.item(value, Constant(name))
         return self.operate(".", (value, Constant(name)), f"{value.name}.{name}" if value.name else name)
+
+    def _missing(self, value: Thing, name: str, getter: FunctionValue) -> Value:
+        """What a class's `__getattr__` returns for an attribute that an object does not have."""
+        self._getting.add((value, name))
+        try:
+            bound = getter.bound_to(value)
+            return self.run_frame(self.enter_function(bound, [Constant(name)], {}), bound, None)
+        finally:
+            self._getting.discard((value, name))
+
+    def _bounds(self, key: Value) -> Iterator[Value]:
+        """The bounds of slices in an index that are computed tensors, whose numbers Python reads."""
+        for part in [*self.values_in(key), key]:
+            operator, operands = (part.operation or ("", ())) if isinstance(part, Thing) else ("", ())
+            for bound in operands if operator == "slice" else ():
+                made = bound.made if isinstance(bound, Thing) and bound.kind == "tensor" else None
+                if made is not None and made.kind == "op":
+                    yield bound
+
+    def _groups_of(self, optimizer: Thing) -> Value:
+        """The `param_groups` of an optimizer of the project's own: dicts with the parameters, and with
+        options of which those are known that the program gives for a group."""
+        given = optimizer.fields["params"]
+        groups = []
+        for group in self.ordered(given) or [NONE]:
+            made = self.container("dict")
+            if isinstance(group, Thing) and group.kind == "dict":
+                made.fields.update(group.fields)
+            else:
+                made.fields["item", "params"] = given
+            made.fields.setdefault("[*]", self.unknown("option"))
+            groups.append(made)
+            if ("item", "params") in made.fields and made.fields["item", "params"] is given:
+                break
+        return self.container("list", groups)
+
+    # -- provided by the part that runs functions
+
+    def enter_function(
+        self, value: FunctionValue, arguments: list[Value], keywords: dict[str, Value]
+    ) -> Frame:
+        raise NotImplementedError
+
+    def run_frame(self, frame: Frame, value: FunctionValue, call: Call | None, on_yield: Any = None) -> Value:
+        raise NotImplementedError
 
     def _attributes_of(self, value: Thing) -> Thing:
         """`value.__dict__`: what is written into it becomes an attribute."""
