@@ -150,8 +150,9 @@ class Fp16AutocastNoScaler(SourceRule):
             },
             fix=Fix(
                 'Make one `scaler = torch.amp.GradScaler("cuda")` before the loop, then call '
-                f"`scaler.scale({loss}).backward()`{unscale}, `scaler.step(optimizer)` and `scaler.update()`; "
-                "or, on compute capability 8.0 and newer, pass dtype=torch.bfloat16 to autocast: it needs no scaler."
+                f"`scaler.scale({loss}).backward()`{unscale}, `scaler.step(optimizer)` and "
+                "`scaler.update()`; or, on compute capability 8.0 and newer, pass dtype=torch.bfloat16 to "
+                "autocast: it needs no scaler."
             ),
             identity=f"{event.place.function.qualified_name}:{loss}",
         )
