@@ -83,7 +83,7 @@ class Housekeeping(SourceRule):
         return self.finding(
             at,
             f"`{shown}` {what}, in every step.",
-            related=(context.also(step.backwards[0], "in the step of this backward"),),
+            related=(context.also(step.backwards[0], "the backward pass of this step"),),
             evidence={"function": function},
             effect=Effect(unknown="how long it takes depends on what the program holds"),
             fix=Fix(advice),

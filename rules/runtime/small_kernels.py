@@ -71,7 +71,7 @@ class SmallKernels(SourceRule):
         return self.finding(
             context.at(first),
             f"{shown} launches {kernels} for each parameter tensor, in every step.",
-            related=(*calls, context.also(found.step.backwards[0], "in the step of this backward")),
+            related=(*calls, context.also(found.step.backwards[0], "the backward pass of this step")),
             evidence={"function": function, "kernels": count},
             effect=Effect(unknown="how many parameters the model has is not known from the source"),
             fix=Fix(

@@ -72,7 +72,7 @@ class SyncInLoop(SourceRule):
             at,
             f"`{shown}` waits for the GPU in every step.",
             related=(
-                context.also(step.backwards[0], "in the step of this backward"),
+                context.also(step.backwards[0], "the backward pass of this step"),
                 *[related for related in inside if related.location != at][:_MOST_RELATED],
             ),
             evidence={"function": function},

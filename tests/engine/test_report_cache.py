@@ -125,7 +125,7 @@ def _rules_of_others(run: Run, monkeypatch: pytest.MonkeyPatch) -> Settings:
     class Mine(Rule):
         pass
 
-    monkeypatch.setattr(caches, "all_rules", lambda: [Mine])
+    monkeypatch.setattr(caches, "known_rules", lambda: [Mine])
     return Settings()
 
 

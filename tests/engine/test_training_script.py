@@ -61,6 +61,26 @@ def test_precision_batch_and_optimizer_come_from_the_script(tmp_path: Path) -> N
     assert any(note.startswith("batch 64") and "DataLoader(dataset" in note for note in notes)
 
 
+SAMPLER = """
+class Resumed(torch.utils.data.Sampler):
+    def __init__(self, order, batch_size):
+        self.order, self.batch_size = order, batch_size
+
+    def __iter__(self):
+        yield from self.order
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "batch"), [("Resumed(range(1000), 24)", 24), ("Resumed(range(1000), int(input()))", None)]
+)
+def test_a_batch_sampler_decides_on_the_batch(tmp_path: Path, made: str, batch: int | None) -> None:
+    text = script("SGD(model.parameters(), 0.1)").replace("batch_size=64", f"batch_sampler={made}")
+    settings, notes = joined(tmp_path, f"import torch\n{SAMPLER}\n{text}")
+    assert settings.batch == batch
+    assert not any("batch_size=1 " in note or "batch_size=1)" in note for note in notes)
+
+
 @pytest.mark.parametrize(
     ("lines", "computed", "loss"),
     [

@@ -63,6 +63,16 @@ def test_finding_has_exact_positions_evidence_and_fix(tmp_path: Path) -> None:
     assert finding.effect.unknown
 
 
+@pytest.mark.parametrize("clips", [True, False])
+def test_advice_names_every_step_that_the_program_needs(tmp_path: Path, clips: bool) -> None:
+    clip = "        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n" if clips else ""
+    text = LOOP.replace("        optimizer.step()\n", f"{clip}        optimizer.step()\n")
+    assert (clip in text) is True
+    found, _ = lint_bytes(tmp_path, text.encode())
+    (advice,) = [one.fix.advice for one in found if one.code == "AMP001" and one.fix is not None]
+    assert ("scaler.unscale_(optimizer)" in advice) is clips
+
+
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_positions_count_characters_whatever_the_line_ends(tmp_path: Path, newline: str) -> None:
     text = 'import torch\nwith torch.autocast("cpu"):\n    é = "日本"; model(é).sum().backward()\n'
