@@ -268,7 +268,7 @@ def apply_suppressions(
         allows: tells whether a finding's rule is selected on the finding's path.
         why_unknown: explains names that no rule has.
     """
-    read = frozenset(source_paths)
+    read, on_models = frozenset(source_paths), {rule.code for rule in graph_rules}
     texts = {path: _read(path) for path in source_paths} if marked is None else marked
     by_path: dict[str, list[Finding]] = {path: [] for path in source_paths if path in texts}
     standing: list[Finding] = []
@@ -293,6 +293,9 @@ def apply_suppressions(
         ran = list(source_rules) if path in read else []
         if any(finding.target is not None for finding in found):
             ran += graph_rules
+        else:
+            # A directive for a rule that models have, too, may be meant for them.
+            ran = [rule for rule in ran if rule.code not in on_models]
         crashed = {finding.identity for finding in found if finding.code == CRASH_CODE}
         ran = [rule for rule in ran if rule.code not in crashed and allows(_at(rule, path))]
         standing.extend(_unused(path, suppressions, ran))

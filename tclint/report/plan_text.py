@@ -64,10 +64,11 @@ def _step(step: PlanStep, number: int, numbers: dict[str, int]) -> Iterator[str]
             "   another architecture: weights of the present one do not fit; --keep-architecture pads instead"
         )
     if step.parameters_added:
-        verb = "adds" if step.parameters_added > 0 else "takes away"
+        verb = "adds" if step.parameters_added > 0 else "removes"
         yield f"   {verb} {abs(step.parameters_added):,} parameters"
     for gpu, time in step.cuts_us.items():
-        yield f"   cutting the padded logits back takes {time_text(time)} of it on {gpu}"
+        without = time_text(step.step_time_us[gpu] - time)
+        yield f"   cutting the padded logits back takes {time_text(time)} of it: {without} without, on {gpu}"
     unlocked = [str(numbers[name]) for name in step.unlocks if name in numbers]
     if unlocked:
         yield f"   makes {plural(len(unlocked), 'fix', 'fixes')} pay: {', '.join(unlocked)}"

@@ -131,6 +131,25 @@ def test_an_unused_directive_is_reported_only_where_its_rule_ran(tmp_path: Path)
     ]
 
 
+class _SourceTwin(SourceRule):
+    code, name = "DIM001", "linear-misaligned"
+
+
+def test_a_directive_that_may_be_meant_for_the_model_is_not_unused() -> None:
+    def unused(*found: Finding) -> list[str]:
+        standing, _ = apply_suppressions(
+            found,
+            source_paths=["a.py"],
+            source_rules=[_SourceTwin()],
+            graph_rules=[_Graph()],
+            marked={"a.py": "x = 1  # tclint: ignore[DIM001]\n"},
+        )
+        return [finding.code for finding in standing if finding not in found]
+
+    assert unused() == []
+    assert unused(make_finding(3, "a.py", target="a.py:f")) == ["TCL002"], "the model was linted"
+
+
 def test_a_file_that_cannot_be_read_silences_nothing(tmp_path: Path) -> None:
     finding = make_finding(1, str(tmp_path / "gone.py"), target="t")
     standing, silenced = apply_suppressions(
