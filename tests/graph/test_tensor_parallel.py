@@ -16,7 +16,6 @@ from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph
 from tclint.graph.ops.products import leaf_ops
 
-pytestmark = since_2_5
 WIDTH, HEADS, INNER, WORDS, LENGTH, BATCH = 256, 8, 512, 2000, 64, 2
 HEAD = WIDTH // HEADS
 
@@ -44,7 +43,8 @@ class Attention(nn.Module):
         if self.repeated:
             k, v = self.repeat(k), self.repeat(v)
         if self.fused:
-            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=k.shape[1] < HEADS)
+            grouped = {"enable_gqa": True} if k.shape[1] < HEADS else {}  # an argument since torch 2.5
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, **grouped)
         else:
             mixed = (q @ k.transpose(-2, -1) / HEAD**0.5).softmax(-1) @ v
         return self.out(mixed.transpose(1, 2).reshape(batch, length, WIDTH))
@@ -140,7 +140,7 @@ def test_a_gpu_has_its_part_of_every_layer(parts: int, tied: bool) -> None:
 
 @pytest.mark.parametrize(
     ("fused", "repeated"),
-    [(True, False), (True, True), (False, True)],
+    [pytest.param(True, False, marks=since_2_5), (True, True), (False, True)],
     ids=["grouped", "repeated", "written out"],
 )
 @pytest.mark.parametrize("parts", [2, 4, 8])
@@ -151,6 +151,7 @@ def test_gpus_share_heads_of_keys_where_there_are_fewer(parts: int, fused: bool,
     assert whole_products(graph, split) == []
 
 
+@since_2_5
 def test_one_head_of_keys_is_whole_and_its_queries_are_split() -> None:
     split = split_over(traced(LM(lambda: Attention(1))), 4)
     shapes = {parameter.name: parameter.shape for parameter in split.graph.parameters}

@@ -58,7 +58,7 @@ class Launch:
     words: tuple[Word, ...]
     """The program's own arguments."""
     is_shown: bool = False
-    """Whether a README shows it, which may leave values to the reader: `--data <folder>`."""
+    """Whether a page shows it, which may leave values to the reader: `--data <folder>`."""
 
     @cached_property
     def options(self) -> list[Passed]:
