@@ -22,14 +22,17 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "fixtures")]
 
 import bert_large  # noqa: E402
+import library_steps  # noqa: E402
 import mpt  # noqa: E402
 import resnet50  # noqa: E402
 from accuracy_page import with_summary  # noqa: E402
+from library_steps import Step  # noqa: E402
 from measurements import timed_alone  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from traces import LEAST_US, precision_of, priced_rows  # noqa: E402
 
 import tclint  # noqa: E402
+from tclint.cost.communication import communication_bytes  # noqa: E402
 from tclint.cost.estimate import Estimate, estimate  # noqa: E402
 from tclint.cost.gpu import Gpu, load_gpu  # noqa: E402
 from tclint.cost.kernels.pricing import price_works  # noqa: E402
@@ -103,6 +106,7 @@ def _lines(folder: Path) -> Iterator[Line]:
     )
     yield _in_nchw(folder / "whole_steps.csv")
     yield from _language_models(folder / "whole_steps.csv")
+    yield from _of_libraries(list(_read(folder / "whole_steps.csv")))
     yield from _amp(rows, steps)
     yield from _tensor_cores(folder / "kernels_from_traces.csv")
     yield _walked(folder / "kernels_from_traces.csv")
@@ -161,23 +165,77 @@ def _in_nchw(path: Path) -> Line:
 
 def _language_models(path: Path) -> Iterator[Line]:
     """MPT's throughput tables: one of 8 GPUs, whose communication is in the measured time alone."""
-    found: dict[str, tuple[list[Estimate], list[float], list[float]]] = {}
+    found: dict[str, tuple[list[Estimate], list[float], list[float], list[float]]] = {}
     for row in _read(path):
         if row["model"] in mpt.SIZES:
             scenario = Scenario(row["gpu"], "bf16", parallel="fsdp", gpu_count=8)
             sizes = (row["model"], int(row["batch"]), int(row["length"]), row["checkpointed"] == "True")
-            step = estimate(mpt.graph_of(*sizes), scenario)
+            graph = mpt.graph_of(*sizes)
+            step = estimate(graph, scenario)
             measured = 1e3 * float(row["step_ms"])
+            sent_us = communication_bytes(graph, "fsdp", 8) / step.gpu.link_gb_per_s / 1e3
             error = _error(step.step_time_us, measured)
             print(f"{sizes!s:35} {row['gpu']:15} {row['step_ms']:>9} ms, {error:+6.1f} %", file=sys.stderr)
-            steps, errors, plain = found.setdefault(step.gpu.name.partition(" ")[0], ([], [], []))
+            name = step.gpu.name.partition(" ")[0]
+            steps, errors, plain, sending = found.setdefault(name, ([], [], [], []))
             steps.append(step)
             errors.append(error)
             plain.append(_error(_roofline_us(step), measured))
-    for gpu, (steps, errors, plain) in sorted(found.items()):
+            sending.append(_error(step.step_time_us + sent_us, measured))
+    for gpu, (steps, errors, plain, sending) in sorted(found.items()):
         fitted = "; slowdown in steps fitted" if steps[0].gpu.step_slowdown else ""
-        note = f"MosaicML's tables, 8 GPUs with FSDP{fitted}; {_within(steps, errors)}"
+        note = (
+            f"MosaicML's tables, 8 GPUs with FSDP{fitted}; {_within(steps, errors)}; {_mean(sending):.1f} % "
+            "if they wait for all that they send at the link's rate"
+        )
         yield Line(f"MPT, 125 M to 30 B, {gpu}", len(errors), _mean(errors), _mean(plain), note)
+
+
+def _of_libraries(rows: Sequence[Row]) -> Iterator[Line]:
+    """Steps of models that other packages build; a package that is not installed leaves its lines out."""
+    if library_steps.has("transformers"):
+        what = "BERT on SQuAD, attention written out"
+        yield _line(what, "Lambda's benchmarks", library_steps.squad_steps(rows))
+    if library_steps.has("diffusers"):
+        steps = library_steps.unet_steps(rows)
+        yield _line("Stable Diffusion 1.5, a step of its UNet", "diffusers' documentation", steps)
+        yield _compile_gain("Stable Diffusion's", list(zip(steps[::2], steps[1::2], strict=True)))
+    if library_steps.has("timm"):
+        pairs = library_steps.timm_pairs(rows)
+        note = "timm's results; the rows lack the size of the images, which the eager step tells"
+        yield _line("compiled networks, inference", note, [fast for _, fast in pairs])
+        yield _compile_gain("timm's networks", pairs)
+
+
+def _line(what: str, note: str, steps: Sequence[Step]) -> Line:
+    errors = [step.error_percent for step in steps]
+    plain = [_error(_roofline_us(step.price), step.measured_us) for step in steps]
+    for step in steps:
+        row = step.row
+        print(
+            f"{row['model']:25} {row['gpu']:15} {row['precision']:9} batch {row['batch']:>4} "
+            f"{'compiled' if row['compiled'] == 'True' else '':8} {row['step_ms']:>9} ms, "
+            f"{step.error_percent:+6.1f} %",
+            file=sys.stderr,
+        )
+    within = _within([step.price for step in steps], errors)
+    return Line(what, len(steps), _mean(errors), _mean(plain), f"{note}; {within}")
+
+
+def _compile_gain(whose: str, pairs: Sequence[tuple[Step, Step]]) -> Line:
+    """Percentage points between predicted and measured shares of the eager step that compiling saves."""
+    points = []
+    for eager, fast in pairs:
+        predicted = 100 * (1 - fast.price.step_time_us / eager.price.step_time_us)
+        measured = 100 * (1 - fast.measured_us / eager.measured_us)
+        points.append(predicted - measured)
+        print(
+            f"{eager.row['model']:25} {eager.row['gpu']:15} compiling gains {measured:4.1f} %, "
+            f"predicted {predicted:4.1f} %",
+            file=sys.stderr,
+        )
+    note = f"percentage points, {whose} pairs of steps; bias {sum(points) / len(points):+.1f}"
+    return Line("gain of torch.compile", len(points), _mean(points), None, note)
 
 
 def _within(steps: Sequence[Estimate], errors: Sequence[float]) -> str:

@@ -24,6 +24,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ _libraries: list[Any] = []
 """Operators are defined as long as these live."""
 
 
+@cache
 def import_torchvision() -> None:
     """Import a torchvision whose compiled operators may not fit this torch: no model here uses them."""
     import torch

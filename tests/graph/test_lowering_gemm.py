@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from graph_support import make_op, spec, traffic_of
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
-from tclint.graph.lowering.step import lower_op
+import tclint
+from tclint.graph.lowering.step import lower, lower_op
 from tclint.graph.lowering.work import Gemm, Kernel
 from tclint.graph.ops import Op, TensorSpec
 
@@ -151,3 +154,17 @@ def test_tokens_are_spread_evenly_over_experts() -> None:
 
 def test_empty_operands_make_no_kernel() -> None:
     assert lower_op(linear(0, 16, 8), (True, True)) == []
+
+
+def test_torch_folds_what_a_trainable_weight_multiplies() -> None:
+    """Under no_grad too; a frozen weight is expanded and multiplied batch by batch."""
+    x = torch.zeros(4, 5, 6, 8).transpose(1, 2)  # no view as rows x 8
+    for frozen, product in ((False, "aten::mm"), (True, "aten::bmm")):
+        layer = nn.Linear(8, 16, bias=False).requires_grad_(not frozen)
+        with torch.no_grad(), torch.profiler.profile() as run:
+            layer(x)
+        assert product in {event.key for event in run.key_averages()}
+        kernels, _ = lower(tclint.trace(layer, (x,)), "infer")
+        (gemm,) = (kernel.work for kernel in kernels if isinstance(kernel.work, Gemm))
+        assert (gemm.m, gemm.batch) == ((5, 24) if frozen else (120, 1))
+        assert traffic_of(kernels) == ((0, 0) if frozen else (4 * x.numel(), 4 * x.numel()))

@@ -23,6 +23,16 @@ def gradient_needs(graph: Graph) -> tuple[tuple[bool, ...], ...]:
     return _Flow(graph).needs()
 
 
+def trainable_names(graph: Graph) -> frozenset[str]:
+    """Names and aliases of the parameters that require a gradient."""
+    return frozenset(
+        name
+        for parameter in graph.parameters
+        if parameter.trainable and not parameter.is_buffer
+        for name in (parameter.name, *parameter.aliases)
+    )
+
+
 def recomputed(graph: Graph, needs: Sequence[Sequence[bool]]) -> dict[int, tuple[int, ...]]:
     """Ops that checkpointed regions run again in the backward pass, in order, by the region's last op.
 
@@ -71,12 +81,7 @@ class _Flow:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._trainable = {
-            name
-            for parameter in graph.parameters
-            if parameter.trainable and not parameter.is_buffer
-            for name in (parameter.name, *parameter.aliases)
-        }
+        self._trainable = trainable_names(graph)
         # Per op: an output depends on a trainable parameter. An in-place op on a view also marks the op
         # that made the viewed memory, so that later readers of the whole see it.
         self._requires = [False] * len(graph.ops)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,14 +22,18 @@ class Lowering:
         op: the op to lower.
         needs: per input of the op, whether its gradient must be computed; all False for inference.
         training: False makes dropout and batch norm behave as in eval mode whatever was traced.
+        trainable: names of the parameters that require a gradient, whether or not this step computes it.
     """
 
-    __slots__ = ("backward", "forward", "needs", "op", "training")
+    __slots__ = ("backward", "forward", "needs", "op", "trainable", "training")
 
-    def __init__(self, op: Op, needs: Sequence[bool], training: bool) -> None:
+    def __init__(
+        self, op: Op, needs: Sequence[bool], training: bool, trainable: Collection[str] = frozenset()
+    ) -> None:
         self.op = op
         self.needs = needs
         self.training = training
+        self.trainable = trainable
         self.forward: list[Kernel] = []
         self.backward: list[Kernel] = []
 
@@ -61,6 +65,10 @@ class Lowering:
     def needed(self, position: int | None) -> bool:
         """Whether that input's gradient must be computed; False where it was not given."""
         return position is not None and self.needs[position]
+
+    def requires_grad(self, position: int) -> bool:
+        """Whether torch sees a tensor that requires a gradient there: parameters do under no_grad too."""
+        return self.needs[position] or self.op.inputs[position].parameter in self.trainable
 
     @property
     def output(self) -> TensorSpec:

@@ -151,12 +151,12 @@ def linear(low: Lowering) -> None:
     b_dim = matrix_dim(low, w_spec, "k", "n")
     viewable = collapsible(x_spec.shape[:-1], _strides(x_spec)[:-1])
     fused_bias = viewable and (len(x_spec.shape) <= 2 or x_spec.memory_format == "contiguous")
-    if viewable or low.needed(w):
+    if viewable or low.requires_grad(w):
         a_dim = folded_dim(low, x_spec)
         transposed = w_spec.memory_format == "contiguous"
         product(low, x, w, (prod(x_spec.shape[:-1]), n, k), a_dim + b_dim, b_is_transposed=transposed)
     else:
-        # A weight without gradient is not worth a copy of x to torch: it runs bmm on the expanded weight.
+        # For a weight that requires no gradient torch copies no x: it runs bmm on the expanded weight.
         a_dim = matrix_dim(low, x_spec, "k", "m")
         product(low, x, w, (x_spec.shape[-2], n, k), a_dim + b_dim, batch=prod(x_spec.shape[:-2]))
     if bias is not None:
@@ -191,7 +191,7 @@ def matmul(low: Lowering) -> None:
 def _right_small(low: Lowering, a: int, b: int) -> None:
     a_spec, b_spec = low.op.inputs[a], low.op.inputs[b]
     k, n = b_spec.shape
-    if low.needed(b) or collapsible(a_spec.shape[:-1], _strides(a_spec)[:-1]):
+    if low.requires_grad(b) or collapsible(a_spec.shape[:-1], _strides(a_spec)[:-1]):
         a_dim = folded_dim(low, a_spec)
         b_dim = matrix_dim(low, b_spec, "n", "k")
         rows, columns = _strides(b_spec)
@@ -202,13 +202,13 @@ def _right_small(low: Lowering, a: int, b: int) -> None:
 
 
 def _left_small(low: Lowering, a: int, b: int) -> None:
-    """[M,K] @ [..., K,N]: folded as [...*N, K] @ [K,M] where the small operand needs a gradient."""
+    """[M,K] @ [..., K,N]: folded as [...*N, K] @ [K,M] where the small operand requires a gradient."""
     a_spec, b_spec = low.op.inputs[a], low.op.inputs[b]
     if len(a_spec.shape) == 1:
         low.copy(b_spec)
         matrix_vector(low, b, a, (b_spec.numel // max(b_spec.shape[-2], 1), b_spec.shape[-2]))
         return
-    if not low.needed(a):
+    if not low.requires_grad(a):
         batched(low, a, b)
         return
     m, k = a_spec.shape

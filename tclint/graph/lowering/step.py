@@ -19,7 +19,7 @@ from tclint.graph.lowering import memory_bound as lower_memory
 from tclint.graph.lowering import other_products as lower_products
 from tclint.graph.lowering import recurrent as lower_rnn
 from tclint.graph.lowering import state_space as lower_scan
-from tclint.graph.lowering.gradients import gradient_needs, recomputed
+from tclint.graph.lowering.gradients import gradient_needs, recomputed, trainable_names
 from tclint.graph.lowering.kernels import Lowering, LoweringRule, NoFormulaError, dense_bytes
 from tclint.graph.lowering.work import Gap, Kernel, Traffic
 from tclint.graph.ops import Cast, Graph, Op, TensorSpec, itemsize_bytes
@@ -60,13 +60,14 @@ def lower(graph: Graph, mode: str = "train") -> tuple[list[Kernel], list[Gap]]:
     backward_of: list[list[Kernel]] = []
     gaps: dict[tuple[str, str], list[int]] = {}
     uses = _GradientUses()
+    trainable = trainable_names(graph)
     for op in graph.ops:
         if op.index in carried_by_children:
             forward_of.append([])
             backward_of.append([])
             continue
         op_needs = needs[op.index]
-        low = Lowering(op, op_needs, training)
+        low = Lowering(op, op_needs, training, trainable)
         reason = _reason_of_gap(low)
         if reason is not None:
             gaps.setdefault((op.name, reason), []).append(op.index)
