@@ -226,7 +226,7 @@ def check(
     else:
         write_stdout(render(report, format_name, style))
     if format_name == "text" and not (quiet or declared or contents):
-        cli_models.mention_models(targets, {finding.code[:3] for finding in report.findings})
+        cli_models.mention_models(targets, report)
     if format_name == "github":
         _append_job_summary(report)
     if fixed is not None and fixed.refused:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,14 +118,27 @@ _OF_MODELS = frozenset({"ARC", "DIM", "FMT"})
 """Families of rules whose findings have a price in a traced model."""
 
 
-def mention_models(targets: Sequence[str], families: Set[str]) -> None:
-    """Say of a file or folder that was only read how its models are linted, which takes running them.
-
-    Args:
-        families: of the rules that found something; of a folder, only what models are made of counts.
-    """
-    if len(targets) != 1 or is_model_target(targets[0]):
+def mention_models(targets: Sequence[str], report: Report) -> None:
+    """Say of what was only read how its models are linted, which takes running them: together with the script
+    that trains one, so that the findings there get prices, else of a single file or folder."""
+    if report.entries or report.errors:
         return
+    unpriced = {
+        finding.location.path
+        for finding in report.findings
+        if finding.is_about_speed and finding.effect.best_gain_percent is None
+    }
+    trained = [(script, models[0]) for script, models in report.models_trained.items() if models]
+    if unpriced and trained:
+        pair = next((one for one in trained if one[0] in unpriced), trained[0])
+        say(
+            "note: only source was read; with the model that it trains, findings have prices: "
+            f"'tclint {shlex.join(pair)}'"
+        )
+        return
+    if len(targets) != 1:
+        return
+    families = {finding.code[:3] for finding in report.findings}
     if Path(targets[0]).is_dir() and families & _OF_MODELS:
         say(f"note: only source was read; 'tclint models {shlex.quote(targets[0])}' lists models to price.")
     if not targets[0].endswith(".py") or not Path(targets[0]).is_file():

@@ -189,6 +189,7 @@ def check(
         baselined=tuple(map(shown, known)),
         paths=source.paths,
         digests=source.digests,
+        models_trained=source.models,
         contents=contents,
     )
     if interrupt is not None:
@@ -242,6 +243,7 @@ class _Sources:
     marked: Mapping[str, str] = field(default_factory=dict)
     digests: Mapping[str, bytes] = field(default_factory=dict)
     notebooks: Mapping[str, Notebook] = field(default_factory=dict)
+    models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def _with_known_gpus(settings: Settings) -> Settings:
@@ -355,9 +357,19 @@ def _check_sources(
         return _Sources([], (), (), 0)
     errors += [EntryError(relative_path(path), message) for path, message in result.errors]
     skipped = tuple(replace(item, path=relative_path(item.path)) for item in result.skipped)
+    models = {
+        relative_path(script): tuple(map(_relative_target, targets))
+        for script, targets in result.models.items()
+    }
     return _Sources(
-        result.findings, result.paths, skipped, result.files, result.marked, result.digests, result.notebooks
+        *(result.findings, result.paths, skipped, result.files, result.marked, result.digests),
+        *(result.notebooks, models),
     )
+
+
+def _relative_target(target: str) -> str:
+    path, _, name = target.rpartition(":")
+    return f"{relative_path(path)}:{name}" if os.path.isabs(path) else target
 
 
 def _split_by_gain(findings: Sequence[Finding], settings: Settings) -> tuple[list[Finding], list[Finding]]:

@@ -178,6 +178,8 @@ class Report:
     digests: Mapping[str, bytes] = field(default_factory=dict)
     """Absolute path of a source file with findings -> SHA-256 of the file as it was read; a saved report
     states them itself."""
+    models_trained: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Script with findings -> targets of the models that its program trains, the largest first."""
     made_with: Mapping[str, Any] = field(default_factory=dict)
     """For a saved report: 'tool' and 'provenance' as in its JSON."""
     contents: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)

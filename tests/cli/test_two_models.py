@@ -174,3 +174,73 @@ def test_what_stays_unclear_is_said_and_not_used(repository: Path) -> None:
 def test_a_script_of_another_model_is_not_believed_even_if_named(repository: Path) -> None:
     assert scenarios("train.py", "net.py:ConvNet") == {"net.py:ConvNet": (6, "fp16")}
     assert "train.py builds LM, not this model" in said("net.py:ConvNet", "train.py", "net.py:ConvNet")
+
+
+ALONE = """\
+import timm
+import torch
+from torch.utils.data import DataLoader
+from transformers import AutoModelForCausalLM
+
+from wide import Wide
+
+
+def main(dataset):
+    model = {loads}
+    model.cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for x in DataLoader(dataset, batch_size=32, shuffle=True):
+        loss = model(x.cuda()).mean()
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+
+
+main([])
+"""
+WIDE = """\
+import torch
+from torch import nn
+
+
+class Wide(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 4096))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def example_inputs():
+    return torch.zeros(32, 4096)
+"""
+
+
+def test_a_script_read_alone_names_the_model_that_prices_its_findings(repository: Path) -> None:
+    (repository / "wide.py").write_text(WIDE)
+    (repository / "train.py").write_text(ALONE.format(loads="Wide()"))
+    for _ in ("read", "kept from that run"):
+        alone = run("train.py")
+        assert "'tclint train.py wide.py:Wide'" in alone.stderr
+        assert "AMP016" in alone.stdout
+    assert run("train.py", "wide.py:Wide").stderr == ""
+    [autocast] = [one for one in report("train.py", "wide.py:Wide")["findings"] if one["code"] == "AMP016"]
+    assert autocast["effect"]["a100-sxm4-80gb"]["gain_us"] > 0
+
+
+@pytest.mark.parametrize(
+    ("loads", "target"),
+    [
+        ('AutoModelForCausalLM.from_pretrained("gpt2")', "hf:gpt2"),
+        ('timm.create_model("resnet50")', "timm:resnet50"),
+        ("AutoModelForCausalLM.from_pretrained(input())", None),
+        ("torch.load(input())", None),
+    ],
+)
+def test_models_of_libraries_have_targets_too(repository: Path, loads: str, target: str | None) -> None:
+    (repository / "train.py").write_text(ALONE.format(loads=loads))
+    ran = run("train.py")
+    assert "RUN014" in ran.stdout
+    assert ("prices" in ran.stderr) == (target is not None)
+    assert target is None or f"'tclint train.py {target}'" in ran.stderr

@@ -50,6 +50,8 @@ class SourceResult:
     """The notebooks with findings; the findings' lines are those of the notebooks' programs."""
     errors: Sequence[tuple[str, str]] = ()
     """(path, sentence) of the named configuration files that cannot be read."""
+    models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Path of a script with findings -> targets of the models that its program trains."""
 
 
 def lint(
@@ -94,6 +96,7 @@ def lint(
     texts: dict[str, SourceText] = {}
     outcomes: dict[str, list[Finding] | Skipped | NotPython] = {}
     parts: list[Skipped] = []
+    models: Mapping[str, tuple[str, ...]] = {}
     for path in files:
         try:
             written = contents[path] if path in contents else _read(path)
@@ -145,7 +148,7 @@ def lint(
     if any(text.rules for text in texts.values()):
         tables_cache = open_cache()
 
-        linted, parts = lint_programs(texts, settings, tables_cache, contents)
+        linted, parts, models = lint_programs(texts, settings, tables_cache, contents)
         outcomes.update(linted)
     notebooks = {path: text.notebook for path, text in texts.items() if text.notebook is not None}
     parsed_files = 0
@@ -190,6 +193,7 @@ def lint(
         {**digests, **recipes.digests},
         notebooks,
         recipes.errors,
+        {path: found for path, found in models.items() if path not in notebooks},
     )
 
 

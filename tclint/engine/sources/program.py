@@ -21,6 +21,7 @@ from tclint.source.project.noted import noting
 from tclint.source.project.scripts import Scripts, is_module
 from tclint.source.project.test_paths import is_test_path
 from tclint.source.project.versions import of_project
+from tclint.source.questions.targets import trained_models
 from tclint.source.recipes.reading import settings_of
 from tclint.source.run.files import File
 from tclint.source.run.own_tables import library_of
@@ -133,6 +134,11 @@ class SourceProgram:
         )
         return Skipped(self.context.path, reason, is_part=True)
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Targets of the models that it trains."""
+        return trained_models(self.context.optimizers) if self.context is not None else ()
+
     def outcomes(
         self, rules: Sequence[SourceRule], texts: Mapping[str, SourceText]
     ) -> dict[str, FileOutcome]:
@@ -152,8 +158,9 @@ def lint_programs(
     settings: Settings,
     cache: TablesCache | None,
     contents: Mapping[str, bytes],
-) -> tuple[dict[str, FileOutcome], list[Skipped]]:
-    """The findings in files, each linted as part of its program, and notes on programs that were cut short.
+) -> tuple[dict[str, FileOutcome], list[Skipped], dict[str, tuple[str, ...]]]:
+    """The findings in files, each linted as part of its program; notes on programs that were cut short; and
+    the models that programs train, by script.
 
     Args:
         texts: all linted files by path; programs with files that concern rules are run.
@@ -161,6 +168,7 @@ def lint_programs(
     outcomes: dict[str, tuple[str, FileOutcome]] = {}
     """Path -> the script of the program that the file is part of, and its outcome there."""
     parts: dict[str, Skipped] = {}
+    models: dict[str, tuple[str, ...]] = {}
     programs: dict[str, list[str]] = {}
     others: dict[str, list[str]] = {}
     """Path -> the scripts that may be tried besides."""
@@ -202,6 +210,8 @@ def lint_programs(
                     kept.store(root, own, rules, files, asked, known, invited)
             if known.cut is not None:
                 parts[root] = known.cut
+            if known.models:
+                models[root] = known.models
             for path, outcome in known.outcomes.items():
                 if path not in outcomes or path not in known.unreached:
                     outcomes[path] = root, outcome
@@ -215,7 +225,7 @@ def lint_programs(
                     waiting.append((path, [path]))
     if kept is not None:
         kept.limit()
-    return _reported(outcomes, texts), list(parts.values())
+    return _reported(outcomes, texts), list(parts.values()), models
 
 
 def _reported(
@@ -256,7 +266,9 @@ def _run(
     own = frozenset(texts).difference(guests)
     program = SourceProgram.of(root, own, settings, parse_text, given, tokens, edited, guests)
     unreached = program.context.run.unreached if program.context is not None else frozenset[str]()
-    outcome = ProgramOutcome(program.outcomes(rules, texts), unreached, program.cut)
+    outcomes = program.outcomes(rules, texts)
+    has_findings = any(isinstance(found, list) and found for found in outcomes.values())
+    outcome = ProgramOutcome(outcomes, unreached, program.cut, program.models if has_findings else ())
     events = len(program.context.record.events) if program.context is not None else 0
     return outcome, None if program.has_failed else program.files, events
 

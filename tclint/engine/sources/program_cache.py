@@ -51,6 +51,8 @@ class ProgramOutcome:
     """The linted files of which the program itself runs nothing that matters to rules."""
     cut: Skipped | None
     """A note on the part that was left out."""
+    models: tuple[str, ...] = ()
+    """Targets of the models that it trains, as `tclint.source.questions.targets` names them."""
 
 
 _OWN = ("tclint", "tclint_rules")
@@ -105,7 +107,7 @@ class ProgramCache:
                 return None
             cut = Skipped(root, record["cut"], is_part=True) if record["cut"] is not None else None
             outcomes = {path: _outcome(path, *kept) for path, *kept in record["outcomes"]}
-            return ProgramOutcome(outcomes, frozenset(record["unreached"]), cut)
+            return ProgramOutcome(outcomes, frozenset(record["unreached"]), cut, tuple(record["models"]))
         except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError, ImportError):
             return None
 
@@ -129,6 +131,7 @@ class ProgramCache:
                 "asked": [[question, _digest_of(answer)] for question, answer in asked.items()],
                 "cut": outcome.cut.reason if outcome.cut is not None else None,
                 "unreached": sorted(outcome.unreached),
+                "models": outcome.models,
                 "outcomes": [[path, *_kept(known)] for path, known in outcome.outcomes.items()],
             }
             data = gzip.compress(json.dumps(record).encode(), compresslevel=1, mtime=0)
