@@ -110,11 +110,13 @@ LIMITS = """\
   and one size on RTX 4090, from which other Ada GPUs are priced. They state at least 50 %.
 - Strided and broadcast kernels, and torch's attention kernels on H100 and B200: their constants come from the
   rows at the top, and from four times of cuDNN's on an H100. Which one runs depends on torch's version.
-- MPT on A100 without its communication: 13 % too fast, while BERT of NVIDIA and of Lambda is predicted 7 to 14 %
-  too slow on the same GPU. No factor for steps serves both; a trace of one MPT step would tell what differs.
-- Stable Diffusion's UNet: 13 % too fast on the RTX 3090, 20 to 24 % on the RTX 4090, 30 % on the V100, half of
-  the published time on the T4, where ResNet-50 in NVIDIA's laboratory is 7 % off. Convolutions of 320 channels
-  and attention of head dims 40 and 80 were measured on none of them; a trace would settle which is too fast.
+- MPT on A100 without its communication: 13 % too fast, while BERT of NVIDIA and of Lambda is predicted 7 to
+  14 % too slow on the same GPU. No factor for steps serves both; a trace of one MPT step would tell what
+  differs.
+- Stable Diffusion's UNet: 13 % too fast on the RTX 3090, 20 to 24 % on the RTX 4090, 30 % on the V100, half
+  of the published time on the T4, where ResNet-50 in NVIDIA's laboratory is 7 % off. Convolutions of 320
+  channels and attention of head dims 40 and 80 were measured on none of them; a trace would settle which is
+  too fast.
 - What torch.compile gains for VOLO, CaiT and SE-ResNeXt: 10 to 17 percentage points more than predicted.
 - Concatenation is priced as torch ran it until late 2025, element by element.
 - Column sums and other operators whose strides or shapes are missing from traces.
