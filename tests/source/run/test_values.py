@@ -30,6 +30,25 @@ from programs import events, probed
         ("from munch import Munch\nm = Munch(a=1)\nm.b = 2\nprobe(m.a)\nprobe(m['b'])", ["1", "2"]),
         ("from munch import Munch\nm = Munch({'a': 1})\nfor k in m.keys():\n    probe(m[k])", ["1"]),
         ("from munch import Munch\nprobe(Munch(f=len).f((1, 2)))", ["2"]),
+        (
+            "class Easy(dict):\n    def __getattr__(self, name):\n        return self[name]\n"
+            "    def __setattr__(self, name, value):\n        self[name] = value\n"
+            "def f(**more):\n    probe(more['a'])\n    probe(more['b'])\n"
+            "c = Easy(a=1)\nc.b = 2\nc.update(d=3)\nprobe(c.d)\nf(**c)",
+            ["3", "1", "2"],
+        ),
+        (
+            "class Easy(dict):\n    def __init__(self, given):\n        super().__init__(given)\n"
+            "        self.__dict__ = self\n"
+            "e = Easy({'a': 1})\nprobe(e.a)\nfor key in e:\n    probe(key)",
+            ["1", "'a'"],
+        ),
+        ("def f(c: dict):\n    probe(c.get('a', 1))", ["?"]),
+        ("class Easy(dict):\n    pass\ndef f(c: Easy):\n    probe(c.get('a', 1))", ["1 | ?"]),
+        (
+            "def f(a, b=4):\n    probe(a)\n    probe(b)\nf(**({'a': 1} if FLAG else {'a': 2, 'b': 3}))",
+            ["1 | 2", "3 | ?"],
+        ),
         ("probe('fp16'.upper())", ["'FP16'"]),
         ("probe('--batch-size'.lstrip('-').replace('-', '_'))", ["'batch_size'"]),
         ("x = 0\nfor i in data:\n    x += 1\n    probe(x)", ["number"]),
