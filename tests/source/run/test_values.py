@@ -209,3 +209,22 @@ def test_classes_are_found_by_name(tmp_path: Path, items: str, name: str, expect
         "class Other:\n    pass\nclass BigOneNet(Base):\n    pass\ndef bigonenet():\n    pass\n"
     )
     assert probed(_BY_NAME.format(items=items, name=name), tmp_path) == [expected]
+
+
+def test_forward_of_a_library_class_runs_its_layers() -> None:
+    text = """
+        import torch
+        from torch import nn
+
+
+        class Net(nn.Sequential):
+            def __init__(self):
+                super().__init__(nn.Linear(4, 4))
+
+            def forward(self, x):
+                return super().forward(x)
+
+
+        Net()(torch.ones(2, 4))
+    """
+    assert [event.name for event in events(text, "forward")] == ["Net", "torch.nn.Linear"]
