@@ -48,7 +48,7 @@ class SmallKernels(SourceRule):
         "PyTorch torch.optim, Weight averaging: AveragedModel, and get_ema_multi_avg_fn",
         "PyTorch Performance Tuning Guide, Fuse operations: each operation of its own launches a kernel",
     )
-    triggers = ("parameters()", "state_dict()")
+    triggers = ("parameters()", "param_groups", "state_dict()")
     program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:

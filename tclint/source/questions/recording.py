@@ -144,7 +144,7 @@ class Recording:
         calls = [event for made in flow for event in (made, *made.around) if event.kind in _RUNS]
         for call in dict.fromkeys(calls):
             network = next(self.facts.things(call.subject), None)
-            if network is None or call.inside is not None or network.kind != "module":
+            if network is None or call.inside is not None or network.kind != "module" or not call.arguments:
                 continue
             if any(self.facts.kinds(region.context, "loader") for region in call.regions):
                 continue  # batches bring no gradients along

@@ -214,6 +214,12 @@ class ModuleValue(Value):
     def __init__(self, file: File) -> None:
         self.file = file
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ModuleValue) and other.file is self.file
+
+    def __hash__(self) -> int:
+        return hash(self.file)
+
     def __repr__(self) -> str:
         return f"<module {self.file.name}>"
 

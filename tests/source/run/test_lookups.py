@@ -39,11 +39,13 @@ def project(tmp_path: Path) -> Path:
         ("__file__", "'/nowhere/program.py'"),
         ("os.path.join(unknown, 'a')", "?"),
         ("f'{option}.yaml'", "'small.yaml' | ?"),
+        ("re.sub('^n', 'm', name)", "'met'"),
+        ("re.sub('(n+)+$', 'm', name)", "?"),
     ],
 )
 def test_texts_are_computed_where_all_parts_are_known(written: str, found: str) -> None:
     program = f"""
-        import argparse, os
+        import argparse, os, re
         from pathlib import Path
 
         parser = argparse.ArgumentParser()
@@ -77,6 +79,25 @@ config = {read}
 probe((config["width"], config["model"]["depth"]))
 """
     assert probed_in(project, "train.py", text) == ["tuple(512, 3)"]
+
+
+def test_function_of_a_name_is_asked_for_each_of_several(project: Path) -> None:
+    (project / "others.py").write_text("class Other:\n    size = 9\n", "utf-8")
+    text = """
+import importlib
+
+def found(name):
+    parts = name.split(".")
+    return getattr(importlib.import_module(".".join(parts[:-1])), parts[-1])
+
+probe(found("nets.Net" if FLAG else "others.Other").size)
+"""
+    assert probed_in(project, "train.py", text) == ["7 | 9"]
+
+
+def test_module_that_is_imported_twice_is_one(project: Path) -> None:
+    text = "import nets\nimport nets\nprobe(nets.Net())"
+    assert probed_in(project, "train.py", text) == ["Net"]
 
 
 def test_json_is_read_from_a_file_and_not_from_any_text(project: Path) -> None:

@@ -30,6 +30,25 @@ from programs import events, probed
         ("from munch import Munch\nm = Munch(a=1)\nm.b = 2\nprobe(m.a)\nprobe(m['b'])", ["1", "2"]),
         ("from munch import Munch\nm = Munch({'a': 1})\nfor k in m.keys():\n    probe(m[k])", ["1"]),
         ("from munch import Munch\nprobe(Munch(f=len).f((1, 2)))", ["2"]),
+        (
+            "class Easy(dict):\n    def __getattr__(self, name):\n        return self[name]\n"
+            "    def __setattr__(self, name, value):\n        self[name] = value\n"
+            "def f(**more):\n    probe(more['a'])\n    probe(more['b'])\n"
+            "c = Easy(a=1)\nc.b = 2\nc.update(d=3)\nprobe(c.d)\nf(**c)",
+            ["3", "1", "2"],
+        ),
+        (
+            "class Easy(dict):\n    def __init__(self, given):\n        super().__init__(given)\n"
+            "        self.__dict__ = self\n"
+            "e = Easy({'a': 1})\nprobe(e.a)\nfor key in e:\n    probe(key)",
+            ["1", "'a'"],
+        ),
+        ("def f(c: dict):\n    probe(c.get('a', 1))", ["?"]),
+        ("class Easy(dict):\n    pass\ndef f(c: Easy):\n    probe(c.get('a', 1))", ["1 | ?"]),
+        (
+            "def f(a, b=4):\n    probe(a)\n    probe(b)\nf(**({'a': 1} if FLAG else {'a': 2, 'b': 3}))",
+            ["1 | 2", "3 | ?"],
+        ),
         ("probe('fp16'.upper())", ["'FP16'"]),
         ("probe('--batch-size'.lstrip('-').replace('-', '_'))", ["'batch_size'"]),
         ("x = 0\nfor i in data:\n    x += 1\n    probe(x)", ["number"]),
@@ -190,3 +209,22 @@ def test_classes_are_found_by_name(tmp_path: Path, items: str, name: str, expect
         "class Other:\n    pass\nclass BigOneNet(Base):\n    pass\ndef bigonenet():\n    pass\n"
     )
     assert probed(_BY_NAME.format(items=items, name=name), tmp_path) == [expected]
+
+
+def test_forward_of_a_library_class_runs_its_layers() -> None:
+    text = """
+        import torch
+        from torch import nn
+
+
+        class Net(nn.Sequential):
+            def __init__(self):
+                super().__init__(nn.Linear(4, 4))
+
+            def forward(self, x):
+                return super().forward(x)
+
+
+        Net()(torch.ones(2, 4))
+    """
+    assert [event.name for event in events(text, "forward")] == ["Net", "torch.nn.Linear"]

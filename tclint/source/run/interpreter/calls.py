@@ -78,14 +78,23 @@ class Calls(LibraryCalls):
         return result
 
     def _spread(self, value: Value, keywords: dict[str, Value]) -> None:
-        """Add the keywords of `**options`: the items of a known dict, else '**' for any keyword."""
-        if isinstance(value, Thing) and value.kind == "dict":
-            for key, item in value.fields.items():
-                if isinstance(key, tuple) and isinstance(key[1], str):
-                    keywords.setdefault(key[1], item)
-            if "[*]" in value.fields:
-                keywords["**"] = value
-        else:
+        """Add the keywords of `**options`: the items of a known dict, or of one of several, else '**' for any
+        keyword."""
+        dicts = [
+            (option, guard, [key[1] for key in option.fields if isinstance(key, tuple)])
+            for option, guard in options_of(value)
+            if isinstance(option, Thing) and option.kind == "dict"
+        ]
+        if len(dicts) < len(options_of(value)):
+            keywords["**"] = value
+            return
+        for key in dict.fromkeys(key for *_, keys in dicts for key in keys if isinstance(key, str)):
+            given = [
+                Option(option.fields["item", key] if key in keys else self.unknown(key), guard)
+                for option, guard, keys in dicts
+            ]
+            keywords.setdefault(key, join(given))
+        if any("[*]" in option.fields for option, *_ in dicts):
             keywords["**"] = value
 
     # -- what is called
@@ -180,6 +189,8 @@ class Calls(LibraryCalls):
         is_own = receiver.cls is not None or not receiver.kind
         if own is not None and (is_own or not (isinstance(own, Thing) and own.is_unknown)):
             return self.call_value(self.refine(own), arguments, keywords, call)
+        if receiver.kind == "module" and name == "forward":
+            return self.call_thing(receiver, arguments, keywords, call)
         if receiver.cls is not None:
             inherited = receiver.cls.find(name)
             if inherited is not None:

@@ -447,8 +447,8 @@ class Containers(Core):
             getter = value.cls.find("__getattr__") if not value.kind else None
             if isinstance(getter, FunctionValue) and (value, name) not in self._getting:
                 return self._missing(value, name, getter)
-            if value.kind == "optimizer" and name == "param_groups" and "params" in value.fields:
-                return self._groups_of(value)
+        if value.kind == "optimizer" and name == "param_groups" and "params" in value.fields:
+            return self._groups_of(value)
         if f"@.{name}" in value.fields:
             return value  # a wrapper, which stands for what it wraps
         if value.kind == "tensor":
@@ -481,21 +481,30 @@ class Containers(Core):
                     yield bound
 
     def _groups_of(self, optimizer: Thing) -> Value:
-        """The `param_groups` of an optimizer of the project's own: dicts with the parameters, and with
-        options of which those are known that the program gives for a group."""
+        """The `param_groups` of an optimizer: dicts with the parameters. The options beside them are known
+        where the program gives them for a group of an optimizer of its own; schedulers change others."""
+        if "@groups" in optimizer.fields:
+            return optimizer.fields["@groups"]
         given = optimizer.fields["params"]
+        held = self.ordered(given) or self.values_in(given)
         groups = []
-        for group in self.ordered(given) or [NONE]:
-            made = self.container("dict")
+        for group in dict.fromkeys(option for item in held for option, _ in options_of(item)):
             if isinstance(group, Thing) and group.kind == "dict":
-                made.fields.update(group.fields)
-            else:
-                made.fields["item", "params"] = given
+                is_own = optimizer.cls is not None
+                groups.append(self.container("dict"))
+                groups[-1].fields.update(
+                    {key: item for key, item in group.fields.items() if is_own or key == ("item", "params")}
+                )
+        if not groups:
+            groups.append(self.container("dict"))
+            groups[0].fields["item", "params"] = given
+        for made in groups:
             made.fields.setdefault("[*]", self.unknown("option"))
-            groups.append(made)
-            if ("item", "params") in made.fields and made.fields["item", "params"] is given:
-                break
-        return self.container("list", groups)
+            params = made.fields.get(("item", "params"))
+            if isinstance(params, Thing) and params.kind == "tensor":
+                made.fields["item", "params"] = self.container("list", [params])
+        found = optimizer.fields["@groups"] = self.container("list", groups)
+        return found
 
     # -- provided by the part that runs functions
 
@@ -528,6 +537,8 @@ class Containers(Core):
                 if option.kind == "tensor" and name == "grad":
                     # `.grad` is not stored: each reading of it makes a new gradient event.
                     continue
+                if option.kind == "dict" and name == "__dict__":
+                    continue  # its items become its attributes, which they are here anyway
                 key = ("item", name) if option.kind == "dict" else name
                 before = option.fields.get(key)
                 written = either(before, item) if several and before is not None else item

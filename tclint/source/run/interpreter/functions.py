@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tclint.source.run.interpreter.modules import Modules
@@ -14,10 +14,12 @@ from tclint.source.run.values import (
     Event,
     Frame,
     FunctionValue,
+    ModuleValue,
     Option,
     Place,
     Symbol,
     Thing,
+    Union,
     Value,
     either,
     join,
@@ -26,7 +28,9 @@ from tclint.source.run.values import (
 from tclint.source.syntax.tables import (
     Call,
     Expression,
+    Function,
     Name,
+    Return,
 )
 
 _DEEPEST = 24
@@ -44,8 +48,9 @@ _MOST_PLAIN_RUNS_ALIKE = 2
 later calls return its last result."""
 _MOST_PLAIN_RUNS = 12
 """The most runs of a function whose events are all plain; later calls return an unknown value."""
-_MOST_RUNS_ON_DICTS = 200
-"""The same of a function that gets a dict whose keys are known, as of a configuration."""
+_MOST_RUNS_ON_KNOWN = 200
+"""The same of a function that gets constants and names, or a dict whose keys are known, as of a
+configuration."""
 _MOST_RETURNS = 6
 """The most values that a function may return; more are one unknown value."""
 
@@ -65,6 +70,24 @@ def _is_settled(value: Value) -> bool:
         not isinstance(option, Thing) or (option.is_unknown and not option.fields)
         for option, _ in options_of(value)
     )
+
+
+def _is_answer(function: Function, given: Sequence[Value]) -> bool:
+    """Whether a function returns something and gets what is the same wherever the program has it: constants,
+    and what names stand for."""
+    return (
+        bool(given)
+        and all(
+            isinstance(option, Constant | Symbol | ClassValue | ModuleValue)
+            for item in given
+            for option, _ in options_of(item)
+        )
+        and any(isinstance(event, Return) for event in function.events)
+    )
+
+
+def _is_unknown(value: Value) -> bool:
+    return isinstance(value, Thing) and value.is_unknown
 
 
 class Functions(Modules):
@@ -141,7 +164,11 @@ class Functions(Modules):
         known, runs = self._results.get(asked, (None, 0))
         if known is not None and runs >= (1 if is_remembering else _MOST_PLAIN_RUNS_ALIKE):
             return known
-        if self._plain_runs.get(at, 0) >= (_MOST_RUNS_ON_DICTS if goes_into_dict else _MOST_PLAIN_RUNS):
+        plain_runs = self._plain_runs.get(at, 0)
+        if plain_runs >= _MOST_PLAIN_RUNS and (
+            plain_runs >= _MOST_RUNS_ON_KNOWN
+            or not (goes_into_dict or _is_answer(function, [*arguments, *keywords.values()]))
+        ):
             return self.unknown(function.name)
         frame = self.enter_function(value, arguments, keywords)
         start = len(self.record.events)
@@ -150,9 +177,29 @@ class Functions(Modules):
         if not value.file.is_library and all(map(_is_plain, self.record.events[start:])):
             self._plain_runs[at] = self._plain_runs.get(at, 0) + 1
             is_remembering |= value.receiver is None and _is_settled(result)
+            if all(_is_unknown(option) for option, _ in options_of(result)):
+                result = self._for_each_text(value, arguments, keywords, call) or result
         if is_remembering:
             self._results[asked] = result, runs + 1
         return result
+
+    def _for_each_text(
+        self, value: FunctionValue, arguments: list[Value], keywords: dict[str, Value], call: Call
+    ) -> Value | None:
+        """The result of a function that gives nothing known for an argument which is one of several texts,
+        such as names of classes: it is asked for each of them. None if there is no such argument."""
+        for key, item in (*enumerate(arguments), *keywords.items()):
+            if isinstance(item, Union) and all(
+                self.text_of(option) is not None for option, _ in item.options
+            ):
+
+                def ask(text: Value, key: object = key) -> Value:
+                    positional = [text if at == key else other for at, other in enumerate(arguments)]
+                    named = {name: text if name == key else other for name, other in keywords.items()}
+                    return self.run_function(value, positional, named, call)
+
+                return self.each(item, ask)
+        return None
 
     def _is_known_dict(self, value: Value) -> bool:
         """Whether a value is a dict whose keys are known; a recursion into its values comes to an end."""
@@ -255,6 +302,19 @@ class Functions(Modules):
                 return made
         return self.unknown(name)
 
+    def undeclared(self, value: FunctionValue) -> dict[str, Value]:
+        """Arguments for a function without a known caller."""
+        found: dict[str, Value] = {}
+        parameters = value.function.parameters[value.receiver is not None :]
+        for parameter in parameters:
+            if parameter.star:
+                found[parameter.star] = self.unknown(parameter.name)
+            else:
+                given = self.parameter(value, parameter.name, parameter.annotation)
+                default = self.default_of(value, parameter.default)
+                found[parameter.name] = given if default is None else either(default, given)
+        return found
+
     def of_type(self, declared: Value, name: str) -> Value | None:
         """An object of a declared type; None if the tables and the project do not know the type."""
         if isinstance(declared, Symbol):
@@ -264,10 +324,22 @@ class Functions(Modules):
         if isinstance(declared, ClassValue) and (declared.is_dataclass or self.kind_of_class(declared)):
             made = Thing(self.kind_of_class(declared), name, cls=declared)
             made.fields["@open"] = Constant(True)
+            if made.kind == "dict":
+                made.fields["[*]"] = self.unknown()
             if declared.is_dataclass:
                 self.fill_dataclass(made, declared, [], {}, is_open=True)
+            else:
+                self._construct_unseen(made, declared)
             return made
         return None
+
+    def _construct_unseen(self, made: Thing, declared: ClassValue) -> None:
+        """Give an object that code which is not seen makes the parts that its constructor gives it, whatever
+        the arguments are."""
+        constructor = declared.find("__init__")
+        if isinstance(constructor, FunctionValue):
+            bound = constructor.bound_to(made)
+            self.run_function(bound, [], self.undeclared(bound), Call(Name(""), (), self.node_id))
 
     def run_frame(self, frame: Frame, value: FunctionValue, call: Call | None, on_yield: Any = None) -> Value:
         """Run a function in a frame that `enter_function` made."""
@@ -354,6 +426,8 @@ class Functions(Modules):
 
     def construct(self, made: Thing, arguments: list[Value], keywords: dict[str, Value]) -> None:
         """Apply the constructors of the library classes that the class of an object derives from."""
+        if made.kind == "dict":
+            self.fill_dict(made, arguments, keywords)
         for base in made.cls.library_bases() if made.cls is not None else ():
             spec = self.library.call(base.name)
             if spec is not None:

@@ -43,9 +43,9 @@ class LibraryCalls(Functions):
         spec = self.library.call(name)
         if spec is not None:
             return self.call_spec(spec, name, None, arguments, keywords, call)
-        path = self.path_function(name, arguments)
-        if path is not None:
-            return path
+        text = self.text_function(name, arguments)
+        if text is not None:
+            return text
         given = self.bound((), arguments, keywords)
         # What gets parameters of modules is an optimizer or the like.
         tensors = [tensor for item in given.values() for tensor in self.tensors_in(item)]

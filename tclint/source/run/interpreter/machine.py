@@ -15,7 +15,6 @@ from tclint.source.run.values import (
     Place,
     Thing,
     Value,
-    either,
 )
 from tclint.source.syntax.tables import (
     Call,
@@ -109,25 +108,12 @@ class Machine(Loops):
         self.begin(parts)
         before, self.frame, self.stack = self.frame, value.frame, stack
         self.node_id = value.function.node_id
-        frame = self.enter_function(value, [], self._undeclared(value))
+        frame = self.enter_function(value, [], self.undeclared(value))
         result = self.run_frame(frame, value, None)
         # An unknown caller may read the result.
         self.happen("return", value.function.qualified_name, None, {"0": result})
         self.frame = before
         return result
-
-    def _undeclared(self, value: FunctionValue) -> dict[str, Value]:
-        """Arguments for a function without a known caller."""
-        found: dict[str, Value] = {}
-        parameters = value.function.parameters[value.receiver is not None :]
-        for parameter in parameters:
-            if parameter.star:
-                found[parameter.star] = self.unknown(parameter.name)
-            else:
-                given = self.parameter(value, parameter.name, parameter.annotation)
-                default = self.default_of(value, parameter.default)
-                found[parameter.name] = given if default is None else either(default, given)
-        return found
 
     def run_alone(self, module: Thing, frame: Frame) -> None:
         """Call a module that the program makes but does not call."""
@@ -137,7 +123,7 @@ class Machine(Loops):
         arguments: list[Value] = [self.unknown("input")]
         keywords: dict[str, Value] = {}
         if isinstance(method, FunctionValue):
-            arguments, keywords = [], self._undeclared(method.bound_to(module))
+            arguments, keywords = [], self.undeclared(method.bound_to(module))
         node_id = module.made.place.node_id if module.made is not None else frame.function.node_id
         self.node_id = node_id
         result = self.call_thing(module, arguments, keywords, Call(Name(""), (), node_id))

@@ -373,14 +373,18 @@ class Python(Methods):
 
     def _builtin_dict(self, arguments: list[Value], keywords: dict[str, Value], call: Call) -> Value:
         made = self.container("dict")
+        self.fill_dict(made, arguments, keywords)
+        return made
+
+    def fill_dict(self, made: Thing, arguments: list[Value], keywords: dict[str, Value]) -> None:
+        """Give a dict what its constructor gets."""
         for argument in arguments:
             self.update(made, argument)
         for key, item in keywords.items():
             if key.startswith("*"):
                 self.update(made, item)
             else:
-                made.fields["item", key] = item
-        return made
+                self.store.write(made.fields, ("item", key), item)
 
     def _builtin_iter(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         return self._over("iterator", arguments[0]) if arguments else self.unknown()
@@ -643,7 +647,7 @@ class Python(Methods):
         native = self.native_method(receiver, name)
         if native is not None:
             return native(receiver, arguments, keywords, call)
-        spec = self.spec_of(receiver, name)
+        spec = self.spec_of(receiver, "()" if name == "forward" else name)
         if spec is not None and spec.runs == "items":
             return self.run_items(receiver, arguments[0] if arguments else NONE)
         if spec is not None:

@@ -23,6 +23,7 @@ from tclint.source.run.values import (
 from tclint.source.syntax.tables import Call
 
 _COMPARED = frozenset({"==", "!=", "<", "<=", ">", ">=", "not", "&", "|", "~"})
+_DICTS = frozenset({"builtins.dict", "collections.OrderedDict"})
 _LARGEST_NEST = 3
 _DTYPES = frozenset(
     f"torch.{name}"
@@ -247,6 +248,8 @@ class Tensors(Expressions):
     def kind_of_class(self, value: ClassValue) -> str:
         """The kind of a project class's objects, according to the library classes that it derives from."""
         for base in value.library_bases():
+            if base.name in _DICTS:
+                return "dict"
             spec = self.library.call(base.name)
             if spec is not None and spec.returns and not spec.returns.startswith("="):
                 return spec.returns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import PurePath
@@ -11,6 +12,7 @@ from tclint.source.run.interpreter.containers import Containers
 from tclint.source.run.values import Constant, Option, Thing, Value, join, options_of
 
 _LARGEST_TEXT = 200
+_REPEATS = frozenset("*+?{|")
 _MOST_COMBINED = 16
 """The most combinations of alternatives for which a text is computed."""
 _OF_PATHS = frozenset({"basename", "dirname", "join", "normpath", "split", "splitext"})
@@ -53,7 +55,7 @@ class Texts(Containers):
     def _text(self, compute: Callable[..., object], values: list[object]) -> Value | None:
         try:
             found = compute(*values)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, re.error):
             return None
         if isinstance(found, list | tuple):
             return self.container("tuple", [Constant(part) for part in found])
@@ -61,8 +63,13 @@ class Texts(Containers):
             return self.unknown("text")
         return Constant(found)
 
-    def path_function(self, name: str, arguments: Sequence[Value]) -> Value | None:
-        """The result of a function of `os.path` on known texts."""
+    def text_function(self, name: str, arguments: Sequence[Value]) -> Value | None:
+        """The result of a function of `os.path`, or of `re.sub`, on known texts."""
+        if name == "re.sub" and len(arguments) == 3:
+            pattern = self.text_of(arguments[0])
+            # A pattern that repeats something may take any time.
+            is_quick = pattern is not None and _REPEATS.isdisjoint(pattern)
+            return self.computed(name, arguments, re.sub) if is_quick else None
         module, _, last = name.rpartition(".")
         if module != "os.path" or last not in _OF_PATHS or not arguments:
             return None
