@@ -74,7 +74,7 @@ def _prices(finding: Finding, options: Sequence[tuple[Trained, object]]) -> Iter
     for model, change in options:
         assert isinstance(change, Change)
         try:
-            effect = model.context.effect(range(len(model.context.graph.ops)), change)
+            effect = model.context.effect(None, change)
         except DimsUnresolved:
             continue
         yield replace(finding, effect=effect, change=change, target=model.target)
