@@ -18,12 +18,12 @@ from tclint.source.source_rule import SourceRule
 
 @dataclass(frozen=True)
 class Trained:
-    """A traced model and the scripts that build it."""
+    """A traced model and the files of which the scripts that build it run something."""
 
     target: str
     context: GraphContext
     scripts: frozenset[str]
-    """Absolute paths of the scripts."""
+    """Absolute paths of the files."""
 
 
 def priced(
