@@ -62,15 +62,17 @@ def with_outputs_cut(before: Graph, after: Graph) -> Graph | None:
     def read(spec: TensorSpec, was: TensorSpec | None) -> TensorSpec:
         if spec.producer is None:
             return spec
+        if spec.producer in heads:
+            return ops[made[spec.producer]].outputs[0]
         return replace(was if was and spec.producer in cut else spec, producer=made[spec.producer])
 
     for was, op in zip(before.ops, after.ops, strict=True):
         inputs = tuple(
             read(spec, was.input(name)) for spec, name in zip(op.inputs, op.input_names, strict=True)
         )
-        is_cut = any(spec.producer in cut for spec in op.inputs)
-        whole = was if is_cut and op.index not in heads else op
-        if whole is was:
+        reads_cut = op.index not in heads and any(spec.producer in cut for spec in op.inputs)
+        whole = was if reads_cut else op
+        if reads_cut:
             cut.add(op.index)
         index = made[op.index] = len(ops)
         outputs = tuple(replace(spec, producer=index) for spec in whole.outputs)
