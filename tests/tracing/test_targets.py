@@ -276,6 +276,15 @@ def test_arguments_of_a_callable_that_takes_any(folder: Path) -> None:
     assert loaded.function() == {"width": 8}
 
 
+def test_a_name_that_a_file_lacks_up_to_its_error_is_said(folder: Path) -> None:
+    (folder / "m16.py").write_text("class Generator: pass\nraise ValueError('no data')\n")
+    said = error_of("m16.py:Generater")
+    assert "could not be imported: ValueError: no data (m16.py:2)" in said
+    assert "Up to there it defines Generator, and no 'Generater'. Did you mean 'Generator'?" in said
+    (folder / "m17.py").write_text("import math\nraise ValueError('no data')\n")
+    assert "Up to there" not in error_of("m17.py:Generater")
+
+
 def test_a_path_without_a_callable_says_how_to_list_them(folder: Path) -> None:
     (folder / "m14.py").write_text("")
     assert "tclint models" in error_of("m14.py")

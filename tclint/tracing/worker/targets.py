@@ -358,7 +358,11 @@ def _import_file(target: Target) -> ModuleType:
         _with_stand_ins(lambda: run(module))
     except BaseException as error:
         problem = _import_error(target, error)
-        is_defined = hasattr(module, target.attribute.partition(".")[0])
+        part = target.attribute.partition(".")[0]
+        is_defined, names = hasattr(module, part), _callables(module)
+        if isinstance(problem, TargetError) and names and not is_defined:
+            there = f"Up to there it defines {listed(names, 10)}, and no {part!r}.{closest(part, names)}"
+            problem = TargetError(f"{problem} {there}", details=problem.details)
         if not isinstance(problem, TargetError) or isinstance(error, ImportError) or not is_defined:
             raise problem from None
         # What is asked for stood above that line: a script that goes on to read its data, or to train.
