@@ -8,7 +8,6 @@ from typing import Any
 from tclint.analysis.attention import attention_blocks
 from tclint.analysis.layers import (
     by_line,
-    gain_phrase,
     indices_of,
     layers_phrase,
     related_sites,
@@ -120,7 +119,7 @@ class TensorParallelDivisibility(GraphRule):
             )
         return self.finding(
             location,
-            f"{message}; padding {outcome.phrase()} {gain_phrase(outcome.effect)}.",
+            f"{message}; padding {outcome.phrase()} {outcome.gain_phrase()}.",
             effect=outcome.effect,
             evidence=evidence | outcome.evidence(),
             fix=Fix(f"Change {outcome.phrase()}; weights trained with the old size no longer fit."),

@@ -136,7 +136,7 @@ class TokenCountMisaligned(GraphRule):
             )
         return self.finding(
             location,
-            f"{message}; padding {outcome.phrase()} {gain_phrase(outcome.effect)}.",
+            f"{message}; padding {outcome.phrase()} {outcome.gain_phrase()}.",
             effect=outcome.effect,
             evidence=evidence | outcome.evidence(),
             fix=fix,

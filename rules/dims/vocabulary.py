@@ -116,9 +116,11 @@ class VocabMisaligned(GraphRule):
                 related=related,
                 level="info",
             )
+        # Logits of a model that the library builds stay padded: its loss takes them so.
+        gains = gain_phrase(outcome.effect) if _is_of_transformers(head) else outcome.gain_phrase()
         return self.finding(
             location,
-            f"{message}; padding {outcome.phrase()} {gain_phrase(outcome.effect)}.",
+            f"{message}; padding {outcome.phrase()} {gains}.",
             effect=outcome.effect,
             evidence=evidence | outcome.evidence(),
             change=outcome.change,

@@ -9,7 +9,7 @@ from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.scripts import TRAINS
 from tclint.source.questions.projections import size_of
 from tclint.source.run.facts import distinct
-from tclint.source.run.values import Event, Thing, modules_in
+from tclint.source.run.values import Event, modules_in
 
 _PREFERRED_MULTIPLE = 64
 _SMALLEST = 1000
@@ -20,13 +20,15 @@ class VocabMisalignedInSource(SourceRule):
     """A language model's vocabulary is not a multiple of what Tensor Cores run at full speed.
 
     What it does
-    Finds, in training programs, a linear layer as wide as an embedding table of the same trained network,
-    where the program states that size and it is no multiple of 8 (16 bits; 4 in TF32). Of a head that is tied
-    to its table, ARC018 speaks.
+    Finds `self.head.weight = self.words.weight` (or the other way round) between an nn.Linear and an
+    nn.Embedding, and in training programs a linear layer as wide as an embedding table of the same trained
+    network, where the size of the table is known - a literal, a constant, a default, a field of a
+    configuration or what the program passes - and is no multiple of 8 (16 bits; 4 in TF32).
 
     Why it costs
     The vocabulary is the widest dim of the model and contiguous in the logits: with an odd one, three of the
-    largest products of the step run on slow kernels.
+    largest products of the step run on slow kernels. Of tied layers, padding the nn.Linear alone has no
+    effect, because the tie replaces its weight.
 
     Example
         self.words = nn.Embedding(50257, 768)
@@ -58,23 +60,51 @@ class VocabMisalignedInSource(SourceRule):
         # A checkpoint from elsewhere fixes the vocabulary.
         if multiple is None or context.record.of("published"):
             return
-        for made, size in distinct(_heads(context)):
-            if size < _SMALLEST or size % multiple == 0 or not context.is_shown(made):
+        tied = list(_ties(context))
+        sizes = {size for _, _, size in tied}
+        heads = ((event, event, size) for event, size in distinct(_heads(context)) if size not in sizes)
+        for event, made, size in (*tied, *heads):
+            if size < _SMALLEST or size % multiple == 0 or not context.is_shown(event):
                 continue
             padded = -(-size // _PREFERRED_MULTIPLE) * _PREFERRED_MULTIPLE
+            is_tie = event is not made
+            what = f"The head is tied to an embedding of {size}" if is_tie else f"This predicts one of {size}"
+            note = "the embedding that sets the size" if is_tie else "the layer is made here"
             yield self.finding(
-                context.at(made),
-                f"This predicts one of {size} words, not a multiple of {multiple}: rows of the logits are "
-                "unaligned, which slows the products with the vocabulary.",
-                related=(context.also(made, "the layer is made here"),) if not context.lints(made) else (),
+                context.at(event),
+                f"{what} words, not a multiple of {multiple}: rows of the logits are unaligned, which slows "
+                "the products with the vocabulary.",
+                related=(context.also(made, note),) if is_tie or not context.lints(made) else (),
                 evidence={"vocabulary": size, "multiple": multiple},
                 effect=Effect(unknown="how large the rest of the model is is not known from the source"),
                 fix=Fix(
                     f"Build embedding and head with {padded} words, the next multiple of "
                     f"{_PREFERRED_MULTIPLE}; the tokenizer never produces the added ids."
                 ),
-                identity=str(size),
+                identity=f"{event.place.function.qualified_name}:{context.code(event)}"
+                if is_tie
+                else str(size),
             )
+
+
+def _ties(context: SourceContext) -> Iterator[tuple[Event, Event, int]]:
+    """The events that tie a linear layer to an embedding, whichever gets the other's weight: each with
+    the one that makes the embedding, and its size."""
+    flow = context.flow
+    for event in distinct(context.record.of("set")):
+        if event.name != ".weight":
+            continue
+        given = [
+            owner
+            for weight in flow.facts.things(event.arguments["value"])
+            for owner in flow.facts.things(weight.fields.get("@parameter of"))
+        ]
+        both = {flow.kind(module): module for module in (*flow.facts.things(event.subject), *given)}
+        if both.keys() == {"Embedding", "Linear"}:
+            made = both["Embedding"].made
+            size = size_of(flow.argument(both["Embedding"], "num_embeddings"))
+            if made is not None and size is not None:
+                yield event, made, size
 
 
 def _heads(context: SourceContext) -> Iterator[tuple[Event, int]]:
@@ -90,11 +120,5 @@ def _heads(context: SourceContext) -> Iterator[tuple[Event, int]]:
                 width = (
                     size_of(flow.argument(layer, "out_features")) if flow.kind(layer) == "Linear" else None
                 )
-                if width is not None and width in words and layer.made is not None and not _is_tied(layer):
+                if width is not None and width in words and layer.made is not None:
                     yield layer.made, width
-
-
-def _is_tied(layer: Thing) -> bool:
-    """Whether a layer has got its weight from elsewhere."""
-    weight = layer.fields.get("weight")
-    return isinstance(weight, Thing) and weight.fields.get("@parameter of") not in (None, layer)

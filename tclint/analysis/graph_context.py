@@ -11,8 +11,10 @@ from tclint.analysis.change import Change
 from tclint.config.settings import Settings
 from tclint.core.finding import Effect, GpuEffect, Location, Related
 from tclint.cost.estimate import Estimate, estimate
+from tclint.cost.rows import FloatArray
 from tclint.cost.scenario import Scenario
 from tclint.graph.dims.coupled import CoupledDims, DimGroup, DimsUnresolved
+from tclint.graph.dims.outputs import with_outputs_cut
 from tclint.graph.dims.tensor_parallel import split_over
 from tclint.graph.dims.vocabulary import VocabularyHead, vocabulary_heads
 from tclint.graph.ops import Graph, Op, Site
@@ -30,6 +32,15 @@ def gpu_effect(before: Estimate, concerned: Iterable[int], gain_us: float) -> Gp
         uncertainty_percent=before.uncertainty_of_percent(indices),
         calibrated=before.products_calibrated,
     )
+
+
+def _elsewhere(before: Estimate, gain_us: FloatArray, concerned: Iterable[int]) -> dict[str, float]:
+    """Gains in other ops than those concerned, by what they are called, the largest first."""
+    found: dict[str, float] = {}
+    for position in set(gain_us.nonzero()[0].tolist()) - {index + 1 for index in concerned}:
+        name = before.ops[position - 1].name if position else "the optimizer"
+        found[name] = found.get(name, 0.0) + float(gain_us[position])
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +63,7 @@ class GraphContext:
     target: str = ""
     _estimates: dict[Scenario, Estimate] = field(default_factory=dict, repr=False)
     _analyses: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False)
-    _effects: dict[tuple[int, frozenset[int]], _Priced] = field(default_factory=dict, repr=False)
+    _effects: dict[tuple[int, frozenset[int] | None], _Priced] = field(default_factory=dict, repr=False)
     """(id of the change, ops concerned) -> priced change."""
 
     @cached_property
@@ -100,17 +111,32 @@ class GraphContext:
             return self.with_settings(**change.settings)
         return GraphContext(graph, replace(self.settings, **change.settings), self.target)
 
-    def effect(self, cost_of: Iterable[int], change: Change) -> Effect:
+    def step_us_cut_back(self, change: Change) -> dict[str, float]:
+        """The step by GPU after a change, with a slice behind each product whose outputs it makes more, so
+        that the model returns what it does now; empty where there is none.
+
+        Raises:
+            DimsUnresolved: the change does not fit the model.
+        """
+        changed = self.after(change)
+        graph = with_outputs_cut(self.graph, changed.graph)
+        if graph is None:
+            return {}
+        cut = GraphContext(graph, changed.settings, self.target)
+        return {one.gpu.id: one.step_time_us for one in map(cut.estimate, cut.scenarios)}
+
+    def effect(self, cost_of: Iterable[int] | None, change: Change) -> Effect:
         """Price a change over the whole step on every GPU.
 
         Args:
-            cost_of: indices of the ops whose present time is the finding's `cost_us`.
+            cost_of: indices of the ops whose present time is the finding's `cost_us`; None: all that take
+                another time with the change, the optimizer among them.
             change: the change.
 
         Raises:
             DimsUnresolved: the change does not fit the model.
         """
-        return self._priced(frozenset(cost_of), change).effect
+        return self._priced(None if cost_of is None else frozenset(cost_of), change).effect
 
     def has_priced(self, change: object) -> bool:
         """Whether a change belongs to this model; changes of other models have other groups and ops."""
@@ -124,22 +150,34 @@ class GraphContext:
         """
         return max(self._priced(frozenset(ops), change).own_gain_percent, default=0.0)
 
-    def _priced(self, concerned: frozenset[int], change: Change) -> _Priced:
-        known = self._effects.get((id(change), concerned))
+    def _priced(self, cost_of: frozenset[int] | None, change: Change) -> _Priced:
+        known = self._effects.get((id(change), cost_of))
         if known is not None:
             return known
         present = self.with_settings(**change.presupposes) if change.presupposes else self
         changed = present.after(change)
+        estimates = [
+            (present.estimate(own), changed.estimate(other))
+            for own, other in zip(present.scenarios, changed.scenarios, strict=True)
+        ]
+        gains_us = [
+            before.times_by_op_us - after.times_by_op_us / change.samples for before, after in estimates
+        ]
+        concerned = cost_of
+        if concerned is None:
+            concerned = frozenset(
+                index - 1 for gain_us in gains_us for index in gain_us.nonzero()[0].tolist()
+            )
         per_gpu: dict[str, GpuEffect] = {}
         own_gain_percent = []
-        for own, other in zip(present.scenarios, changed.scenarios, strict=True):
-            before, after = present.estimate(own), changed.estimate(other)
+        for (before, after), by_op_us in zip(estimates, gains_us, strict=True):
             gain_us = before.step_time_us - after.step_time_us / change.samples
-            per_gpu[before.gpu.id] = gpu_effect(before, concerned, gain_us)
-            own_us = before.time_of_us(concerned) - after.time_of_us(concerned) / change.samples
+            own_us = float(by_op_us[[index + 1 for index in concerned]].sum())
+            priced = gpu_effect(before, concerned, gain_us)
+            per_gpu[before.gpu.id] = replace(priced, elsewhere_us=_elsewhere(before, by_op_us, concerned))
             own_gain_percent.append(before.percent_of_step(own_us))
-        effect = Effect(per_gpu=per_gpu, op_indices=tuple(sorted(concerned)))
-        found = self._effects[id(change), concerned] = _Priced(change, effect, tuple(own_gain_percent))
+        effect = Effect(per_gpu=per_gpu, op_indices=tuple(sorted(concerned - {-1})))
+        found = self._effects[id(change), cost_of] = _Priced(change, effect, tuple(own_gain_percent))
         return found
 
     def parts_of(self, group: DimGroup) -> int:

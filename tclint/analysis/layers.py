@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tclint.analysis.graph_context import GraphContext
@@ -210,17 +210,26 @@ def share_phrase(shares: dict[str, float]) -> str:
 _NOTHING_PERCENT = 0.05
 
 
-def gain_phrase(effect: Effect) -> str:
-    """The gain of a priced effect: 'is predicted to gain up to 30.0 % of the step (v100-sxm2-16gb)'."""
+def gain_phrase(effect: Effect, cut_back: Mapping[str, float] | None = None) -> str:
+    """The gain of a priced effect: 'is predicted to gain up to 30.0 % of the step (v100-sxm2-16gb)'.
+
+    Args:
+        effect: known.
+        cut_back: GPU id -> the gain, in percent, with the padded outputs cut back to their size.
+    """
     gains = {gpu: gain.gain_percent for gpu, gain in effect.per_gpu.items()}
     if max(gains.values()) < _NOTHING_PERCENT:
         return "is not predicted to gain anything"
     worst = min(gains, key=lambda gpu: gains[gpu])
     loses = f" and to lose {-gains[worst]:.1f} % on {worst}" if gains[worst] < -_NOTHING_PERCENT else ""
-    return f"is predicted to gain {_largest(gains)}{loses}"
+    cut = ""
+    if cut_back and any(gains[gpu] - less >= _NOTHING_PERCENT for gpu, less in cut_back.items()):
+        less = _largest(cut_back).replace(" of the step", "")
+        cut = f", or {less} where tclint fix cuts the padded outputs back"
+    return f"is predicted to gain {_largest(gains)}{loses}{cut}"
 
 
-def _largest(percentages: dict[str, float]) -> str:
+def _largest(percentages: Mapping[str, float]) -> str:
     gpu = max(percentages, key=lambda name: percentages[name])
     phrase = f"{percentages[gpu]:.1f} % of the step"
     return phrase if len(percentages) == 1 else f"up to {phrase} ({gpu})"

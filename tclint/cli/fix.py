@@ -235,7 +235,7 @@ def _run(
         return check_targets(targets, settings, on_progress=progress, contents=contents)
 
 
-@click.group("baseline")
+@click.group("baseline", no_args_is_help=False)
 def baseline() -> None:
     """Accept the current findings, to see only new ones."""
 

@@ -43,7 +43,9 @@ def with_flags(settings: Settings, flags: Mapping[str, Any]) -> Settings:
         # What the command line selects is all that runs; exceptions for paths still hold.
         kept = tuple(replace(override, select=(), extend_select=()) for override in settings.overrides)
         settings = replace(settings, overrides=kept)
-    return replace(settings.selecting(**selection), **rest, explicit=settings.explicit | frozenset(rest))
+    places = {name: place for name, place in settings.places.items() if name not in flags}
+    explicit = settings.explicit | frozenset(rest)
+    return replace(settings.selecting(**selection), **rest, explicit=explicit, places=places)
 
 
 def find_config(start: Path) -> Path | None:
@@ -127,6 +129,7 @@ def _load(file: Path, extended_by: tuple[Path, ...], project: Path | None) -> Se
         else:
             settings = _load(path, (*extended_by, file), project)
     values: dict[str, Any] = {}
+    places = dict(settings.places)
     for name, value in section.items():
         if name in _STRUCTURE:
             continue
@@ -134,19 +137,22 @@ def _load(file: Path, extended_by: tuple[Path, ...], project: Path | None) -> Se
         if setting is None:
             raise reader.unknown(name, (*SETTINGS_BY_KEY, *_STRUCTURE))
         values[setting.field] = reader.parse(name, setting.kind, value)
+        places[setting.field] = reader.place(name)
     if "models" in section:
         values["models"] = reader.models(section["models"])
     if "budget" in section:
         values["budget"] = reader.budget(
             section["budget"], settings.budget, values.get("models", settings.models)
         )
+        places["budget"] = reader.place("budget")
     if "exclude" in values:
         values["exclude_root"] = str(file.parent)
     for setting in SETTINGS:
         if setting.kind.names == "files" and values.get(setting.field):
             values[setting.field] = _below(file.parent, values[setting.field])
     overrides = settings.overrides + reader.overrides(section.get("overrides", []))
-    return replace(settings, **values, overrides=overrides, explicit=settings.explicit | frozenset(values))
+    explicit = settings.explicit | frozenset(values)
+    return replace(settings, **values, overrides=overrides, explicit=explicit, places=places)
 
 
 def _below(folder: Path, paths: str | tuple[str, ...]) -> str | tuple[str, ...]:
@@ -210,12 +216,13 @@ class _Reader:
             raise self.error(
                 "paths", "has nothing to override; add select, extend-select or ignore", None, header, nth
             )
-        return Override(paths=paths, root=str(self.file.parent), **selectors)
+        places = {SETTINGS_BY_KEY[key].field: self.place(key, header, nth) for key in table if key != "paths"}
+        return Override(paths=paths, root=str(self.file.parent), places=places, **selectors)
 
     def error(
         self, name: str, problem: str, value: object, header: str = "[tool.tclint]", nth: int = 0
     ) -> UsageError:
-        return UsageError(f"{self._place(name, header, nth)}: " + sentence(f"{name!r} {problem}", value))
+        return UsageError(f"{self.place(name, header, nth)}: " + sentence(f"{name!r} {problem}", value))
 
     def unknown(
         self, name: str, known: tuple[str, ...], header: str = "[tool.tclint]", nth: int = 0
@@ -223,10 +230,10 @@ class _Reader:
         guess = closest(name.replace("_", "-"), known)
         hint = guess or f" The keys are {', '.join(known)}."
         return UsageError(
-            f"{self._place(name, header, nth)}: {printable(name)!r} is not a key of {header}.{hint}"
+            f"{self.place(name, header, nth)}: {printable(name)!r} is not a key of {header}.{hint}"
         )
 
-    def _place(self, name: str, header: str, nth: int) -> str:
+    def place(self, name: str, header: str = "[tool.tclint]", nth: int = 0) -> str:
         line = _line_of(self.text, name, header, nth)
         return _name(self.file) + (f":{line}" if line else "")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
@@ -87,6 +88,8 @@ class Override:
     ignore: tuple[str, ...] = ()
     root: str = ""
     """Folder of the configuration file; empty: the working directory."""
+    places: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """As `Settings.places`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +372,8 @@ class Settings:
     """Keys that a configuration file which was only met may not have, each with a sentence that says so."""
     explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Fields that a flag or a configuration file sets, even to their default: no script overrides them."""
+    places: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """By field: 'pyproject.toml:3', where a configuration file sets it."""
 
     @property
     def phase_tokens(self) -> int:
@@ -394,6 +399,15 @@ class Settings:
                 f"--phase {self.phase} is one of inference; give --mode infer, or leave one out."
             )
         return replace(self, mode="infer")
+
+    @contextmanager
+    def saying_where(self, name: str) -> Iterator[None]:
+        """Errors about the value of a field begin with the line of the configuration file that sets it."""
+        try:
+            yield
+        except UsageError as error:
+            place = self.places.get(name)
+            raise UsageError(f"{place}: {error}") if place else error from None
 
     def selecting(
         self,

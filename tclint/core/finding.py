@@ -64,6 +64,8 @@ class GpuEffect:
     """The same in money, where a GPU-hour has a price."""
     calibrated: bool = True
     """False where the GPU's constants are inherited from its generation."""
+    elsewhere_us: Mapping[str, float] = field(default_factory=dict)
+    """By operator, the largest first: the parts of gain_us in other kernels than those of cost_us."""
 
     @property
     def is_within_error(self) -> bool:
@@ -155,6 +157,10 @@ class Finding:
         """Whether it would have a price if everything were known: what is wrong altogether has none."""
         has_price = self.effect.best_gain_percent is not None
         return has_price or not (self.level == "error" or self.code.startswith(ENGINE_FAMILY))
+
+    def has_edits(self, safety: Literal["safe", "unsafe"]) -> bool:
+        """Whether its fix is written out, and is of that kind."""
+        return self.fix is not None and self.fix.safety == safety and bool(self.fix.edits)
 
     @property
     def fingerprint(self) -> str:

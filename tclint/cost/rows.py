@@ -173,6 +173,14 @@ class Estimate:
         return np.array([price.time_us for price in self.prices], dtype=np.float64)
 
     @cached_property
+    def times_by_op_us(self) -> FloatArray:
+        """Time of the optimizer, then that of each op."""
+        ops = np.array([kernel.op_index for kernel in self.kernels], dtype=np.int64)
+        times: FloatArray = np.zeros(len(self.ops) + 1)
+        np.add.at(times, ops + 1, self._times_us)
+        return times
+
+    @cached_property
     def _by_op(self) -> dict[int, list[int]]:
         positions: dict[int, list[int]] = {}
         for position, kernel in enumerate(self.kernels):

@@ -23,10 +23,11 @@ def check_gpus(settings: Settings) -> None:
     Raises:
         UsageError: a budget names an unknown GPU.
     """
-    for model in settings.budget.models:
-        for gpu, _ in (*model.step_ms, *model.readiness, *model.memory_gib):
-            if gpu:
-                load_gpu(gpu, settings.calibration)
+    with settings.saying_where("budget"):
+        for model in settings.budget.models:
+            for gpu, _ in (*model.step_ms, *model.readiness, *model.memory_gib):
+                if gpu:
+                    load_gpu(gpu, settings.calibration)
 
 
 def over_budget(entries: Sequence[Entry], settings: Settings) -> list[Finding]:

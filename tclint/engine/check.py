@@ -253,9 +253,12 @@ def _with_known_gpus(settings: Settings) -> Settings:
 
     Scenario.of(settings)  # refuses impossible settings before anything is traced
     check_gpus(settings)
-    return replace(
-        settings, gpus=tuple(dict.fromkeys(load_gpu(gpu, settings.calibration).id for gpu in settings.gpus))
-    )
+    with settings.saying_where("gpus"):
+        gpus = tuple(dict.fromkeys(load_gpu(gpu).id for gpu in settings.gpus))
+    with settings.saying_where("calibration"):
+        for gpu in gpus:
+            load_gpu(gpu, settings.calibration)
+    return replace(settings, gpus=gpus)
 
 
 def _trace(

@@ -267,6 +267,7 @@ def with_fixes_made(
             found,
             step_time_fixed_us=fixed.step_time_us[gpu],
             readiness_fixed_percent=fixed.readiness_percent[gpu],
+            step_time_cut_back_us=fixed.cut_back_us.get(gpu),
         )
         for gpu, found in entry.metrics.items()
     }

@@ -18,12 +18,12 @@ from tclint.source.source_rule import SourceRule
 
 @dataclass(frozen=True)
 class Trained:
-    """A traced model and the scripts that build it."""
+    """A traced model and the files of which the scripts that build it run something."""
 
     target: str
     context: GraphContext
     scripts: frozenset[str]
-    """Absolute paths of the scripts."""
+    """Absolute paths of the files."""
 
 
 def priced(
@@ -74,7 +74,7 @@ def _prices(finding: Finding, options: Sequence[tuple[Trained, object]]) -> Iter
     for model, change in options:
         assert isinstance(change, Change)
         try:
-            effect = model.context.effect(range(len(model.context.graph.ops)), change)
+            effect = model.context.effect(None, change)
         except DimsUnresolved:
             continue
         yield replace(finding, effect=effect, change=change, target=model.target)

@@ -69,6 +69,8 @@ class Metrics:
     """The step time with the fixes of all listed findings made together; None if none has a priced fix."""
     readiness_fixed_percent: float | None = None
     """Readiness of that step."""
+    step_time_cut_back_us: float | None = None
+    """The same with padded outputs cut back to their size, as `tclint fix` does; None if none is padded."""
     measured_step_time_us: float | None = None
     """The step time that the user measured; the costs of a run are based on it."""
     run_steps: int | None = None

@@ -68,7 +68,7 @@ def _step(step: PlanStep, number: int, numbers: dict[str, int]) -> Iterator[str]
         yield f"   {verb} {abs(step.parameters_added):,} parameters"
     for gpu, time in step.cuts_us.items():
         without = time_text(step.step_time_us[gpu] - time)
-        yield f"   cutting the padded logits back takes {time_text(time)} of it: {without} without, on {gpu}"
+        yield f"   cutting the padded outputs back takes {time_text(time)} of it: {without} without, on {gpu}"
     unlocked = [str(numbers[name]) for name in step.unlocks if name in numbers]
     if unlocked:
         yield f"   makes {plural(len(unlocked), 'fix', 'fixes')} pay: {', '.join(unlocked)}"

@@ -92,7 +92,13 @@ def _what_fits(limit: BatchLimits) -> str:
     return f"it does with --batch {min(most, limit.batch or most)}{how}"
 
 
+_NO_LIMIT = 65536
+"""Nobody trains with more on one GPU: of a larger batch it is enough to know that memory is no limit."""
+
+
 def _limit(gpu: str, limit: BatchLimits) -> str:
+    if (limit.largest or 0) > _NO_LIMIT:
+        return f"more than {_NO_LIMIT} on {gpu}"
     text = f"{limit.largest or 'none'} on {gpu}"
     if limit.largest_checkpointed and limit.largest_checkpointed > (limit.largest or 0):
         text += f" ({limit.largest_checkpointed} checkpointed)"
@@ -125,9 +131,12 @@ def fixed_lines(entry: Entry) -> Iterator[str]:
         after_us, ready_percent = metrics.step_time_fixed_us, metrics.readiness_fixed_percent
         if after_us is None or ready_percent is None:
             continue
+        cut_us, cut = metrics.step_time_cut_back_us, ""
+        if cut_us is not None and time_text(cut_us) != time_text(after_us):
+            cut = f" ({time_text(cut_us)} where tclint fix cuts the padded outputs back)"
         fixes = "the one priced fix" if entry.fixes_made == 1 else f"all {entry.fixes_made} priced fixes"
         yield (
-            f"{fixes}: {time_text(metrics.step_time_us)} -> {time_text(after_us)}, readiness "
+            f"{fixes}: {time_text(metrics.step_time_us)} -> {time_text(after_us)}{cut}, readiness "
             f"{metrics.readiness_percent:.0f} -> {ready_percent:.0f} ({metrics.gpu})"
         )
 

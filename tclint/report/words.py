@@ -49,6 +49,19 @@ def effect_text(finding: Finding) -> str:
     return f"Predicted gain per step: {'; '.join([*parts, *([saved] if saved else [])])}."
 
 
+_MUCH = 0.2
+"""The share of a gain from which on it is said where else it is."""
+
+
+def elsewhere_text(priced: GpuEffect) -> str:
+    """' (3.10 ms of it in cross_entropy_loss)', where a fix gains much in other operators than its own; else
+    ''."""
+    gains = {name: gain_us for name, gain_us in priced.elsewhere_us.items() if gain_us > 0.0}
+    if not gains or sum(gains.values()) < _MUCH * priced.gain_us:
+        return ""
+    return f" ({time_text(sum(gains.values()))} of it in {listed(tuple(gains), 2)})"
+
+
 def savings_text(effect: Effect) -> str:
     """'a run saves 15.3 GPU-hours (38.20) on a100-sxm4-80gb', where its steps are given and it saves some."""
     best = best_effect(effect)
@@ -158,7 +171,8 @@ def conclusion(report: Report) -> str:
     )
     counts = {
         f"{'model' if guessed == 1 else 'models'} priced on a guess": guessed,
-        "fixable with --fix": sum(map(is_fixable, report.findings)),
+        "fixable with --fix": sum(finding.has_edits("safe") for finding in report.findings),
+        "fixable with --fix --unsafe-fixes": sum(finding.has_edits("unsafe") for finding in report.findings),
         f"more below --min-gain {report.settings.min_gain_percent:g} %": len(report.below_min_gain),
         "without a predicted effect": unpriced if report.entries else 0,
         "suppressed": len(report.suppressed),
@@ -172,8 +186,3 @@ def conclusion(report: Report) -> str:
 def skipped_word(item: Skipped) -> str:
     """What became of a file that was not analysed, or not whole."""
     return "partly read" if item.is_part else "skipped"
-
-
-def is_fixable(finding: Finding) -> bool:
-    """Whether `--fix` makes the fix of a finding."""
-    return finding.fix is not None and finding.fix.safety == "safe" and bool(finding.fix.edits)

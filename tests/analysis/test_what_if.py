@@ -155,3 +155,14 @@ def test_a_step_that_does_not_fit_is_a_sentence(report: Report, limit: BatchLimi
     lines = [line for line in memory_lines(replace(entry, metrics=metrics)) if "fit" in line]
     assert bool(lines) == bool(said)
     assert all(said in line for line in lines)
+
+
+def test_a_batch_that_no_memory_limits_is_no_number_to_rely_on(report: Report) -> None:
+    (entry,) = report.entries
+    metrics = {
+        gpu: replace(found, batch_limits=BatchLimits(8, 132_539_889, 140_000_000, None))
+        for gpu, found in entry.metrics.items()
+    }
+    text = " ".join(render(replace(report, entries=(replace(entry, metrics=metrics),)), "text").split())
+    assert "largest batch: more than 65536 on a100-sxm4-80gb, more than 65536 on v100-sxm2-16gb" in text
+    assert "132539889" not in text

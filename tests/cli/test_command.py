@@ -459,3 +459,9 @@ def test_the_server_without_pygls_says_how_to_get_it(monkeypatch: pytest.MonkeyP
     result = CliRunner().invoke(cli, ["server"])
     assert result.exit_code == 2
     assert "install 'tensorcore-lint[lsp]'" in result.stderr
+
+
+def test_a_group_without_a_command_is_one_sentence() -> None:
+    result = CliRunner().invoke(cli, ["baseline"])
+    assert result.exit_code == 2
+    assert result.stderr == "error: Missing command. See 'tclint baseline --help'.\n"

@@ -373,3 +373,30 @@ def test_the_files_of_a_run_are_shown(projects: Path) -> None:
     assert shown("--show-files") == "a/x.py\nb/y.py\n"
     assert shown("gone.py", "net.py:build", "--show-files") == "net.py:build\ngone.py\n"
     assert shown("--models", "--show-files") == "net.py:build\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('gpu = ["a1000"]\n', "pyproject.toml:3: Unknown GPU 'a1000'."),
+        ('select = ["DIM999"]\n', "pyproject.toml:3: No rule is called 'DIM999'."),
+        (
+            'ignore = ["DIM"]\n[[tool.tclint.overrides]]\npaths = ["a/"]\nignore = ["DIM999"]\n',
+            "pyproject.toml:6: No rule is called 'DIM999'.",
+        ),
+        ('calibration = "none.json"\n', "pyproject.toml:3: Cannot read the calibration"),
+    ],
+)
+def test_what_a_file_names_and_does_not_exist_is_told_with_its_line(
+    projects: Path, lines: str, said: str
+) -> None:
+    write(projects, f"[tool.tclint]\n\n{lines}")
+    result = CliRunner().invoke(cli, ["check", "a"])
+    assert result.exit_code == 2
+    assert said in result.stderr.replace(f"{projects}/", "")
+
+
+def test_what_the_command_line_names_is_not_blamed_on_a_file(projects: Path) -> None:
+    write(projects, '[tool.tclint]\ngpu = ["a1000"]\n')
+    result = CliRunner().invoke(cli, ["check", "a", "--gpu", "a2000"])
+    assert "error: Unknown GPU 'a2000'." in result.stderr

@@ -78,3 +78,25 @@ def test_wrong_calls_get_one_sentence(arguments: list[str], words: str) -> None:
     result = CliRunner().invoke(cli, ["explain", *arguments])
     assert result.exit_code != 0
     assert words in f"{result.output}{result.exception}"
+
+
+def test_a_release_that_lacks_the_fix_is_the_reason(tmp_path: Path) -> None:
+    text = """import torch
+from torch import nn
+net = nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 1024)).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in torch.utils.data.DataLoader(samples, 64):
+    nn.functional.mse_loss(net(x.cuda()), y.cuda()).backward()
+    optimizer.step()
+"""
+    for release, said in (("1.1.0", "is silent about"), ("2.4.0", "reports")):
+        folder = tmp_path / release
+        folder.mkdir()
+        (folder / "train.py").write_text(text)
+        (folder / "requirements.txt").write_text(f"torch=={release}\n")
+        at = f"{folder}/train.py:6"
+        result = CliRunner().invoke(cli, ["explain", "AMP016", "--at", at, "--isolated"])
+        shown = " ".join(result.output.split())
+        assert said in shown
+        needs = "its fix needs torch 1.6, and the project's requirements allow only older releases"
+        assert (needs in shown) == (release == "1.1.0")

@@ -107,6 +107,30 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result, dic
     return folder, result, json.loads(file.read_text())
 
 
+def test_the_report_says_what_the_plan_comes_to(
+    planned: tuple[Path, Result, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _, _ = planned
+    monkeypatch.chdir(folder)
+    only = ("model.py:build_model", "train.py", "--select", "DIM003")
+    report = json.loads(run(*only, "--format", "json").stdout)
+    (finding,) = report["findings"]
+    (metrics,) = report["entries"][0]["metrics"].values()
+    (gain,) = finding["effect"].values()
+    assert metrics["step_time_cut_back_us"] > metrics["step_time_fixed_us"]
+    assert next(iter(gain["elsewhere_us"])) == "cross_entropy_loss"
+    assert sum(gain["elsewhere_us"].values()) < gain["gain_us"]
+    file = folder.parent / "vocabulary.json"
+    run("fix", *only, "--plan", str(file))
+    (step,) = json.loads(file.read_text())["steps"]
+    assert [*step["step_time_us"].values()] == [pytest.approx(metrics["step_time_cut_back_us"], abs=0.01)]
+    percent = 100.0 * (1.0 - metrics["step_time_cut_back_us"] / metrics["step_time_us"])
+    cut = f", or {percent:.1f} % where tclint fix cuts the padded outputs back."
+    assert finding["message"].endswith(cut)
+    shown = " ".join(run(*only).stdout.split())
+    assert "where tclint fix cuts the padded outputs back), readiness" in shown
+
+
 def test_the_plan_is_shown_and_nothing_is_written(planned: tuple[Path, Result, dict[str, Any]]) -> None:
     folder, result, plan = planned
     assert result.exit_code == 0

@@ -106,6 +106,7 @@ def test_every_field_is_declared() -> None:
         "budget",
         "exclude_root",
         "explicit",
+        "places",
         "refused",
     }
     assert {setting.field for setting in SETTINGS} == set(Settings.__dataclass_fields__) - others

@@ -546,3 +546,21 @@ def test_a_size_that_is_written_down_comes_before_a_guess(tmp_path: Path) -> Non
     )
     entry = entry_of(report_on_sizes(tmp_path, "Scorer", train))
     assert entry.parameters == 8 * 80 + 80
+
+
+def test_what_a_configuration_lacks_is_said_with_what_it_was(tmp_path: Path) -> None:
+    text = """
+from torch import nn
+
+class Config:
+    width = None
+
+class Tower(nn.Module):
+    def __init__(self, config: Config):
+        assert config.width is not None
+"""
+    (error,) = report_on(tmp_path, model=text).errors
+    assert "raised AssertionError: assert config.width is not None (" in error.message
+    assert error.message.endswith(
+        "; it got config = Config() with its defaults; --arg config.FIELD=VALUE sets a field."
+    )

@@ -115,3 +115,26 @@ def test_a_script_of_another_model_keeps_its_findings(tmp_path: Path) -> None:
         [f"{tmp_path / 'other.py'}:build_model", str(tmp_path / "train.py")], Settings(gpus=("a100",))
     )
     assert of_code(report, "AMP016").effect.unknown is not None
+
+
+def test_what_an_optimizer_costs_is_its_own_step(tmp_path: Path) -> None:
+    report = linted(tmp_path, AUTOCAST.replace("bfloat16", "float16"), 512)
+    (effect,) = of_code(report, "RUN012").effect.per_gpu.values()
+    (metrics,) = report.entries[0].metrics.values()
+    assert metrics.step_time_us > effect.cost_us > effect.gain_us > 0.0
+    # An update that goes wrong stands before all that only costs time.
+    assert report.findings[0].code == "AMP001"
+
+
+def test_an_optimizer_that_another_file_of_the_script_makes_has_a_price(tmp_path: Path) -> None:
+    (tmp_path / "updates.py").write_text(
+        "from torch.optim import AdamW\n\ndef updates(net):\n    return AdamW(net.parameters())\n"
+    )
+    (tmp_path / "net.py").write_text(MODEL)
+    text = SCRIPT.replace("FORWARD", AUTOCAST).replace("BATCH", "512")
+    text = text.replace("torch.optim.AdamW(model.parameters(), lr=1e-3)", "updates(model)")
+    (tmp_path / "train.py").write_text(f"from updates import updates\n{text}")
+    report = check([f"{tmp_path / 'net.py'}:build_model", str(tmp_path)], Settings(gpus=("a100",)))
+    finding = of_code(report, "RUN012")
+    assert finding.location.path.endswith("updates.py")
+    assert (finding.effect.best_gain_percent or 0.0) > 0.0

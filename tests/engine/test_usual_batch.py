@@ -67,7 +67,7 @@ def _entry(target: str, *options: str) -> tuple[int, list[str]]:
 @pytest.mark.parametrize(
     ("target", "options", "batch", "told"),
     [
-        ("Pictures", ("--gpu", "h100"), 8, ""),
+        ("Pictures", ("--gpu", "h100"), 8, "batch: 8, because 16 would fill more than half of the memory"),
         ("Pictures", ("--gpu", "h100", "--gpu", "t4"), 2, "batch: 2, because 8 does not fit"),
         ("Pictures", ("--gpu", "t4", "--batch", "8"), 8, ""),
         ("Pictures", ("--gpu", "t4", "--input", "8,3,1024,1024"), 8, ""),

@@ -120,6 +120,28 @@ def test_the_gpu_where_the_fix_gains_most_is_told(report: Report) -> None:
     assert re.search(r"^  t4 +200 us +100 us +5.0 % +\+-8 %$", verbose, re.MULTILINE)
 
 
+@pytest.mark.parametrize(
+    ("elsewhere_us", "said"),
+    [
+        ({"relu": 20.0}, "fix gains 300 us, 15 %"),
+        (
+            {"cross_entropy_loss": 70.0, "softplus": -30.0},
+            "gains 300 us (70.0 us of it in cross_entropy_loss), ",
+        ),
+        (
+            {"linear": 90.0, "relu": 40.0, "add": 1.0},
+            "300 us (131 us of it in linear, relu and 1 more), 15 %",
+        ),
+    ],
+)
+def test_what_is_gained_in_other_operators_is_said_where_it_is_much(
+    report: Report, elsewhere_us: dict[str, float], said: str
+) -> None:
+    effect = replace(gpu_effect(300.0, 2000.0), elsewhere_us=elsewhere_us)
+    odd = replace(STEM, effect=Effect(per_gpu={"v100": effect}))
+    assert said in render(replace(report, findings=(odd,)), "text", Style(width=110))
+
+
 def many_models(report: Report) -> Report:
     """Four models; the second has the findings on models."""
     entries = tuple(replace(ENTRY, target=f"m.py:net{number}") for number in range(4))

@@ -249,10 +249,40 @@ def test_arguments(folder: Path) -> None:
     assert "--arg size=VALUE" in error_of("m13.py:build")
 
 
+def test_a_field_that_is_given_as_an_argument_is_told_with_its_path(folder: Path) -> None:
+    text = """
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+@dataclass
+class Config:
+    width: int = 8
+    blocks: dict = field(default_factory=lambda: {"depth": 2})
+class Net:
+    def __init__(self, config, options=SimpleNamespace(dropout=0.1)): pass
+"""
+    (folder / "m15.py").write_text(text)
+    for name, path in (("width", "config.width"), ("depth", "config.blocks.depth")):
+        with pytest.raises(TargetError, match=f"Did you mean --arg {path}=VALUE"):
+            load_target(parse_target("m15.py:Net"), parse_arguments((f"{name}=6",)))
+    with pytest.raises(TargetError, match=r"Did you mean --arg options\.dropout=VALUE"):
+        load_target(parse_target("m15.py:Net"), parse_arguments(("dropout=0.2",)))
+    with pytest.raises(TargetError, match=r"it takes config, options\.$"):
+        load_target(parse_target("m15.py:Net"), parse_arguments(("length=6",)))
+
+
 def test_arguments_of_a_callable_that_takes_any(folder: Path) -> None:
     (folder / "hubconf.py").write_text("dependencies = ['os']\ndef net(pretrained=False, **kw): return kw\n")
     loaded = load_target(parse_target("hubconf.py:net"), parse_arguments(("width=8",)))
     assert loaded.function() == {"width": 8}
+
+
+def test_a_name_that_a_file_lacks_up_to_its_error_is_said(folder: Path) -> None:
+    (folder / "m16.py").write_text("class Generator: pass\nraise ValueError('no data')\n")
+    said = error_of("m16.py:Generater")
+    assert "could not be imported: ValueError: no data (m16.py:2)" in said
+    assert "Up to there it defines Generator, and no 'Generater'. Did you mean 'Generator'?" in said
+    (folder / "m17.py").write_text("import math\nraise ValueError('no data')\n")
+    assert "Up to there" not in error_of("m17.py:Generater")
 
 
 def test_a_path_without_a_callable_says_how_to_list_them(folder: Path) -> None:

@@ -8,7 +8,7 @@ are priced again on the changed model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tclint.analysis.change import Change, together
 from tclint.analysis.graph_context import GraphContext
@@ -40,6 +40,8 @@ class CombinedFix:
     """The findings whose fixes are made."""
     steps: tuple[FixStep, ...] = ()
     """The fixes that change the step, in order."""
+    cut_back_us: dict[str, float] = field(default_factory=dict)
+    """GPU id -> the step time with the outputs that they pad cut back; empty: they pad none."""
 
 
 def all_fixes(
@@ -117,7 +119,8 @@ def all_fixes(
     if not made:
         return None
     ready = {price.gpu.id: price.readiness_percent for price in best}
-    return CombinedFix(_times(best), ready, tuple(made), tuple(steps))
+    cut_back_us = context.step_us_cut_back(together([change_of(one) for one in made]))
+    return CombinedFix(_times(best), ready, tuple(made), tuple(steps), cut_back_us)
 
 
 _MOST_TIMES = 8

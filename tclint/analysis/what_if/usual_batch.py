@@ -33,14 +33,14 @@ def with_usual_batch(context: GraphContext) -> tuple[GraphContext, tuple[Assumpt
     if smallest is None:
         return context, ()
     batch, why = _usual(limits[smallest], smallest, trains=context.settings.mode == "train")
+    said = (Assumption(f"batch: {batch}, {why}; --batch sets another"),) if why else ()
     if batch == limits[smallest].batch:
-        return context, ()
+        return context, said
     try:
         graph = WhatIf(context).at_batch(batch)
     except DimsUnresolved:
         return context, ()
-    resized = GraphContext(graph, context.settings, context.target)
-    return resized, (Assumption(f"batch: {batch}, {why}; --batch sets another"),)
+    return GraphContext(graph, context.settings, context.target), said
 
 
 def as_if_stated(context: GraphContext) -> Settings:
@@ -55,7 +55,9 @@ def _usual(limits: BatchLimits, gpu: str, *, trains: bool) -> tuple[int, str]:
     if largest < traced:
         return _power_of_two(largest), f"because {traced} does not fit into the memory of one {gpu}"
     # Another leading dim is of something else: the length of a sequence, the nodes of a graph.
-    if trains and traced == ASSUMED_BATCH < half:
+    if trains and traced == ASSUMED_BATCH:
+        if half <= traced:
+            return traced, f"because {2 * traced} would fill more than half of the memory of one {gpu}"
         batch = min(_power_of_two(half), _LARGEST)
         filled = "half" if batch < _LARGEST else "less than half"
         return batch, f"with which the step fills {filled} of the memory of one {gpu}"

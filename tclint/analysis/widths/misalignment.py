@@ -13,7 +13,6 @@ from tclint.analysis.layers import (
     Line,
     OpDim,
     costliest,
-    gain_phrase,
     groups_of,
     indices_of,
     layers_take,
@@ -210,7 +209,7 @@ def _finding(
     zeros = f" and its input with zeros, {sizes_phrase(outcome.inputs)}," if outcome.inputs else ""
     return rule.finding(
         location,
-        f"{message}; {_way(outcome)}{zeros} {gain_phrase(outcome.effect)}.",
+        f"{message}; {_way(outcome)}{zeros} {outcome.gain_phrase()}.",
         effect=outcome.effect,
         evidence=evidence | outcome.evidence(),
         fix=Fix(
@@ -258,7 +257,7 @@ def _advice(layers: MisalignedLayers, padding: Padding) -> str:
     where = f" where it is set, for the layers of all {lines} lines listed" if lines > 1 else ""
     instead = ""
     if padding.instead is not None:
-        gains = gain_phrase(padding.instead.effect)
+        gains = padding.instead.gain_phrase()
         instead = f" Padding {padding.instead.phrase()}, which keeps the architecture, {gains}."
     change = f"Change the width {padding.phrase()}{where}"
     return f"{change}; weights trained with the old width no longer fit.{instead}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tclint.analysis.change import Change, resize, together
 from tclint.analysis.graph_context import GraphContext
+from tclint.analysis.layers import gain_phrase
 from tclint.analysis.options import Option, best_option, priced
 from tclint.analysis.widths.alignment import (
     ampere_multiple,
@@ -67,6 +68,12 @@ class Padding:
     """The number of added parameters if the architecture changes (a smaller size, other heads); else None."""
     instead: Padding | None = None
     """For a change of architecture: the padding that keeps the model as it is."""
+    cut_back: Mapping[str, float] = field(default_factory=dict)
+    """GPU id -> the gain in percent with the padded outputs cut back to their size; empty: none grows."""
+
+    def gain_phrase(self) -> str:
+        """Of `effect`, and of `cut_back` where that is less."""
+        return gain_phrase(self.effect, self.cut_back)
 
     def phrase(self, limit: int = 4) -> str:
         """'1001 -> 1008, 3003 -> 3008', '770 -> 768 with 6 heads of 128'."""
@@ -156,11 +163,20 @@ def best_padding(
             way.heads,
             added,
             instead,
+            _gains_cut_back(context, option.change),
         )
 
     if best.what.is_padding or as_it_is is None or as_it_is.gain_percent <= 0.0:
         return padding(best)
     return padding(replace(best, change=replace(best.change, instead=as_it_is.change)), padding(as_it_is))
+
+
+def _gains_cut_back(context: GraphContext, change: Change) -> dict[str, float]:
+    steps_us = context.step_us_cut_back(change)
+    before = (context.estimate(scenario) for scenario in context.scenarios)
+    return {
+        one.gpu.id: one.percent_of_step(one.step_time_us - steps_us[one.gpu.id]) for one in before if steps_us
+    }
 
 
 def _architectures(

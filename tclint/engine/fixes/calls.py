@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tclint.core.finding import Edit
 from tclint.edits.sizes.cuts import Head, NoCut, cut_back, head_name
@@ -13,11 +13,9 @@ from tclint.edits.sizes.written import Written
 from tclint.engine.fixes.plan import ByHand
 from tclint.engine.fixes.search import Trial
 from tclint.engine.fixes.shown import line_at, places_text
+from tclint.graph.dims.outputs import padded_heads
 from tclint.graph.dims.realized import other_setting
-from tclint.graph.ops import Graph, Op, Site, TensorSpec
-
-_MOST_STEPS = 8
-_PRODUCTS = frozenset({"linear", "matmul", "conv"})
+from tclint.graph.ops import Graph, Site
 
 
 def scaled_attention(
@@ -170,34 +168,3 @@ def _with_scale(site: Site | None, sizes: set[int], texts: Mapping[str, str]) ->
     has_comma = "\n".join(lines).rstrip().endswith(",")
     place = (line, column - 1)
     return Edit(site.path, place, place, f"{' ' if has_comma else ', '}scale={sizes.pop()} ** -0.5")
-
-
-def padded_heads(before: Graph, after: Graph) -> Iterator[tuple[Op, int]]:
-    """Products that make more outputs than the model has, and the axis of these."""
-    starts = [(old, new) for old, new in zip(before.outputs, after.outputs, strict=True)]
-    for mine, op in zip(before.ops, after.ops, strict=True):
-        if mine.kind == "loss" and mine.inputs:
-            starts.append((mine.inputs[0], op.inputs[0]))
-    heads: dict[int, Op] = {}
-    for old, new in starts:
-        if old.shape != new.shape:
-            heads.update((op.index, op) for op in _heads(before, after, old))
-    for head in heads.values():
-        was, now = head.outputs[0].shape, after.ops[head.index].outputs[0].shape
-        axes = [axis for axis, (a, b) in enumerate(zip(was, now, strict=True)) if a != b]
-        if len(axes) == 1:
-            yield head, -1 if axes[0] == len(was) - 1 else axes[0]
-
-
-def _heads(before: Graph, after: Graph, spec: TensorSpec, depth: int = 0) -> Iterator[Op]:
-    """The products behind a tensor whose own outputs grow."""
-    if spec.producer is None or depth == _MOST_STEPS:
-        return
-    op = before.ops[spec.producer]
-    if op.outputs[spec.output_index].shape == after.ops[op.index].outputs[spec.output_index].shape:
-        return
-    if op.kind in _PRODUCTS:
-        yield op
-        return
-    for source in op.inputs:
-        yield from _heads(before, after, source, depth + 1)

@@ -14,11 +14,12 @@ from tclint.edits.sizes.candidates import UNRELATED, FileLine, WrittenSizes
 from tclint.edits.sizes.cuts import NoCut, head_name
 from tclint.edits.sizes.layers import layer_arguments, sets_of
 from tclint.engine.fixes.bench import Bench, Made, Refused, places_of
-from tclint.engine.fixes.calls import cut_edits, other_than_cut, padded_heads
+from tclint.engine.fixes.calls import cut_edits, other_than_cut
 from tclint.engine.fixes.plan import ByHand
 from tclint.engine.fixes.search import Found, Search, Trial, edits_of
 from tclint.engine.fixes.shown import line_at, places_text
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
+from tclint.graph.dims.outputs import padded_heads
 from tclint.graph.dims.realized import changed_factors, realized_sizes
 from tclint.graph.ops import Graph
 

@@ -43,10 +43,7 @@ class FixOutcome:
     @property
     def unsafe(self) -> int:
         """Findings left that an unsafe fix would fix."""
-        return sum(
-            finding.fix is not None and finding.fix.safety == "unsafe" and bool(finding.fix.edits)
-            for finding in self.report.findings
-        )
+        return sum(finding.has_edits("unsafe") for finding in self.report.findings)
 
     def exit_code(self, *, diff: bool) -> int:
         """2 where a file was refused; 1 where a diff shows something; else 0."""

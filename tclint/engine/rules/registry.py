@@ -120,12 +120,15 @@ def load_rules(settings: Settings) -> list[Rule]:
         UsageError: a selector names no rule.
     """
     rules = known_rules(settings.rules)
-    if settings.select:
-        chosen = _matching(settings.select, rules)
-    else:
+    matching = {}
+    for name in ("select", "extend_select", "ignore"):
+        with settings.saying_where(name):
+            matching[name] = _matching(getattr(settings, name), rules)
+    chosen = matching["select"]
+    if not settings.select:
         chosen = {rule for rule in rules if rule.enabled_by_default}
-    chosen |= _matching(settings.extend_select, rules)
-    chosen -= _matching(settings.ignore, rules)
+    chosen |= matching["extend_select"]
+    chosen -= matching["ignore"]
     return [rule() for rule in rules if rule in chosen]
 
 
@@ -165,6 +168,7 @@ class Selection:
         chosen = {_order(type(rule)): rule for rule in load_rules(settings)}
         for override in settings.overrides:
             on_path = settings.selecting(override.select, override.extend_select, override.ignore)
+            on_path = replace(on_path, places={**settings.places, **override.places})
             chosen.update((_order(type(rule)), rule) for rule in load_rules(on_path))
         self.rules: list[Rule] = [chosen[order] for order in sorted(chosen)]
         self._known = frozenset(code for code, _ in chosen)

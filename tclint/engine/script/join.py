@@ -31,8 +31,8 @@ scripts."""
 
 
 Joined: TypeAlias = tuple[Settings, tuple[Assumption, ...], frozenset[str]]
-"""The settings of one model, an assumption for each setting that a script decides, and the scripts that build
-the model."""
+"""The settings of one model, an assumption for each setting that a script decides, and the files of which the
+scripts that build the model run something."""
 
 
 def join(paths: Sequence[str], targets: Sequence[str], settings: Settings) -> dict[str, Joined]:
@@ -61,7 +61,9 @@ def join(paths: Sequence[str], targets: Sequence[str], settings: Settings) -> di
         settled, notes = settle(found, settings)
         missing = _missing(own[target], {one.setting for one in found}, settings)
         said_of_all = (*notes, *([missing] if missing else []), *unclear[target])
-        joined[target] = settled, said_of_all, frozenset(script.file.path for script in own[target])
+        ran = {script.file.path for script in own[target]}
+        ran |= {event.place.file.path for script in own[target] for event in script.record.events}
+        joined[target] = settled, said_of_all, frozenset(ran)
     return joined
 
 

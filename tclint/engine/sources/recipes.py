@@ -55,9 +55,8 @@ def lint_recipes(
         except OSError as error:
             result.skipped.append(Skipped(path, f"it cannot be read ({error.strerror or error})"))
             continue
-        if not any(candidates(path, data)):
-            if path in named:
-                result.errors.append((path, _unknown(path)))
+        # A file that the user names is read even so: what is broken in it may be what makes it unknown.
+        if path not in named and not any(candidates(path, data)):
             continue
         _lint(path, data, path in named, rules, settings, result)
     return result

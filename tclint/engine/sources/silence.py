@@ -10,6 +10,7 @@ from tclint.core.errors import TargetError
 from tclint.core.finding import Finding
 from tclint.engine.sources.program import SourceProgram, for_deep_code, scripts_of
 from tclint.source.context import SourceContext
+from tclint.source.project.versions import of_project, why_not_of_project
 from tclint.source.run.values import Event
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.notebooks import Notebook, is_notebook, read_notebook
@@ -56,13 +57,18 @@ def why(rule: SourceRule, path: str, line: int, settings: Settings) -> Answer:
         findings = [item for item in program.findings([rule]) if item.location.path == path]
         context = program.context
         reasons = [why for event, why in context.silences if _is_on(context, event, path, line)]
+        reasons += [
+            why
+            for item in findings
+            if item.location.line == line and (why := why_not_of_project(item)) is not None
+        ]
         happens = [
             told(event)
             for event in context.record.events
             if _is_on(context, event, path, line) and not any(round_.number for round_ in event.loops)
         ]
     return Answer(
-        tuple(item for item in findings if item.location.line == line),
+        tuple(item for item in findings if item.location.line == line and of_project(item) is not None),
         tuple(dict.fromkeys(reasons)),
         tuple(dict.fromkeys(happens))[:_MOST_EVENTS],
         root,

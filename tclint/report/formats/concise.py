@@ -7,7 +7,7 @@ from tclint.core.text import printable
 from tclint.core.units import percent_text
 from tclint.engine.report import Report
 from tclint.report.render import Style
-from tclint.report.words import best_effect, conclusion, is_fixable, models_text, place_text
+from tclint.report.words import best_effect, conclusion, models_text, place_text
 
 
 def render(report: Report, style: Style) -> str:
@@ -27,5 +27,5 @@ def finding_line(finding: Finding) -> str:
     best = best_effect(finding.effect)
     gain = f" [{percent_text(best[1].gain_percent)} on {best[0]}]" if best else ""
     message = " ".join(finding.message.split())
-    code = f"{finding.code} [*]" if is_fixable(finding) else finding.code
+    code = f"{finding.code} [*]" if finding.has_edits("safe") else finding.code
     return printable(f"{place_text(finding.location)}: {finding.level} {code} {message}{layer}{gain}")

@@ -231,11 +231,12 @@ def _effect(effect: Effect) -> dict[str, Any]:
 
 
 def _without_run(values: dict[str, Any]) -> dict[str, Any]:
-    """Without what a run takes where its steps are not given."""
+    """Without what a run takes where its steps are not given, and without gains elsewhere where there are
+    none."""
     return {
         name: value
         for name, value in values.items()
-        if value is not None or not name.startswith(("run_", "measured_"))
+        if value not in (None, {}) or not name.startswith(("run_", "measured_", "elsewhere_"))
     }
 
 

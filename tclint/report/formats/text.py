@@ -28,6 +28,7 @@ from tclint.report.words import (
     best_effect,
     conclusion,
     doubts,
+    elsewhere_text,
     models_text,
     place_text,
     savings_text,
@@ -41,12 +42,15 @@ LISTED_AT_MOST = 5
 _COLOURS: dict[Level, str] = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 KERNEL_TIME = "Times are predicted kernel time of one step: no launch gaps, data loading or communication."
+ERROR = (
+    "+-: mean deviation of such predictions on measured shapes that the calibration did not see; from 50 % "
+    "on, few such shapes were measured."
+)
 EXPLAINED = "-v explains the columns."
 IN_TABLE = "-v describes each model and its findings; --format concise prints one line per finding."
 
 LEGEND = (
-    f"{KERNEL_TIME} "
-    "+-: mean deviation of such predictions on measured shapes that the calibration did not see. "
+    f"{KERNEL_TIME} {ERROR} "
     "ready: share of the step in operators that run efficiently on Tensor Cores. "
     "on TC: share in kernels that use them at all. "
     "ceiling: largest speed-up if only the work on Tensor Cores got faster."
@@ -79,7 +83,7 @@ class _Renderer:
                 yield ""
         yield from self._ranking()
         if self.report.entries and self.style.verbosity >= 0:
-            brief = f"{KERNEL_TIME} {IN_TABLE if as_table else EXPLAINED}"
+            brief = f"{KERNEL_TIME} {ERROR} {IN_TABLE if as_table else EXPLAINED}"
             yield from self._wrapped(LEGEND if self.style.verbosity > 0 else brief, "")
             yield ""
         yield from self._errors()
@@ -170,6 +174,7 @@ class _Renderer:
         elif best := best_effect(effect):
             gpu, priced = best
             costs, gains, share, uncertainty = _priced(priced)
+            gains += elsewhere_text(priced)
             said = f"costs {costs}, fix gains {gains}, {share} of the step ({uncertainty}), on {gpu}"
             yield from self._wrapped(said + _notes(priced), "  ", "    ")
         if saved := savings_text(effect):
@@ -332,7 +337,7 @@ def _effect_table(effect: Effect) -> Iterator[str]:
     )
     yield header
     for row, priced in zip(rows, effect.per_gpu.values(), strict=True):
-        yield row + _notes(priced)
+        yield row + elsewhere_text(priced) + _notes(priced)
 
 
 def _ceiling(speed_up: float) -> str:

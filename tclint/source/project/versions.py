@@ -18,7 +18,7 @@ def of_project(finding: Finding) -> Finding | None:
     """
     if finding.fix is None:
         return finding
-    advice = _spelled(finding.fix.advice, finding.location.path)
+    advice, _ = _spelled(finding.fix.advice, finding.location.path)
     if advice is None:
         return replace(finding, fix=None) if finding.level == "error" else None
     return (
@@ -26,22 +26,31 @@ def of_project(finding: Finding) -> Finding | None:
     )
 
 
+def why_not_of_project(finding: Finding) -> str | None:
+    """Why `of_project` drops a finding, as the end of 'it is silent: ...'; None where it does not."""
+    if of_project(finding) is not None or finding.fix is None:
+        return None
+    needed = _spelled(finding.fix.advice, finding.location.path)[1]
+    return f"its fix needs {needed}, and the project's requirements allow only older releases"
+
+
 def without_newer_edits(finding: Finding) -> Finding:
     """A finding without edits that use something which its project's releases lack."""
     fix = finding.fix
-    if fix is None or all(_spelled(edit.replacement, edit.path) == edit.replacement for edit in fix.edits):
+    if fix is None or all(_spelled(edit.replacement, edit.path)[0] == edit.replacement for edit in fix.edits):
         return finding
     return replace(finding, fix=replace(fix, edits=(), safety="advice"))
 
 
-def _spelled(text: str, path: str) -> str | None:
-    """A text with the names of the releases that a file's project allows; None if they lack one."""
+def _spelled(text: str, path: str) -> tuple[str | None, str]:
+    """A text with the names of the releases that a file's project allows; where they lack one, None and its
+    release: 'torch 1.6'."""
     for pattern, package, since, before in _names():
         if pattern.search(text) is not None and not may_run(path, since, package):
             if before is None:
-                return None
+                return None, f"{package} {'.'.join(map(str, since))}"
             text = pattern.sub(before, text)
-    return text
+    return text, ""
 
 
 @lru_cache(maxsize=1)

@@ -88,11 +88,10 @@ def read_recipe(path: str, data: bytes) -> Recipe | None:
     Raises:
         NotReadable: the file is broken, though its bytes look like one.
     """
-    possible = list(candidates(path, data))
-    if not possible:
+    if len(data) > MAX_BYTES:
         return None
     tree = read_tree(path, data)
-    found = next(_fitting(possible, tree), None)
+    found = next(_fitting(list(candidates(path, data)), tree), None)
     if found is None:
         return None
     return _recipe(path, data, found[0], tree, found[1])

@@ -234,8 +234,9 @@ def _may_be_inputs(value: Any) -> bool:
 def _build(loaded: LoadedTarget, sites: SiteFinder) -> tuple[nn.Module, Any, tuple[Assumption, ...]]:
     """The model, the inputs that came with it, and what building it assumed."""
     target = loaded.target
+    given = "; ".join(one.what for one in loaded.assumptions if "--arg" in one.what)
     try:
-        with user_errors(f"{target.attribute} in {target.container}", sites.is_user_file):
+        with user_errors(f"{target.attribute} in {target.container}", sites.is_user_file, given):
             built, assumed = on_meta(loaded.function, sites)
     except TargetError as error:
         error.has_run = True

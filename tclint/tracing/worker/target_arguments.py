@@ -293,7 +293,7 @@ def _with_field(owner: Any, path: Sequence[str], value: Any, name: str) -> Any:
     """The value with a field of it, or of its fields, set."""
     field, *rest = path
     is_mapping = isinstance(owner, Mapping)
-    known = list(map(str, owner)) if is_mapping else _field_names(owner)
+    known = _field_names(owner)
     if field not in known and (known or not hasattr(owner, field)):
         listed = f"; it has {', '.join(known[:12])}.{closest(field, known)}" if known else ""
         raise TargetError(f"--arg {name}: {type(owner).__name__} has no {field!r}{listed or '.'}")
@@ -316,6 +316,28 @@ def _with_field(owner: Any, path: Sequence[str], value: Any, name: str) -> Any:
     return owner
 
 
+_DEEPEST = 3
+"""Fields of fields in which a name is looked for."""
+
+
+def path_to(field: str, values: Mapping[str, Any]) -> str | None:
+    """'config.model.width': the field of that name in values that a callable is given, the shortest way."""
+    level = list(values.items())
+    for _ in range(_DEEPEST):
+        level = [(path, owner) for path, owner in level if not callable(owner)]  # classes, layers
+        for path, owner in level:
+            if field in _field_names(owner):
+                return f"{path}.{field}"
+        level = [
+            (f"{path}.{name}", owner[name] if isinstance(owner, Mapping) else vars(owner)[name])
+            for path, owner in level
+            for name in _field_names(owner)
+        ]
+    return None
+
+
 def _field_names(owner: Any) -> list[str]:
+    if isinstance(owner, Mapping):
+        return [name for name in owner if isinstance(name, str)]
     names = [*vars(owner)] if hasattr(owner, "__dict__") else []
     return [name for name in names if not name.startswith("_")]

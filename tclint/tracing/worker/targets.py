@@ -43,7 +43,14 @@ from tclint.tracing.worker.project_imports import (
     name_in_package,
     own_packages,
 )
-from tclint.tracing.worker.target_arguments import ArgumentSpec, literals, needed_by, resolve
+from tclint.tracing.worker.target_arguments import (
+    ArgumentSpec,
+    given_to,
+    literals,
+    needed_by,
+    path_to,
+    resolve,
+)
 
 _T = TypeVar("_T")
 
@@ -215,11 +222,12 @@ def _load_from_library(target: Target, library: str, arguments: Mapping[str, Any
 
 
 @contextlib.contextmanager
-def user_errors(doing: str, is_user_file: Callable[[str], bool]) -> Iterator[None]:
+def user_errors(doing: str, is_user_file: Callable[[str], bool], given: str = "") -> Iterator[None]:
     """Turn what the user's code raises into one sentence with the user's file and line.
 
     Args:
         doing: what raised, as the sentence's subject: 'build_model'.
+        given: what it was called with and nobody stated, for the end of the sentence.
     """
     try:
         yield
@@ -234,7 +242,8 @@ def user_errors(doing: str, is_user_file: Callable[[str], bool]) -> Iterator[Non
         if is_out_of_memory(error):
             raise
         line = where_in_user_code(error, is_user_file)
-        message = f"{doing} raised {describe(error)}{line}{hint_for(error)}."
+        hint = hint_for(error) or (f"; it got {given}" if given else "")
+        message = f"{doing} raised {describe(error)}{line}{hint}."
         raise TargetError(message, details=traceback_of(error)) from None
 
 
@@ -244,6 +253,8 @@ def describe(error: BaseException) -> str:
         message = str(error).strip()
     except Exception:
         message = ""  # user code can make even that fail
+    if not message and isinstance(error, AssertionError):
+        message = next((f"{frame.line}" for frame in traceback.extract_tb(error.__traceback__)[-1:]), "")
     first = in_plain_words(message) or (message.splitlines()[0].strip() if message else "")
     if len(first) > 300:
         first = first[:297] + "..."
@@ -347,7 +358,11 @@ def _import_file(target: Target) -> ModuleType:
         _with_stand_ins(lambda: run(module))
     except BaseException as error:
         problem = _import_error(target, error)
-        is_defined = hasattr(module, target.attribute.partition(".")[0])
+        part = target.attribute.partition(".")[0]
+        is_defined, names = hasattr(module, part), _callables(module)
+        if isinstance(problem, TargetError) and names and not is_defined:
+            there = f"Up to there it defines {listed(names, 10)}, and no {part!r}.{closest(part, names)}"
+            problem = TargetError(f"{problem} {there}", details=problem.details)
         if not isinstance(problem, TargetError) or isinstance(error, ImportError) or not is_defined:
             raise problem from None
         # What is asked for stood above that line: a script that goes on to read its data, or to train.
@@ -522,9 +537,9 @@ def _check_signature(
     unknown = [name for name in arguments if name not in names]
     if unknown and not takes_any:
         takes = f"it takes {', '.join(names)}" if names else "it takes none"
-        raise TargetError(
-            f"{target.attribute}{where} has no argument {unknown[0]!r}; {takes}.{closest(unknown[0], names)}"
-        )
+        path = path_to(unknown[0], {**given_to(function), **arguments})
+        hint = f" Did you mean --arg {path}=VALUE?" if path else closest(unknown[0], names)
+        raise TargetError(f"{target.attribute}{where} has no argument {unknown[0]!r}; {takes}.{hint}")
     needed = [name for name in needed_by(function) if name not in arguments]
     if needed:
         raise TargetError(

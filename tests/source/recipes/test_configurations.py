@@ -177,6 +177,7 @@ def test_other_files_of_a_folder_are_left_alone(tmp_path: Path) -> None:
             "zero_optimization:\n  stage: [1, 2\n",
             "ds.yaml:3:1 is not valid YAML: did not find expected",
         ),
+        ("own.yaml", "model:\n  width: [1, 2\n", "own.yaml:3:1 is not valid YAML: did not find expected"),
         ("titan.toml", "[job]\n[model]\n[training\n", "titan.toml:3:10 is not valid TOML: Expected"),
     ],
 )

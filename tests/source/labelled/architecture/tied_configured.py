@@ -24,7 +24,7 @@ class Small(nn.Module):
             {"table": nn.Embedding(config.words, config.width), "norm": nn.LayerNorm(config.width)}
         )
         self.head = nn.Linear(config.width, config.words, bias=False)
-        self.parts.table.weight = self.head.weight  # ARC018: flag
+        self.parts.table.weight = self.head.weight  # DIM003: flag
 
 
 class Large(nn.Module):
@@ -34,7 +34,7 @@ class Large(nn.Module):
         self.table = nn.Embedding(self.options.vocabulary, self.options.width)
         self.head = nn.Linear(options.width, options.vocabulary, bias=False)
         shared = self.table.weight
-        self.head.weight = shared  # ARC018: flag
+        self.head.weight = shared  # DIM003: flag
 
 
 class Given(nn.Module):
@@ -42,7 +42,7 @@ class Given(nn.Module):
         super().__init__()
         self.table = nn.Embedding(tokens, width)
         self.head = nn.Linear(width, tokens, bias=False)
-        self.head.weight = self.table.weight  # ARC018: quiet
+        self.head.weight = self.table.weight  # DIM003: quiet
 
 
 def build(text):
