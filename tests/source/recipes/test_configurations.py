@@ -83,9 +83,9 @@ def places(report: Report) -> list[tuple[str, int, int]]:
         pytest.param(
             "axolotl.yml",
             "base_model: gpt2\nsequence_len: 2048\nmicro_batch_size: 1\nsample_packing: true\n"
-            "bf16: true\ntokens:\n  - <tool>\n",
-            [("DIM017", 6, 1)],
-            id="axolotl adds a token",
+            "bf16: true\ntokens:\n  - <tool>\nlora_r: 12\n",
+            [("DIM017", 6, 1), ("DIM018", 8, 1)],
+            id="axolotl adds a token and adapters",
         ),
         pytest.param(
             "llama.yaml",
