@@ -1,17 +1,24 @@
-"""Constants that float16 cannot hold, in the source."""
+"""Constants that float16 cannot hold, in the source and in traced models."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
+from tclint.analysis.layers import consumers
 from tclint.graph.ops.float16 import AT_ZERO, LARGEST, loss_in_words, lost_in_float16
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
+from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Op, SourceContext, SourceRule
 from tclint.source.project.scripts import HALVES
 from tclint.source.questions.flow import KEEPS
 from tclint.source.questions.precision.dtypes import operator_of
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import Constant, Event
+
+_KEEPS = frozenset(
+    {"view", "reshape", "unsqueeze", "squeeze", "expand", "contiguous", "permute", "transpose", "sqrt"}
+)
+_OF_FLOAT32 = 1e38
+"""Larger numbers are torch.finfo(dtype).min of the dtype in which the model is traced."""
 
 
 class Float16Constants(SourceRule):
@@ -107,3 +114,51 @@ def _odd(event: Event) -> float | None:
     arguments = {"": event.subject, **event.arguments}
     constants = {name: item.value for name, item in arguments.items() if isinstance(item, Constant)}
     return lost_in_float16(operator_of(event).removesuffix("_"), constants)
+
+
+class Float16ConstantsInModel(GraphRule):
+    __doc__ = Float16Constants.__doc__
+
+    code = Float16Constants.code
+    name = Float16Constants.name
+    level = Float16Constants.level
+    confidence = Float16Constants.confidence
+    sources = Float16Constants.sources
+
+    def check(self, context: GraphContext) -> Iterator[Finding]:
+        runs = context.estimate(context.scenarios[0]).ops
+        readers = consumers(context.graph.ops)
+        seen = set()
+        for op in context.graph.ops:
+            value = lost_in_float16(op.name, op.attributes)
+            place = context.call_location(op)
+            if value is None or abs(value) > _OF_FLOAT32 or (place, value) in seen:
+                continue
+            if not any(spec.dtype == "float16" for spec in runs[op.index].outputs):
+                continue
+            if abs(value) > LARGEST or _guards(op, readers):
+                seen.add((place, value))
+                says, advice = loss_in_words(value)
+                yield self.finding(
+                    place,
+                    f"`{op.name}`: {says}.",
+                    effect=Effect(unknown="it is about the result, not the time"),
+                    evidence={"operator": op.name, "constant": value, "dtype": "float16"},
+                    fix=Fix(advice),
+                    level="error" if abs(value) > LARGEST else "warning",
+                    identity=f"{op.name}:{value:g}",
+                )
+
+
+def _guards(op: Op, readers: Mapping[int, Sequence[Op]]) -> bool:
+    """Whether a zero result of an op would cause an error, as in a division."""
+    pending, seen = [op], {op.index}
+    while pending:
+        made = pending.pop()
+        for reader in readers.get(made.index, ()):
+            if reader.name in AT_ZERO or (reader.name == "div" and reader.inputs[0].producer != made.index):
+                return True
+            if reader.name in _KEEPS and reader.index not in seen:
+                seen.add(reader.index)
+                pending.append(reader)
+    return False

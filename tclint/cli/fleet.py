@@ -30,7 +30,7 @@ from tclint.cli.options import (
 from tclint.cli.reports import show
 from tclint.config.settings import SETTINGS, Precision
 from tclint.core.errors import UsageError
-from tclint.core.files import write_atomically, write_bytes_atomically
+from tclint.core.files import write_atomically
 from tclint.core.target import is_model_target
 from tclint.core.terminal import ProgressLine, write_stdout
 from tclint.report.render import FORMATS
@@ -181,7 +181,7 @@ def merge(reports: tuple[str, ...], **shown: Any) -> int:
     return exit_code
 
 
-_FORMATS = ("text", "csv", "json", "html", "parquet")
+_FORMATS = ("text", "csv", "json", "html")
 
 
 @click.command()
@@ -205,7 +205,7 @@ _FORMATS = ("text", "csv", "json", "html", "parquet")
 @scheduler_option
 @click.option("--trace-all", is_flag=True, help="Trace every point; resize no graph.")
 @format_of(*_FORMATS, help="text, csv, json or html")
-@output_of(*_FORMATS, help="Write it to a file as well, also as parquet; may be repeated.")
+@output_of(*_FORMATS, help="Write it to a file as well; may be repeated.")
 @config_options
 def sweep(
     target: str,
@@ -230,8 +230,6 @@ def sweep(
 
     Exit codes: 0 all points were priced, 2 usage error, or a point failed.
     """
-    if format_name == "parquet":
-        raise UsageError("Parquet is a binary format: write it with --output parquet=FILE.")
     if not is_model_target(target):
         raise UsageError(f"A sweep builds a model: name it as 'path/file.py:callable', not {target!r}.")
     settings, _ = read_settings(flags)
@@ -240,10 +238,7 @@ def sweep(
     from tclint.cost.scenario import Scenario
     from tclint.fleet.grid import grid_of
     from tclint.fleet.sweep import sweep as run
-    from tclint.fleet.sweep_report import check_parquet, parquet, render
-
-    if any(name == "parquet" for name, _ in outputs):
-        check_parquet()
+    from tclint.fleet.sweep_report import render
 
     settings = settings.in_phase()
     gpus = (load_gpu(gpu, settings.calibration).id for gpu in settings.gpus)
@@ -257,9 +252,6 @@ def sweep(
             target, grid, settings, chosen, trace_all=trace_all, on_progress=progress, scheduler=scheduler
         )
     for name, file in outputs:
-        if name == "parquet":
-            write_bytes_atomically(file, parquet(found))
-        else:
-            write_atomically(file, render(found, name))
+        write_atomically(file, render(found, name))
     write_stdout(render(found, format_name))
     return 2 if found.errors else 0

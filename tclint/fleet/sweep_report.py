@@ -1,9 +1,8 @@
-"""A sweep as a table for people, as CSV, Parquet and JSON, and as a page with a chart of all points."""
+"""A sweep as a table for people, as CSV and JSON, and as a page with a chart of all points."""
 
 from __future__ import annotations
 
 import csv
-import importlib.util
 import io
 import json
 import math
@@ -11,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from tclint.core.errors import UsageError
 from tclint.core.saved import picked
 from tclint.core.table import table
 from tclint.core.text import columns, printable
@@ -208,32 +206,6 @@ def _rows(sweep: Sweep) -> Iterator[dict[str, Any]]:
             **{name: int(value) if isinstance(value, bool) else value for name, value in values.items()},
             "faster_neighbour": None if offer is None else change_text(offer),
         }
-
-
-def check_parquet() -> None:
-    """Refuse Parquet where it cannot be written.
-
-    Raises:
-        UsageError: pyarrow is not installed.
-    """
-    if importlib.util.find_spec("pyarrow") is None:
-        raise UsageError("Parquet needs pyarrow, which is not installed: install it, or write csv.")
-
-
-def parquet(sweep: Sweep) -> bytes:
-    """The rows of the CSV, as a Parquet file; arguments of several types are text."""
-    import pyarrow
-    import pyarrow.parquet
-
-    rows = list(_rows(sweep))
-    columns: dict[str, list[Any]] = {}
-    for name in (*sweep.grid.names, *_COLUMNS):
-        values = [row[name] for row in rows]
-        kinds = {type(value) for value in values if value is not None}
-        columns[name] = [str(value) for value in values] if len(kinds) > 1 else values
-    file = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(pyarrow.table(columns), file)
-    return bytes(file.getvalue())
 
 
 PAGE_ROWS = 2_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -11,16 +11,24 @@ from tclint.config.keywords import session_settings
 from tclint.config.settings import Settings
 from tclint.engine.check import check
 from tclint.engine.report import Report
-from tclint.engine.script.frameworks import FrameworkSetting
 from tclint.integrations.session import print_report, warn
+from tclint.source.recipes.reading import recipe_of
+from tclint.source.recipes.step import step_of
 from tclint.tracing.worker.objects import Captured
 from tclint.tracing.worker.targets import site_of
+
+_READ = ("precision", "accumulation", "optimizer", "compiled")
 
 
 class FirstStep:
     """Prints a report once, and never disturbs the run: what goes wrong is a warning."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, framework: str, options: dict[str, Any]) -> None:
+        """Args:
+        framework: the format of its configuration files, whose table tells what its settings mean.
+        options: keys of `[tool.tclint]`.
+        """
+        self._framework = framework
         session_settings(options)  # a wrong option fails now, not after hours of training
         self._options = options
         self.report: Report | None = None
@@ -30,25 +38,26 @@ class FirstStep:
         self,
         model: nn.Module,
         inputs: tuple[Any, ...] | dict[str, Any],
-        stated: Iterable[FrameworkSetting],
+        given: Mapping[str, object],
         prepare: Callable[[nn.Module], object] | None = None,
     ) -> None:
         """Lint the model on the batch that it is about to be called with.
 
         Args:
-            stated: what the framework runs it with.
+            given: the settings that the framework runs it with.
             prepare: changes the model for the trace alone.
         """
         try:
-            settings = self._settings(stated)
+            settings = self._settings(given)
             name = type(model).__name__
             self.report = check(Captured(model, inputs, name, site_of(type(model)), prepare), settings)
             print_report(self.report)
         except Exception as error:
             warn(error, f"the first step of {type(model).__name__}")
 
-    def _settings(self, stated: Iterable[FrameworkSetting]) -> Settings:
+    def _settings(self, given: Mapping[str, object]) -> Settings:
         # Frameworks that state no precision leave it to torch: float32, and TF32 in cuDNN alone.
         fields: dict[str, Any] = {"precision": "tf32-cudnn", "mode": "train"}
-        fields.update({one.setting: one.value for one in stated if one.setting != "batch"})
+        stated = step_of(recipe_of(self._framework, given)).stated
+        fields.update({name: stated[name].value for name in _READ if name in stated})
         return session_settings(self._options, fields)

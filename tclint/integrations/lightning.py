@@ -6,7 +6,6 @@ from typing import Any
 
 from tclint.core.errors import UsageError
 from tclint.engine.report import Report
-from tclint.engine.script.frameworks import of_lightning
 from tclint.integrations.first_step import FirstStep
 from tclint.integrations.session import warn
 
@@ -30,7 +29,7 @@ class TclintCallback(Callback):
     """
 
     def __init__(self, **options: Any) -> None:
-        self._first = FirstStep(options)
+        self._first = FirstStep("Lightning configuration", options)
         self._is_done = False
 
     @property
@@ -46,7 +45,7 @@ class TclintCallback(Callback):
             warn(UsageError("it optimizes by itself"), f"the first step of {type(pl_module).__name__}")
             return
         given = {"precision": trainer.precision, "accumulate_grad_batches": trainer.accumulate_grad_batches}
-        self._first.lint(pl_module, (batch,), of_lightning("Trainer", given), _silence)
+        self._first.lint(pl_module, (batch,), given, _silence)
 
 
 def _silence(module: Any) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from tclint.engine.report import Report
-from tclint.engine.script.frameworks import of_transformers
 from tclint.integrations.first_step import FirstStep
 
 _READ = ("bf16", "fp16", "gradient_accumulation_steps", "torch_compile")
@@ -26,7 +25,7 @@ class TclintCallback(TrainerCallback):
     """
 
     def __init__(self, **options: Any) -> None:
-        self._first = FirstStep(options)
+        self._first = FirstStep("transformers and TRL configuration", options)
 
     @property
     def report(self) -> Report | None:
@@ -48,6 +47,6 @@ class TclintCallback(TrainerCallback):
         def before_forward(module: Any, positional: tuple[Any, ...], keywords: dict[str, Any]) -> None:
             handle.remove()  # the trace calls the model, too
             inputs = positional if positional else keywords
-            self._first.lint(module, inputs, of_transformers(given))
+            self._first.lint(module, inputs, given)
 
         handle = model.register_forward_pre_hook(before_forward, with_kwargs=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,6 +102,9 @@ def test_half_of_the_memory() -> None:
     assert 3.75 * 2**30 < entry["metrics"]["t4"]["memory_bytes"] <= 7.5 * 2**30
 
 
-def test_fixes_are_planned_at_the_batch() -> None:
+def test_fixes_are_planned_at_the_batch(tmp_path: Path) -> None:
+    # Model and fixed model are run on real numbers, which takes ten times as long with a large vocabulary.
+    (tmp_path / "model.py").write_text(_MODEL.replace("32000", "2000"), encoding="utf-8")
+    assert _entry("Words", "--gpu", "a100")[0] == 1024
     ran = CliRunner().invoke(cli, ["fix", "model.py:Words", "--gpu", "a100", "--diff"])
     assert "-    def __init__(self, width=1020):" in ran.stdout

@@ -14,8 +14,6 @@ from click.testing import CliRunner, Result
 from html_support import Page
 
 from tclint.cli.main import cli
-from tclint.core.errors import UsageError
-from tclint.fleet.sweep_report import check_parquet
 
 Run = Callable[..., Result]
 
@@ -214,21 +212,6 @@ def check_page(document: dict[str, Any], page: Page) -> None:
     assert len(drawn) == len(document["points"]) == page.source.count("<th scope='row'>")
     assert page.open == []
     assert "vocabulary 50257 -> 50304" in page.text
-
-
-def test_parquet(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = ("model.py:GPT", "--arg", "width=64,128", "--gpu", "a100")
-    assert "--output parquet=FILE" in error_line(run(*one, "--format", "parquet"))
-    with monkeypatch.context() as without:
-        without.setattr("importlib.util.find_spec", lambda name: None)
-        with pytest.raises(UsageError, match="Parquet needs pyarrow"):
-            check_parquet()
-    parquet = pytest.importorskip("pyarrow.parquet")
-    rows = list(
-        csv.DictReader(io.StringIO(run(*one, "--format", "csv", "--output", "parquet=s.parquet").stdout))
-    )
-    for row, read in zip(rows, parquet.read_table("s.parquet").to_pylist(), strict=True):
-        assert row == {name: "" if value is None else str(value) for name, value in read.items()}
 
 
 def test_front_and_neighbours(run: Run) -> None:

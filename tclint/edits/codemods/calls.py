@@ -55,13 +55,6 @@ class PinMemory(_WithArgument):
             super().plan()
 
 
-@fixes("RUN010")
-class DropLast(_WithArgument):
-    """Drop the odd last batch."""
-
-    name = "drop_last"
-
-
 @fixes("RUN012")
 class FusedOptimizer(_WithArgument):
     """Use the fused kernel of the optimizer."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tclint.core.target import SCRIPT_SUFFIXES
-from tclint.source.recipes.formats import MAX_BYTES, UNKNOWN, Format, candidates
+from tclint.source.recipes.formats import MAX_BYTES, UNKNOWN, Format, candidates, formats
 from tclint.source.recipes.interpolation import resolved
 from tclint.source.recipes.shell_text import parse_shell
 from tclint.source.recipes.toml_text import parse_toml_tree
@@ -97,6 +98,13 @@ def read_recipe(path: str, data: bytes) -> Recipe | None:
     return _recipe(path, data, found[0], tree, found[1])
 
 
+def recipe_of(name: str, settings: Mapping[str, object]) -> Recipe:
+    """The settings that a running program has, as those of a file of the format of that name."""
+    data = json.dumps(settings).encode()
+    tree = parse_yaml(data.decode(), is_json=True)
+    return _recipe(name, data, next(item for item in formats() if item.name == name), tree, tree)
+
+
 def settings_of(path: str, data: bytes) -> Value | None:
     """The contents of a configuration file of any format; None if it cannot be read."""
     try:
@@ -122,4 +130,4 @@ def _fitting(possible: list[Format], tree: Node) -> Iterator[tuple[Format, Node]
             yield item, node
 
 
-__all__ = ["NotReadable", "Recipe", "read_recipe", "read_tree"]
+__all__ = ["NotReadable", "Recipe", "read_recipe", "read_tree", "recipe_of"]

@@ -15,7 +15,6 @@ from tclint.source.run.values import (
     Union,
     Value,
     join,
-    options_of,
 )
 
 _TRUE_KINDS = frozenset({"module", "optimizer", "scaler", "autocast", "device", "function", "loss"})
@@ -148,8 +147,3 @@ def _contradicted(union: Union, option: Option, path: Path) -> bool:
             if known and same is not atom.holds:
                 return True
     return False
-
-
-def certainly(value: Value, constant: object) -> bool:
-    """Whether every alternative is this constant."""
-    return all(option == Constant(constant) for option, _ in options_of(value))

@@ -13,7 +13,6 @@ from tclint.source.run.record import Record
 from tclint.source.run.values import (
     Constant,
     Event,
-    Loop,
     Path,
     Symbol,
     Thing,
@@ -276,17 +275,6 @@ class Facts:
             for option, _ in (options_of(value) if value is not None else ())
             if isinstance(option, Constant) and isinstance(option.value, str)
         )
-
-    # -- loops
-
-    @cached_property
-    def step_loops(self) -> dict[Loop, list[Event]]:
-        """Loops in whose rounds gradients are computed, with their backward events."""
-        found: dict[Loop, list[Event]] = {}
-        for event in self.record.of("backward"):
-            if event.loop is not None:
-                found.setdefault(event.loop, []).append(event)
-        return found
 
 
 def distinct(found: Iterable[_Found]) -> Iterator[_Found]:

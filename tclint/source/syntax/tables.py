@@ -298,15 +298,6 @@ class Tables:
                 names[function.name] = (*names.get(function.name, ()), function.index)
         return found
 
-    def class_of(self, function: Function) -> Function | None:
-        """The class whose method (or a function nested in one) this is."""
-        index = function.parent
-        while index > 0:
-            if self.functions[index].kind == "class":
-                return self.functions[index]
-            index = self.functions[index].parent
-        return None
-
 
 def dotted(expression: Expression) -> str:
     """The name as written, or '' for anything that is not a Name."""

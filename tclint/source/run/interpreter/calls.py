@@ -379,11 +379,3 @@ class Calls(LibraryCalls):
         for key, value in keywords.items():
             found.setdefault(key, value)
         return found
-
-    def function_named(self, value: Value, name: str) -> FunctionValue | None:
-        """A method of an object of the project."""
-        if isinstance(value, Thing) and value.cls is not None:
-            found = value.cls.find(name)
-            bound = self.bind(found, value) if found is not None else None
-            return bound if isinstance(bound, FunctionValue) else None
-        return None

@@ -40,7 +40,6 @@ _SMALL_CALL = 3_000
 """A call may use this many events without leaving any to the code after it."""
 _LEFT = 1_500
 """The most events that a call leaves to the code after it."""
-DEEPEST = 40
 
 
 class Project(Protocol):

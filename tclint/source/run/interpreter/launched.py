@@ -275,9 +275,6 @@ class Launched(Loading):
         self.launches = self.project.launches_of(self._script())
         return self.launches
 
-    def _items_of(self, settings: Thing) -> dict[str, Value | None]:
-        return {key[1]: item for key, item in settings.fields.items() if isinstance(key, tuple)}
-
     def _said(self, launch: Launch, passed: Passed, value: Value) -> Value:
         """A value that knows the command that passes it."""
         return self._at(launch, passed.span, value.value) if isinstance(value, Constant) else value

@@ -10,7 +10,6 @@ from tclint.source.run.values import (
     Constant,
     Device,
     Event,
-    FunctionValue,
     Symbol,
     Thing,
     Union,
@@ -242,9 +241,6 @@ class Tensors(Expressions):
                     return Device(head.partition(":")[0])
         return value
 
-    def is_module_class(self, value: ClassValue) -> bool:
-        return self.kind_of_class(value) == "module"
-
     def kind_of_class(self, value: ClassValue) -> str:
         """The kind of a project class's objects, according to the library classes that it derives from."""
         for base in value.library_bases():
@@ -254,6 +250,3 @@ class Tensors(Expressions):
             if spec is not None and spec.returns and not spec.returns.startswith("="):
                 return spec.returns
         return ""
-
-    def is_callable_thing(self, value: Value) -> bool:
-        return isinstance(value, FunctionValue | ClassValue | Symbol)
