@@ -9,6 +9,7 @@ import textwrap
 import pytest
 
 from tclint.core.rule import Rule
+from tclint.cost.gpu import all_gpus
 from tclint.engine.rules.registry import all_rules
 from tclint.report.catalogue import documents, references
 from tclint.source.source_rule import SourceRule
@@ -61,3 +62,17 @@ def test_every_known_document_is_named_by_a_rule() -> None:
 def test_examples_are_python(rule: type[Rule]) -> None:
     for heading in ("Example", "Use instead"):
         ast.parse(textwrap.dedent(rule.sections()[heading]))
+
+
+def test_no_gpu_runs_float64_faster_than_its_rule_says() -> None:
+    """PRC007: at most 1/7 of the Tensor Cores' rate, and as fast as float32 on A100, A30, H100 and kin."""
+    of_float32 = {}
+    for gpu in all_gpus():
+        rates = gpu.peak_tflops
+        assert rates["fp64"] <= max(rates["fp16"], rates.get("tf32", 0.0)) / 7, gpu.id
+        of_float32[gpu.id.split("-")[0]] = round(rates["fp64"] / rates["fp32"], 2)
+    assert {name for name, share in of_float32.items() if share == 1.0} == {
+        *("a100", "a30", "h100", "h200", "gh200")
+    }
+    assert {name for name, share in of_float32.items() if 0.4 < share < 1.0} == {"v100", "v100s", "b200"}
+    assert all(share in (1.0, 0.5, 0.49, 0.03, 0.02, 0.01) for share in of_float32.values())

@@ -11,6 +11,7 @@ from tclint.edits.program import find_all
 from tclint.source.syntax.expressions import dotted_name
 
 _SUBSCRIPT = m.Subscript(slice=[m.SubscriptElement(m.Index(m.Name() | m.SimpleString() | m.Integer()))])
+_CONTIGUOUS = m.Call(func=m.Attribute(attr=m.Name("contiguous")))
 _COPY = m.Call(func=m.Attribute(attr=m.Name("to") | m.Name("cuda")))
 
 
@@ -60,6 +61,18 @@ class FormatOfTheRank(Codemod):
         formats = [node for node in formats if node.attr.value == evidence["memory_format"]]
         if len(formats) == 1:
             self.rewrite(formats[0].attr, replacement)
+
+
+@fixes("FMT007")
+class ConvertWithTo(Codemod):
+    """Turn `.contiguous(memory_format=...)` into `.to(memory_format=...)`."""
+
+    safety = "safe"
+
+    def plan(self) -> None:
+        call = self.find(cst.Call)
+        if call is not None and keyword(call, "memory_format") and m.matches(call, _CONTIGUOUS):
+            self.rewrite(cst.ensure_type(call.func, cst.Attribute).attr, "to")
 
 
 class _ToChannelsLast(Codemod):

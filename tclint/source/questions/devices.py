@@ -35,6 +35,10 @@ class Devices:
         """Whether a device may be a GPU: it is a GPU, or it is chosen at run time."""
         return any(self._is_gpu(option) for option, _ in options_of(device)) if device is not None else False
 
+    def is_surely_gpu(self, device: Value | None) -> bool:
+        """Whether a device can only be a GPU."""
+        return device is not None and all(_names_gpu(option) for option, _ in options_of(device))
+
     def is_in_program_for_gpus(self, value: Value | None) -> bool:
         """Whether a value is on a GPU in a program that names a GPU as a device."""
         return self._names_gpu and self.on_gpu(value) is True

@@ -32,6 +32,19 @@ def between_two_steps(model, loader, optim_a, optim_b, scaler):
         scaler.step(optim_b)
 
 
+def lbfgs(model, batch, scaler):
+    solver = torch.optim.LBFGS(model.parameters())
+
+    def closure():
+        solver.zero_grad()
+        loss = model(batch)
+        scaler.scale(loss).backward()
+        return loss
+
+    scaler.step(solver, closure)  # AMP021: flag
+    scaler.update()
+
+
 def factors(enabled):
     yield torch.amp.GradScaler("cuda", growth_factor=1.0)  # AMP019: flag
     yield torch.amp.GradScaler("cuda", init_scale=2.0**14)  # AMP019: quiet
@@ -56,8 +69,21 @@ def logs_norms(model, loader, optimizer, scaler, log):
         scaler.update()
 
 
-def dtypes(model, batch):
+def devices(model, batch, name):
+    device = torch.device("cuda")
+    with torch.autocast(device):  # AMP022: flag
+        model(batch)
+    with torch.autocast(device.type):  # AMP022: quiet
+        model(batch)
+    with torch.autocast(name):  # AMP022: quiet
+        model(batch)
+    with torch.autocast(enabled=True):  # AMP022: flag
+        model(batch)
     with torch.autocast("cuda", dtype=torch.float32):  # AMP023: flag
         model(batch)
     with torch.autocast("cuda", dtype=torch.float32, enabled=False):  # AMP023: quiet
         model(batch)
+    with torch.autocast("cuda"):
+        torch.mm(batch, batch, out=batch)  # AMP026: flag
+        torch.add(batch, batch, out=batch)  # AMP026: quiet
+        batch.addmm_(batch, batch)  # AMP026: flag
