@@ -561,6 +561,86 @@ def test_or_gives_the_operand_that_counts(tmp_path: Path, words: str, width: int
     assert entry.parameters == width * width + width + width * 10 + 10
 
 
+INI = """
+[net]
+; by default
+width = 40
+classes = 6
+name = plain
+"""
+
+READ_WHOLE = """
+import ast
+import configparser
+
+
+def plain(text):
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+config = configparser.ConfigParser()
+config.read("net.ini")
+net = {key: plain(value) for key, value in config["net"].items()}
+width, classes = net["width"], net["classes"]
+"""
+
+READ_ONE = """
+import configparser
+
+config = configparser.ConfigParser()
+config.read("net.ini")
+width, classes = config.getint("net", "width"), int(config["net"]["width"]) - 34
+"""
+
+
+@pytest.mark.parametrize("read", [READ_WHOLE, READ_ONE])
+def test_ini_files_state_arguments(tmp_path: Path, read: str) -> None:
+    (tmp_path / "net.ini").write_text(INI)
+    entry = report_on_wide(tmp_path, train=read + TRAIN_WIDE.format(arguments="width, classes"))
+    assert entry.parameters == 40 * 40 + 40 + 40 * 6 + 6
+
+
+def test_a_record_is_given_without_what_only_running_tells(tmp_path: Path) -> None:
+    (tmp_path / "keyed.py").write_text(
+        "from torch import nn\n\n\nclass Keyed(nn.Linear):\n    def __init__(self, params):\n"
+        '        super().__init__(params["width"], 4)\n'
+    )
+    (tmp_path / "train.py").write_text(
+        "import torch\nfrom keyed import Keyed\n\n"
+        'Keyed({"width": 20, "gpus": torch.cuda.device_count(), "path": open("where").read()})\n'
+    )
+    (tmp_path / "pyproject.toml").touch()
+    entry = entry_of(check(f"{tmp_path / 'keyed.py'}:Keyed", Settings(cache=False)))
+    assert entry.parameters == 20 * 4 + 4
+
+
+def test_an_attribute_that_is_set_has_no_default(tmp_path: Path) -> None:
+    train = (
+        "class Rows:\n    def __init__(self):\n        self.table = numpy.load('rows.npy')\n"
+        "        self.width = self.table.shape[1]\n\nrows = Rows()\n"
+        "Scorer(getattr(rows, 'width', None), 3)"
+    )
+    entry = entry_of(report_on_sizes(tmp_path, "Scorer", train))
+    assert entry.parameters == 128 * 3 + 3
+
+
+def test_what_trains_with_other_arguments_is_said(tmp_path: Path) -> None:
+    (tmp_path / "narrow.py").write_text(
+        WIDE.replace("Wide", "Narrow").replace("width=512", "width").replace("classes=10", "classes=3")
+    )
+    (tmp_path / "pyproject.toml").touch()
+    train = TRAIN_WIDE.format(arguments="torch.load('width.pt')").replace("wide", "narrow")
+    (tmp_path / "train.py").write_text(train.replace("Wide", "Narrow"))
+    (tmp_path / "demo.py").write_text("from narrow import Narrow\n\nNarrow(8)\n")
+    entry = entry_of(check(f"{tmp_path / 'narrow.py'}:Narrow", Settings(cache=False)))
+    [told] = [one for one in entry.assumptions if one.is_doubtful]
+    assert "made with width = 8, as its project does, although" in told.what
+    assert "train.py:5, which trains it, gives what only running tells" in told.what
+
+
 def test_packages_that_star_import_each_other_are_read(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "__init__.py").write_text("from .one import *\nSIZE = 72\n")

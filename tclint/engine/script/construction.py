@@ -62,6 +62,8 @@ class Construction:
     """Whether the program trains."""
     untold: tuple[str, ...] = ()
     """The arguments that it gives and reading does not tell, in place of a number by default."""
+    trained_at: str = ""
+    """Where another program, which trains, makes it with what reading does not tell."""
 
     @property
     def place(self) -> str:
@@ -125,8 +127,8 @@ def runs_as_built(
                 again[at] = following
             else:
                 yield at, following.results
-        for at, (following, maker, needed) in open_sizes.items():
-            guessed = _with_guessed_sizes(runs[at], following.results[0], maker, trace, needed)
+        for at, (following, maker, lacking) in open_sizes.items():
+            guessed = _with_guessed_sizes(runs[at], following.results[0], maker, trace, lacking)
             if guessed is None and following.tries:
                 again[at] = following
             else:
@@ -295,8 +297,10 @@ def _noted(result: TraceResult, found: Construction, stated: Mapping[str, str]) 
     if result.graph is not None:
         does = "does" if found.is_own else f"makes another {result.target.rpartition(':')[2]}"
         kept = f", and {listed(found.untold, _MOST_LISTED)} by default, as only running the program tells"
-        what = f"made with {shown}, as its project {does}{kept if found.untold else ''}; {sets}"
-        note = Assumption(what, found.site, is_doubtful=bool(found.untold))
+        trained = f", although {found.trained_at}, which trains it, gives what only running tells"
+        what = f"made with {shown}, as its project {does}{kept if found.untold else ''}"
+        what += f"{trained if found.trained_at else ''}; {sets}"
+        note = Assumption(what, found.site, is_doubtful=bool(found.untold or found.trained_at))
         read = dict.fromkeys([*result.graph.metadata.get("source_files", ()), *found.files])
         metadata = {**result.graph.metadata, "source_files": [*read]}
         # At the end: what is said of guesses counts assumptions from the front.
@@ -375,7 +379,11 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
         given = len(wanted & set(one.arguments)), len(wanted & set(one.sizes))
         return *given, one.is_own, one.is_trained, not _is_in(one, file), len(one.arguments)
 
-    return sorted(found.values(), key=known, reverse=True)
+    first, *others = [*sorted(found.values(), key=known, reverse=True), None]
+    if first is not None and not first.is_trained and set(needed) <= set(first.arguments):
+        trained = next((one for one in others if one is not None and one.is_own and one.is_trained), None)
+        first = first if trained is None else replace(first, trained_at=trained.place)
+    return [one for one in (first, *others) if one is not None]
 
 
 def is_made(target: str, needed: Collection[str], settings: Settings) -> bool:
