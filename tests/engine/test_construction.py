@@ -628,16 +628,18 @@ def test_an_attribute_that_is_set_has_no_default(tmp_path: Path) -> None:
 
 
 def test_what_trains_with_other_arguments_is_said(tmp_path: Path) -> None:
-    (tmp_path / "narrow.py").write_text(
-        WIDE.replace("Wide", "Narrow").replace("width=512", "width").replace("classes=10", "classes=3")
+    (tmp_path / "keyed.py").write_text(
+        "from torch import nn\n\n\nclass Wide(nn.Linear):\n    def __init__(self, params):\n"
+        '        super().__init__(params["width"], 4)\n'
     )
     (tmp_path / "pyproject.toml").touch()
-    train = TRAIN_WIDE.format(arguments="torch.load('width.pt')").replace("wide", "narrow")
-    (tmp_path / "train.py").write_text(train.replace("Wide", "Narrow"))
-    (tmp_path / "demo.py").write_text("from narrow import Narrow\n\nNarrow(8)\n")
-    entry = entry_of(check(f"{tmp_path / 'narrow.py'}:Narrow", Settings(cache=False)))
+    (tmp_path / "train.py").write_text(
+        TRAIN_WIDE.format(arguments="torch.load('params.pt')").replace("wide", "keyed")
+    )
+    (tmp_path / "demo.py").write_text("from keyed import Wide\n\nWide({'width': 8})\n")
+    entry = entry_of(check(f"{tmp_path / 'keyed.py'}:Wide", Settings(cache=False)))
     [told] = [one for one in entry.assumptions if one.is_doubtful]
-    assert "made with width = 8, as its project does, although" in told.what
+    assert 'made with params = {"width": 8}, as its project does, although' in told.what
     assert "train.py:5, which trains it, gives what only running tells" in told.what
 
 

@@ -381,7 +381,9 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
 
     first, *others = [*sorted(found.values(), key=known, reverse=True), None]
     if first is not None and not first.is_trained and set(needed) <= set(first.arguments):
-        trained = next((one for one in others if one is not None and one.is_own and one.is_trained), None)
+        # A number of classes changes little, and a configuration everything.
+        whole = {name for name in needed if not first.arguments[name].isdigit()}
+        trained = next((one for one in others if one and one.is_trained and whole - {*one.arguments}), None)
         first = first if trained is None else replace(first, trained_at=trained.place)
     return [one for one in (first, *others) if one is not None]
 

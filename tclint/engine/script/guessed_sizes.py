@@ -22,7 +22,7 @@ _WORDS = (32_768, 1024, 131_072)
 """The same, of what a table of embeddings has a row for."""
 _MAY_BE = (SIZE, f"({SIZE},)")
 """What an argument may be of which nothing is known: a size, or a shape of one."""
-_MOST_UNCLEAR = 3
+_MOST_UNCLEAR = 2
 
 
 def with_guessed_sizes(
