@@ -439,7 +439,7 @@ def test_what_nothing_tells_is_a_size_or_a_shape_if_weights_have_it(tmp_path: Pa
     assert any("features = 128 and classes = 128, a guess" in one.what for one in entry.assumptions)
     (tmp_path / "policy.py").write_text(POLICY)
     (tmp_path / "train.py").write_text(
-        "import envs\nfrom policy import Policy\n\nenv = envs.make('Walker')\nPolicy(env.seen.shape, slope=0.2)\n"
+        "import envs\nfrom policy import Policy\n\nenv = envs.make()\nPolicy(env.seen.shape, slope=0.2)\n"
     )
     entry = entry_of(check(f"{tmp_path / 'policy.py'}:Policy", Settings(cache=False)))
     assert entry.parameters == 128 * 8 + 8

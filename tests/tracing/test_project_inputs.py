@@ -67,7 +67,7 @@ def test_a_file_that_calls_its_model_states_the_inputs(call: str, shape: list[in
         assert "--input 'x=float32[8," in str(assumption["what"])
         # Nobody says that it trains at that size.
         assert assumption["doubtful"]
-        assert "nothing states the height and width that it trains on: the step takes" in str(assumption["what"])
+        assert "nothing states the height and width that it trains on: the step" in str(assumption["what"])
 
 
 def test_what_a_file_calls_and_a_script_crops_is_no_guess() -> None:
