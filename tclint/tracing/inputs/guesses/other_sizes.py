@@ -19,8 +19,8 @@ from tclint.tracing.inputs.stated_sizes import (
     states_length,
 )
 
-_SIDES = ((32, 64, 128), (512, 384))
-"""Of pictures: of CIFAR's up to what detection and segmentation train on."""
+_SIDES = ((32, 64, 128, 256, 384), (512, 384))
+"""Of pictures: of CIFAR's up to what detection and segmentation train on; the first that runs counts."""
 _LENGTHS = ((32, 64), (1024, 512))
 """Of sequences, in tokens."""
 
