@@ -548,6 +548,18 @@ def test_a_program_that_trains_comes_before_one_that_shows(tmp_path: Path) -> No
     assert entry.parameters == 64 * 64 + 64 + 64 * 3 + 3
 
 
+def test_files_of_one_program_leave_room_for_others(tmp_path: Path) -> None:
+    parts = [f"part{number}" for number in range(8)]
+    for part in parts:
+        (tmp_path / f"{part}.py").write_text("# Tower\nSIZE = 1\n")
+    show = "\n".join(f"from {part} import SIZE" for part in parts)
+    (tmp_path / "of_a_package").mkdir()
+    (tmp_path / "of_a_package" / "__init__.py").touch()
+    (tmp_path / "of_a_package" / "__main__.py").write_text("from model import Tower\n\nTower(2, 40, [4])\n")
+    entry = entry_of(report_on(tmp_path, show=f"{show}\n\nprint(SIZE)\n"))
+    assert entry.parameters == 2 * (40 * 40 + 40) + 40 * 4 + 4
+
+
 @pytest.mark.parametrize(
     ("words", "width"), [("args.width or 48", 48), ("args.width and 40 or 24", 24), ("args.size or 48", 56)]
 )

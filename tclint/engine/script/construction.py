@@ -411,7 +411,7 @@ def _programs(path: str, call: re.Pattern[str], readme: Iterable[str]) -> list[s
     own = others[: len(others) - len(tests)]
     # What makes the model may be a part of a program, whose options another file of it reads.
     best = [path, scripts.of(path), *(file for other in own for file in (scripts.of(other), other))]
-    return [*dict.fromkeys([*best[: _MOST_PROGRAMS - 1], *readme, *tests])][:_MOST_PROGRAMS]
+    return [*dict.fromkeys([*[*dict.fromkeys(best)][: _MOST_PROGRAMS - 1], *readme, *tests])][:_MOST_PROGRAMS]
 
 
 def _readme(path: str, call: re.Pattern[str]) -> dict[str, bytes]:
