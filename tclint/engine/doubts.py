@@ -38,6 +38,12 @@ def ranged(
     assumptions = list(graph.assumptions)
     bounds = {gpu: [step_us] for gpu, step_us in steps_us.items()}
     for guess in graph.guesses:
+        if not guess.others:  # tracing it at others would have taken too long
+            what = f"{assumptions[guess.assumption].what}; {guess.why}"
+            assumptions[guess.assumption] = replace(
+                assumptions[guess.assumption], what=what, is_doubtful=True
+            )
+            continue
         steps: dict[str, list[float]] = {}
         chosen, *others = _at_batch([graph, *(other for _, other in guess.others)], priced)
         for scenario in scenarios:

@@ -84,11 +84,15 @@ def test_what_the_user_gives_stays(tmp_path: Path) -> None:
 
 def test_a_command_names_what_reading_does_not_show(tmp_path: Path) -> None:
     train = PARSER + "\noptions = parser.parse_args()\nnet = build(options, torch.load('heads.pt'))\n"
+    train = train.replace("Tower(options.floors", "Tower(torch.load('floors.pt')")
     [error] = report_on(tmp_path, train=train).errors
     assert "Tower needs arguments (floors, width, head)" in error.message
-    assert "train.py:12 makes one, and only running it tells what it gives for head" in error.message
     assert (
-        "model.py:Tower --arg floors=3 --arg width=48 --arg head=VALUE --arg 'act=\"gelu\"'" in error.message
+        "train.py:12 makes one, and only running it tells what it gives for floors and head" in error.message
+    )
+    assert (
+        "model.py:Tower --arg floors=VALUE --arg width=48 --arg head=VALUE --arg 'act=\"gelu\"'"
+        in error.message
     )
 
 
@@ -428,11 +432,235 @@ def test_a_number_of_layers_is_not_guessed(tmp_path: Path) -> None:
     assert "only running it tells what it gives for floors" in error.message
 
 
-def test_what_is_no_size_of_data_is_not_guessed(tmp_path: Path) -> None:
-    [error] = report_on_sizes(
-        tmp_path, "Scorer", "sizes = numpy.load('rows.npy')\nScorer(sizes[0], 8)"
-    ).errors
-    assert "only running it tells what it gives for features" in error.message
+def test_what_nothing_tells_is_a_size_or_a_shape_if_weights_have_it(tmp_path: Path) -> None:
+    train = "import envs\n\nenv = envs.make('Walker')\nScorer(env.width, env.actions.n)"
+    entry = entry_of(report_on_sizes(tmp_path, "Scorer", train))
+    assert entry.parameters == 128 * 128 + 128
+    assert any("features = 128 and classes = 128, a guess" in one.what for one in entry.assumptions)
+    (tmp_path / "policy.py").write_text(POLICY)
+    (tmp_path / "train.py").write_text(
+        "import envs\nfrom policy import Policy\n\nenv = envs.make()\nPolicy(env.seen.shape, slope=0.2)\n"
+    )
+    entry = entry_of(check(f"{tmp_path / 'policy.py'}:Policy", Settings(cache=False)))
+    assert entry.parameters == 128 * 8 + 8
+    assert any("seen = (128,), a guess" in one.what for one in entry.assumptions)
+
+
+POLICY = """
+from torch import nn
+
+
+class Policy(nn.Module):
+    def __init__(self, seen, slope):
+        super().__init__()
+        self.layer = nn.Linear(*seen, 8)
+        self.act = nn.LeakyReLU(slope)
+
+    def forward(self, state):
+        return self.act(self.layer(state))
+"""
+
+
+def test_what_changes_no_weight_is_not_guessed(tmp_path: Path) -> None:
+    (tmp_path / "policy.py").write_text(POLICY)
+    (tmp_path / "train.py").write_text(
+        "import envs\nfrom policy import Policy\n\nPolicy((24,), envs.slope())\n"
+    )
+    (tmp_path / "pyproject.toml").touch()
+    [error] = check(f"{tmp_path / 'policy.py'}:Policy", Settings(cache=False)).errors
+    assert "only running it tells what it gives for slope" in error.message
+
+
+WIDE = """
+import torch
+from torch import nn
+
+
+class Wide(nn.Module):
+    def __init__(self, width=512, classes=10, depth=1):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+"""
+
+TRAIN_WIDE = """
+import torch
+from wide import Wide
+
+net = Wide({arguments})
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for x, y in torch.load("batches.pt"):
+    loss = torch.nn.functional.cross_entropy(net(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def report_on_wide(tmp_path: Path, settings: Settings | None = None, **files: str) -> Entry:
+    for name, text in {"wide": WIDE, **files}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "pyproject.toml").touch()
+    return entry_of(check(f"{tmp_path / 'wide.py'}:Wide", settings or Settings(cache=False)))
+
+
+def test_a_model_that_runs_by_default_is_made_as_its_project_trains_it(tmp_path: Path) -> None:
+    entry = report_on_wide(tmp_path, train=TRAIN_WIDE.format(arguments="64, classes=5"))
+    assert entry.parameters == 64 * 64 + 64 + 64 * 5 + 5
+    assert "made with width = 64 and classes = 5, as its project does" in assumed(entry)
+
+
+def test_the_default_stays_where_the_user_says_how_it_runs(tmp_path: Path) -> None:
+    train = TRAIN_WIDE.format(arguments="64, classes=5")
+    by_default = 512 * 512 + 512 + 512 * 10 + 10
+    given = Settings(cache=False, inputs=("float32[8,512]",))
+    assert report_on_wide(tmp_path, given, train=train).parameters == by_default
+    given = Settings(cache=False, arguments=("classes=20",))
+    assert report_on_wide(tmp_path, given, train=train).parameters == 512 * 512 + 512 + 512 * 20 + 20
+
+
+def test_the_default_stays_where_no_program_trains(tmp_path: Path) -> None:
+    show = "import torch\nfrom wide import Wide\n\nprint(Wide(8)(torch.rand(2, 8)))\n"
+    assert report_on_wide(tmp_path, show=show).parameters == 512 * 512 + 512 + 512 * 10 + 10
+
+
+def test_numbers_that_only_running_tells_are_said_first(tmp_path: Path) -> None:
+    train = TRAIN_WIDE.format(arguments="64, depth=torch.load('depth.pt')")
+    entry = report_on_wide(tmp_path, train=train)
+    [told] = [one for one in entry.assumptions if one.is_doubtful]
+    assert "made with width = 64, as its project does, and depth by default, as only running" in told.what
+
+
+def test_a_program_that_trains_comes_before_one_that_shows(tmp_path: Path) -> None:
+    train = TRAIN_WIDE.format(arguments="64").replace("wide", "narrow").replace("Wide", "Narrow")
+    (tmp_path / "narrow.py").write_text(
+        WIDE.replace("Wide", "Narrow").replace("width=512", "width").replace("classes=10", "classes=3")
+    )
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "run_training.py").write_text(train)
+    (tmp_path / "demo.py").write_text("from narrow import Narrow\n\nNarrow(8, classes=2)\n")
+    entry = entry_of(check(f"{tmp_path / 'narrow.py'}:Narrow", Settings(cache=False)))
+    assert entry.parameters == 64 * 64 + 64 + 64 * 3 + 3
+
+
+def test_files_of_one_program_leave_room_for_others(tmp_path: Path) -> None:
+    parts = [f"part{number}" for number in range(8)]
+    for part in parts:
+        (tmp_path / f"{part}.py").write_text("# Tower\nSIZE = 1\n")
+    show = "\n".join(f"from {part} import SIZE" for part in parts)
+    (tmp_path / "of_a_package").mkdir()
+    (tmp_path / "of_a_package" / "__init__.py").touch()
+    (tmp_path / "of_a_package" / "__main__.py").write_text("from model import Tower\n\nTower(2, 40, [4])\n")
+    entry = entry_of(report_on(tmp_path, show=f"{show}\n\nprint(SIZE)\n"))
+    assert entry.parameters == 2 * (40 * 40 + 40) + 40 * 4 + 4
+
+
+@pytest.mark.parametrize(
+    ("words", "width"), [("args.width or 48", 48), ("args.width and 40 or 24", 24), ("args.size or 48", 56)]
+)
+def test_or_gives_the_operand_that_counts(tmp_path: Path, words: str, width: int) -> None:
+    options = (
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--width', type=int, default=None)\n"
+        "parser.add_argument('--size', type=int, default=56)\nargs = parser.parse_args()\n"
+    )
+    entry = report_on_wide(tmp_path, train=options + TRAIN_WIDE.format(arguments=words))
+    assert entry.parameters == width * width + width + width * 10 + 10
+
+
+INI = """
+[net]
+; by default
+width = 40
+classes = 6
+name = plain
+"""
+
+READ_WHOLE = """
+import ast
+import configparser
+
+
+def plain(text):
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+config = configparser.ConfigParser()
+config.read("net.ini")
+net = {key: plain(value) for key, value in config["net"].items()}
+width, classes = net["width"], net["classes"]
+"""
+
+READ_ONE = """
+import configparser
+
+config = configparser.ConfigParser()
+config.read("net.ini")
+width, classes = config.getint("net", "width"), int(config["net"]["width"]) - 34
+"""
+
+
+@pytest.mark.parametrize("read", [READ_WHOLE, READ_ONE])
+def test_ini_files_state_arguments(tmp_path: Path, read: str) -> None:
+    (tmp_path / "net.ini").write_text(INI)
+    entry = report_on_wide(tmp_path, train=read + TRAIN_WIDE.format(arguments="width, classes"))
+    assert entry.parameters == 40 * 40 + 40 + 40 * 6 + 6
+
+
+def test_a_record_is_given_without_what_only_running_tells(tmp_path: Path) -> None:
+    (tmp_path / "keyed.py").write_text(
+        "from torch import nn\n\n\nclass Keyed(nn.Linear):\n    def __init__(self, params):\n"
+        '        super().__init__(params["width"], 4)\n'
+    )
+    (tmp_path / "train.py").write_text(
+        "import torch\nfrom keyed import Keyed\n\n"
+        'Keyed({"width": 20, "gpus": torch.cuda.device_count(), "path": open("where").read()})\n'
+    )
+    (tmp_path / "pyproject.toml").touch()
+    entry = entry_of(check(f"{tmp_path / 'keyed.py'}:Keyed", Settings(cache=False)))
+    assert entry.parameters == 20 * 4 + 4
+
+
+def test_an_attribute_that_is_set_has_no_default(tmp_path: Path) -> None:
+    train = (
+        "class Rows:\n    def __init__(self):\n        self.table = numpy.load('rows.npy')\n"
+        "        self.width = self.table.shape[1]\n\nrows = Rows()\n"
+        "Scorer(getattr(rows, 'width', None), 3)"
+    )
+    entry = entry_of(report_on_sizes(tmp_path, "Scorer", train))
+    assert entry.parameters == 128 * 3 + 3
+
+
+def test_what_trains_with_other_arguments_is_said(tmp_path: Path) -> None:
+    (tmp_path / "keyed.py").write_text(
+        "from torch import nn\n\n\nclass Wide(nn.Linear):\n    def __init__(self, params):\n"
+        '        super().__init__(params["width"], 4)\n'
+    )
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "train.py").write_text(
+        TRAIN_WIDE.format(arguments="torch.load('params.pt')").replace("wide", "keyed")
+    )
+    (tmp_path / "demo.py").write_text("from keyed import Wide\n\nWide({'width': 8})\n")
+    entry = entry_of(check(f"{tmp_path / 'keyed.py'}:Wide", Settings(cache=False)))
+    [told] = [one for one in entry.assumptions if one.is_doubtful]
+    assert 'made with params = {"width": 8}, as its project does, although' in told.what
+    assert "train.py:5, which trains it, gives what only running tells" in told.what
+
+
+def test_packages_that_star_import_each_other_are_read(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").write_text("from .one import *\nSIZE = 72\n")
+    (tmp_path / "parts" / "one.py").write_text("from parts import *\n\ndef use():\n    return unknown\n")
+    train = "from parts import *\n\nuse()\n" + TRAIN_WIDE.format(arguments="SIZE, 4")
+    assert report_on_wide(tmp_path, train=train).parameters == 72 * 72 + 72 + 72 * 4 + 4
 
 
 ZOO = """

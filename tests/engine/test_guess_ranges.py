@@ -73,6 +73,19 @@ class Converging(nn.Module):
         return x
 
 
+class SmallDetector(nn.Module):
+    """Takes no picture under 300x300, and is taken for a detector, which customarily gets larger ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 32, 3, padding=1)
+        self.far = nn.AvgPool2d(300)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        return self.far(y).mean() + y.mean((2, 3))
+
+
 def _entry(model: nn.Module, *inputs: str) -> tuple[dict[str, object], tclint.Report]:
     report = tclint.check(model, tclint.Settings(gpus=("a100",), inputs=inputs))
     entry: dict[str, object] = json.loads(tclint.render(report, "json"))["entries"][0]
@@ -99,6 +112,14 @@ def test_a_size_that_nothing_states_opens_the_report_with_a_range() -> None:
     assert text.index("every figure rests on a guess") < text.index("predicted step")
     assert "; 1 model priced on a guess" in text
     assert "+-" not in next(line for line in text.splitlines() if "a100-sxm4-80gb  " in line)
+
+
+def test_a_customary_size_is_a_guess_where_small_pictures_do_not_fit() -> None:
+    entry, _ = _entry(SmallDetector())
+    [doubt] = _doubts(entry)
+    assert "float32[8,3,640,640]" in doubt
+    assert "nothing states its height and width: the step takes" in doubt
+    assert "at 384x384" in doubt
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,34 @@ def test_a_step_is_a_number_where_a_layer_reads_what_was_made_of_it() -> None:
     assert _shapes(Denoiser())["time"] == (8,)
 
 
+class _Steps(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.read = nn.Linear(width, 16)
+
+    def forward(self, step: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(self.read.in_features // 2, device=step.device)
+        angles = step[:, None].float() * places[None]
+        return self.read(torch.cat([angles.cos(), angles.sin()], dim=-1))
+
+
+class _Interval(nn.Module):
+    """Goes from one step to another."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 4, 4)
+        self.steps, self.starts = _Steps(32), _Steps(width)
+
+    def forward(self, x: torch.Tensor, t: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
+        return self.stem(x) + (self.steps(t) + self.starts(r))[:, :, None, None]
+
+
+def test_what_goes_the_way_of_a_step_is_one() -> None:
+    shapes = _shapes(_Interval(32))
+    assert (shapes["t"], shapes["r"]) == ((8,), (8,))
+
+
 def test_pictures_of_a_stated_size_need_no_convolution() -> None:
     class Patches(nn.Module):
         def __init__(self, image_size: int) -> None:

@@ -64,8 +64,20 @@ def test_a_file_that_calls_its_model_states_the_inputs(call: str, shape: list[in
     assert bool(told) == (shape != [8, 3, 224, 224])
     for assumption in told:
         assert assumption["path"] == "net.py"
-        assert not assumption["doubtful"]
         assert "--input 'x=float32[8," in str(assumption["what"])
+        # Nobody says that it trains at that size.
+        assert assumption["doubtful"]
+        assert "nothing states the height and width that it trains on: the step" in str(assumption["what"])
+
+
+def test_what_a_file_calls_and_a_script_crops_is_no_guess() -> None:
+    call = "if __name__ == '__main__':\n    Net()(torch.randn(1, 3, 320, 320))\n"
+    Path("net.py").write_text(f"{_MODEL}\n{call}", encoding="utf-8")
+    Path("train.py").write_text("from net import Net\n\nSIDE = 320\nRandomCrop(SIDE)\n", encoding="utf-8")
+    inputs, assumptions = _inputs()
+    assert inputs == {"x": [8, 3, 320, 320]}
+    [told] = [one for one in assumptions if "as its own file calls it" in str(one["what"])]
+    assert not told["doubtful"]
 
 
 _OF_THE_CLASS = """class Net(nn.Module):

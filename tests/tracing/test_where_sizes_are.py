@@ -90,6 +90,10 @@ def test_a_readme_calls_the_model_with_its_inputs(tmp_path: Path) -> None:
         ("Compose([RandomCrop(32, padding=4), ToTensor()])", 32),
         ("parser.add_argument('--size', default=48)\nRandomResizedCrop(size=opt.size)", 48),
         ("Compose([Resize(256), CenterCrop(192)])", 192),
+        ("SIDE = 96\nRandomCrop(SIDE)", 96),
+        ("config = {'side': 80, 'batch': 4}\nRandomCrop(config['side'])", 80),
+        ("cfg = Config(high=72)\nRandomCrop((cfg.high, cfg.high))", 72),
+        ("SIDE = 96\nif small:\n    SIDE = 48\nRandomCrop(SIDE)", 224),
         ("RandomCrop(32)\nRandomCrop(64)", 224),
     ],
 )

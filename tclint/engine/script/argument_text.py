@@ -26,7 +26,8 @@ SIZE = "\0"
 def argument_text(value: Value | None) -> str | None:
     """What a value is by default, as `--arg` takes it; None where reading does not tell.
 
-    Of an object that only holds values, those that are known are told: code that reads another one fails.
+    Of an object or a dict that only holds values, those that are known are told: code that reads another one
+    fails.
     """
     return _text(value, None, _DEEPEST)
 
@@ -111,8 +112,14 @@ def _dict(found: Thing, size: str | None, depth: int) -> str | None:
     if "[*]" in found.fields or "[~]" in found.fields:
         return None
     items = ((key[1], item) for key, item in found.fields.items() if isinstance(key, tuple))
-    texts = {key: _text(item, size, depth - 1) for key, item in items}
-    if None in texts.values() or not all(isinstance(key, (str, int)) for key in texts):
+    told = {key: _text(item, size, depth - 1) for key, item in items}
+    # What a program looks up by its name is a record, too: the devices and paths in it need not be known.
+    texts = {key: text for key, text in told.items() if text is not None}
+    if (
+        not all(isinstance(key, (str, int)) for key in texts)
+        or (not texts and told)
+        or (len(texts) < len(told) and not all(isinstance(key, str) for key in told))
+    ):
         return None
     names = {key: json.dumps(key, ensure_ascii=False) if isinstance(key, str) else key for key in texts}
     return "{" + ", ".join(f"{names[key]}: {text}" for key, text in texts.items()) + "}"

@@ -30,7 +30,7 @@ from tclint.source.run.files import File
 from tclint.source.run.program import Program
 from tclint.source.run.values import Event, FunctionValue, Thing, options_of
 from tclint.source.syntax.parse import NotPython, parse_tree
-from tclint.source.syntax.tables import Function
+from tclint.source.syntax.tables import Function, Literal, Parameter
 from tclint.tracing import TraceResult, in_order, trace_callable, trace_targets
 from tclint.tracing.values.sites import SiteFinder
 
@@ -39,6 +39,8 @@ _MOST_PROGRAMS = 12
 _MOST_LISTED = 12
 _MOST_CALLS = 2
 """The most calls of a class whose arguments are tried."""
+_EVENTS_BESIDE_DEFAULTS = 10_000
+"""The most calls and operations that are followed for a model that also runs with its defaults."""
 _MOST_SHOWN = 60
 """The most characters of an argument in a sentence."""
 
@@ -56,6 +58,12 @@ class Construction:
     """The paths of those that the program reads, of its configuration and of its commands."""
     is_own: bool = True
     """Whether it calls that class or function, and not another file's of the same name and parameters."""
+    is_trained: bool = False
+    """Whether the program trains."""
+    untold: tuple[str, ...] = ()
+    """The arguments that it gives and reading does not tell, in place of a number by default."""
+    trained_at: str = ""
+    """Where another program, which trains, makes it with what reading does not tell."""
 
     @property
     def place(self) -> str:
@@ -81,26 +89,27 @@ def runs_as_built(
     """
     known: dict[tuple[str, tuple[str, ...]], list[Construction]] = {}
     again: dict[int, _Again] = {}
-    open_sizes: dict[int, tuple[_Again, Construction]] = {}
+    open_sizes: dict[int, tuple[_Again, Construction, Sequence[str]]] = {}
     for at, results in trace(runs) if runs else ():
         target, settings = runs[at]
         error = results[0].error if len(results) == 1 else None
         where = (written_at or {}).get(target, target)
-        if error is None or not where or not (error.needed or error.has_run):
+        has_failed = error is not None and (bool(error.needed) or error.has_run)
+        if not where or not (has_failed or _rests_on_defaults(results, settings)):
             yield at, results
             continue
-        if (where, error.needed) not in known:
-            known[where, error.needed] = constructions(where, error.needed, settings)
-        found = known[where, error.needed]
-        tries = list(_tries(found, error.needed, settings))
+        needed = () if error is None else tuple(error.needed)
+        if (where, needed) not in known:
+            known[where, needed] = (
+                constructions(where, needed, settings) if has_failed else _trained_so(where, settings)
+            )
+        found = known[where, needed]
+        tries = list(_tries(found, needed, settings))
         if tries:
             again[at] = _Again(results, tries)
-        elif found and error.needed:
-            told = replace(results[0], error=_incomplete(target, error.needed, found[0]))
-            if set(error.needed) <= found[0].arguments.keys() | found[0].sizes.keys():
-                open_sizes[at] = _Again([told], []), found[0]
-            else:
-                yield at, [told]
+        elif found and needed:
+            told = replace(results[0], error=_incomplete(target, needed, found[0]))
+            open_sizes[at] = _Again([told], []), found[0], needed
         else:
             yield at, results
     while again or open_sizes:
@@ -113,13 +122,13 @@ def runs_as_built(
             noted = [replace(_noted(one, maker, stated), arguments=last.given.arguments) for one in results]
             following = last.following(noted)
             if maker.sizes and any(one.graph is None for one in noted):
-                open_sizes[at] = following, maker
+                open_sizes[at] = following, maker, ()
             elif following.tries:
                 again[at] = following
             else:
                 yield at, following.results
-        for at, (following, maker) in open_sizes.items():
-            guessed = _with_guessed_sizes(runs[at], following.results[0], maker, trace)
+        for at, (following, maker, lacking) in open_sizes.items():
+            guessed = _with_guessed_sizes(runs[at], following.results[0], maker, trace, lacking)
             if guessed is None and following.tries:
                 again[at] = following
             else:
@@ -127,17 +136,40 @@ def runs_as_built(
         open_sizes.clear()
 
 
+def _rests_on_defaults(results: Sequence[TraceResult], settings: Settings) -> bool:
+    """Whether a model ran as its code alone has it, with nothing of the user's."""
+    graph = results[0].graph if len(results) == 1 else None
+    return (
+        graph is not None
+        and graph.metadata.get("inputs_from") == "inferred"
+        and not results[0].arguments
+        and not settings.arguments
+    )
+
+
+def _trained_so(where: str, settings: Settings) -> list[Construction]:
+    """The calls of a model that needs no arguments in the programs that train it."""
+    settings = replace(settings, program_events=min(settings.program_events, _EVENTS_BESIDE_DEFAULTS))
+    return [one for one in constructions(where, (), settings) if one.is_own and one.is_trained]
+
+
 def _with_guessed_sizes(
-    run: tuple[str, Settings], before: TraceResult, found: Construction, trace: Callable[[Runs], Traced]
+    run: tuple[str, Settings],
+    before: TraceResult,
+    found: Construction,
+    trace: Callable[[Runs], Traced],
+    needed: Collection[str],
 ) -> TraceResult | None:
     """A run with the arguments that are known, and a guess for sizes of data; None where it does not run so.
 
     Args:
         before: what it gave so far.
+        needed: what the model cannot be made without: where reading tells nothing of it, it may be a size.
     """
     target, settings = run
     named = {text.partition("=")[0] for text in settings.arguments}
     unknown = {name: text for name, text in sorted(found.sizes.items()) if name not in named}
+    unclear = [name for name in needed if name not in {*named, *unknown, *found.arguments}]
     stated = {name: text for name, text in found.arguments.items() if name not in {*named, *unknown}}
 
     def with_sizes(sizes: dict[str, str]) -> TraceResult:
@@ -147,7 +179,7 @@ def _with_guessed_sizes(
         result = _noted(result, found, stated) if stated else result
         return replace(result, arguments=texts)
 
-    return with_guessed_sizes(unknown, found.site, with_sizes)
+    return with_guessed_sizes(unknown, unclear, found.site, with_sizes)
 
 
 @dataclass(frozen=True)
@@ -264,7 +296,11 @@ def _noted(result: TraceResult, found: Construction, stated: Mapping[str, str]) 
     sets = f"--arg {holder or 'NAME'}=VALUE sets {'a field' if holder else 'others'}"
     if result.graph is not None:
         does = "does" if found.is_own else f"makes another {result.target.rpartition(':')[2]}"
-        note = Assumption(f"made with {shown}, as its project {does}; {sets}", found.site)
+        kept = f", and {listed(found.untold, _MOST_LISTED)} by default, as only running the program tells"
+        trained = f", although {found.trained_at}, which trains it, gives what only running tells"
+        what = f"made with {shown}, as its project {does}{kept if found.untold else ''}"
+        what += f"{trained if found.trained_at else ''}; {sets}"
+        note = Assumption(what, found.site, is_doubtful=bool(found.untold or found.trained_at))
         read = dict.fromkeys([*result.graph.metadata.get("source_files", ()), *found.files])
         metadata = {**result.graph.metadata, "source_files": [*read]}
         # At the end: what is said of guesses counts assumptions from the front.
@@ -323,25 +359,33 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
         done |= program.within
         events_left -= len(program.record.events)
         read = (*(item.path for item in program.files if not item.is_library), *files.others)
+        is_trained = bool(program.record.of("backward"))
         for event in program.record.of("make", "enter"):
             called = _called(event, file, name)
             if called is None:
                 continue
             parameters, is_own = called
             texts, sizes = _arguments(event, parameters)
-            if texts or sizes:
-                one = Construction(texts, sizes, _site(event), read, is_own)
+            if event.arguments:
+                untold = _untold(event, parameters, {*texts, *sizes})
+                one = Construction(texts, sizes, _site(event), read, is_own, is_trained, untold)
                 found.setdefault((not is_own, *sorted(texts.items()), *sorted(sizes.items())), one)
         complete = [one for one in found.values() if set(needed) <= set(one.arguments)]
         if any(one.is_own and not _is_in(one, file) for one in complete):
             break
 
-    def known(one: Construction) -> tuple[int, int, bool, bool, int]:
+    def known(one: Construction) -> tuple[int, int, bool, bool, bool, int]:
         wanted = set(needed)
         given = len(wanted & set(one.arguments)), len(wanted & set(one.sizes))
-        return *given, one.is_own, not _is_in(one, file), len(one.arguments)
+        return *given, one.is_own, one.is_trained, not _is_in(one, file), len(one.arguments)
 
-    return sorted(found.values(), key=known, reverse=True)
+    first, *others = [*sorted(found.values(), key=known, reverse=True), None]
+    if first is not None and not first.is_trained and set(needed) <= set(first.arguments):
+        # A number of classes changes little, and a configuration everything.
+        whole = {name for name in needed if not first.arguments[name].isdigit()}
+        trained = next((one for one in others if one and one.is_trained and whole - {*one.arguments}), None)
+        first = first if trained is None else replace(first, trained_at=trained.place)
+    return [one for one in (first, *others) if one is not None]
 
 
 def is_made(target: str, needed: Collection[str], settings: Settings) -> bool:
@@ -359,12 +403,15 @@ def _programs(path: str, call: re.Pattern[str], readme: Iterable[str]) -> list[s
     scripts = Scripts.around(path)
     naming = re.compile(call.pattern.encode())
     others = [other for other, data in scripts.files.items() if naming.search(data)]
-    others.sort(key=lambda other: (is_test_path(other), len(other), other))
+    # Those come first whose program trains: others may make another branch of the model, or a small one.
+    others.sort(
+        key=lambda other: (is_test_path(other), scripts.place_of(scripts.of(other)), len(other), other)
+    )
     tests = [other for other in others if is_test_path(other)]
     own = others[: len(others) - len(tests)]
     # What makes the model may be a part of a program, whose options another file of it reads.
     best = [path, scripts.of(path), *(file for other in own for file in (scripts.of(other), other))]
-    return [*dict.fromkeys([*best[: _MOST_PROGRAMS - 1], *readme, *tests])][:_MOST_PROGRAMS]
+    return [*dict.fromkeys([*[*dict.fromkeys(best)][: _MOST_PROGRAMS - 1], *readme, *tests])][:_MOST_PROGRAMS]
 
 
 def _readme(path: str, call: re.Pattern[str]) -> dict[str, bytes]:
@@ -387,7 +434,7 @@ def _readme(path: str, call: re.Pattern[str]) -> dict[str, bytes]:
     return {readme: "\n".join([*lines, ""]).encode()} if lines else {}
 
 
-def _called(event: Event, file: File, name: str) -> tuple[list[str], bool] | None:
+def _called(event: Event, file: File, name: str) -> tuple[list[Parameter], bool] | None:
     """The parameters of what an event calls, and whether that is the file's class or function of a name; it
     may also be another file's that takes the same, as where an option chooses the file."""
     found = None
@@ -402,21 +449,44 @@ def _called(event: Event, file: File, name: str) -> tuple[list[str], bool] | Non
         if os.path.realpath(called.file.path) == os.path.realpath(file.path):
             return parameters, True
         own = next((one for one in file.tables.functions if one.qualified_name == f"{name}.__init__"), None)
-        if cls is not None and parameters and parameters == _taken(own)[1:]:
+        if cls is not None and parameters and _names(parameters) == _names(_taken(own)[1:]):
             found = parameters, False
     return found
 
 
-def _taken(function: Function | None) -> list[str]:
-    return [] if function is None else [item.name for item in function.parameters if not item.star]
+def _taken(function: Function | None) -> list[Parameter]:
+    return [] if function is None else [item for item in function.parameters if not item.star]
 
 
-def _arguments(event: Event, parameters: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+def _names(parameters: Iterable[Parameter]) -> list[str]:
+    return [item.name for item in parameters]
+
+
+def _untold(event: Event, parameters: Sequence[Parameter], told: Collection[str]) -> tuple[str, ...]:
+    """The arguments of a call that are not told, of those that are a number by default."""
+    given = {
+        parameters[int(key)].name if key.isdigit() else key
+        for key in event.arguments
+        if _fits(key, parameters)
+    }
+    numbers = (
+        item.name
+        for item in parameters
+        if isinstance(item.default, Literal) and type(item.default.value) is int
+    )
+    return tuple(name for name in numbers if name in given and name not in told)
+
+
+def _fits(key: str, parameters: Sequence[Parameter]) -> bool:
+    return not key.isdigit() or int(key) < len(parameters)
+
+
+def _arguments(event: Event, parameters: Sequence[Parameter]) -> tuple[dict[str, str], dict[str, str]]:
     """The values that are known, by argument, and the arguments that are or hold sizes of data."""
     found: dict[str, str] = {}
     sizes: dict[str, str] = {}
     for key, value in event.arguments.items():
-        name = parameters[int(key)] if key.isdigit() and int(key) < len(parameters) else key
+        name = parameters[int(key)].name if key.isdigit() and int(key) < len(parameters) else key
         for texts, text in ((found, argument_text(value)), (sizes, sized_text(value))):
             if name.isidentifier() and text is not None:
                 texts[name] = text

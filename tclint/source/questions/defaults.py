@@ -88,8 +88,21 @@ class Defaults:
     def _computed(self, value: Thing) -> Value | None:
         if value.operation is None:
             return None
-        decided = self._operation(*value.operation)
+        operator, operands = value.operation
+        if operator in ("and", "or"):
+            return self._chosen(operator, operands)
+        decided = self._operation(operator, operands)
         return None if decided is None else Constant(decided)
+
+    def _chosen(self, operator: str, operands: tuple[Value, ...]) -> Value | None:
+        """The operand that `a or b` or `a and b` gives, which need not be a boolean."""
+        for operand in operands[:-1]:
+            is_true = self.truth(operand)
+            if is_true is None:
+                return None
+            if is_true is (operator == "or"):
+                return self.value(operand)
+        return self.value(operands[-1])
 
     def _operation(self, operator: str, operands: tuple[Value, ...]) -> bool | None:
         if operator == "()" and isinstance(operands[0], Symbol):

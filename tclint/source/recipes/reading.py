@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tclint.core.target import SCRIPT_SUFFIXES
 from tclint.source.recipes.formats import MAX_BYTES, UNKNOWN, Format, candidates, formats
+from tclint.source.recipes.ini_text import parse_ini
 from tclint.source.recipes.interpolation import resolved
 from tclint.source.recipes.shell_text import parse_shell
 from tclint.source.recipes.toml_text import parse_toml_tree
@@ -105,10 +106,19 @@ def recipe_of(name: str, settings: Mapping[str, object]) -> Recipe:
     return _recipe(name, data, next(item for item in formats() if item.name == name), tree, tree)
 
 
+def _read_any(path: str, data: bytes) -> Node:
+    """The tree of a file that a program names: one of `configparser` has no name of its own."""
+    try:
+        tree = read_tree(path, data)
+    except NotReadable:
+        return parse_ini(decode(data))
+    return tree if tree.entries else parse_ini(decode(data))
+
+
 def settings_of(path: str, data: bytes) -> Value | None:
     """The contents of a configuration file of any format; None if it cannot be read."""
     try:
-        tree = read_tree(path, data) if len(data) <= MAX_BYTES else None
+        tree = _read_any(path, data) if len(data) <= MAX_BYTES else None
     except (NotReadable, NotPython):
         return None
     if tree is None or not tree.entries:

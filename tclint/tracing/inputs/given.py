@@ -37,6 +37,8 @@ class CallInputs:
     basis: Literal["stated", "guess", "repair"] = "guess"
     """What inferred inputs rest on: the model, its configuration or its project states them; nothing does; or
     the forward failed on others before."""
+    is_shown: bool = False
+    """Whether they are those of an example beside the model, which need not be what it trains on."""
     alternatives: tuple[CallInputs, ...] = ()
     """Other guesses, to be tried in turn where the forward fails on these inputs."""
     last: Callable[[], CallInputs | None] | None = None

@@ -23,17 +23,18 @@ def guesses(graph: Graph, inputs: CallInputs, model: nn.Module, trace: Trace) ->
     Args:
         trace: traces the model on such inputs, with data that give such answers.
     """
-    if graph.metadata["trace_s"] > _MOST_SECONDS:
-        return
+    is_slow = graph.metadata["trace_s"] > _MOST_SECONDS
     sizes = other_sizes(inputs, model)
-    if sizes is not None:
+    said = [place for place, one in enumerate(graph.assumptions) if one.what.endswith(ADVICE)]
+    if sizes is not None and said:
         tries = functools.partial(_first, trace=trace)
-        smaller = tries(sizes.smaller)
+        smaller = () if is_slow else tries(sizes.smaller)
         # What takes no smaller picture states its size, in the sizes of its layers.
-        larger = tries(sizes.larger if smaller else sizes.larger[:1])
-        said = [place for place, one in enumerate(graph.assumptions) if one.what.endswith(ADVICE)]
-        if said and (smaller or larger):
+        larger = () if is_slow else tries(sizes.larger if smaller else sizes.larger[:1])
+        if smaller or larger or is_slow:
             yield Guess(said[-1], sizes.why, (*smaller, *larger))
+    if is_slow:
+        return
     before = len(inputs.assumptions)
     if len(graph.assumptions) > before:
         yield from _of_data(graph, inputs, before, trace)

@@ -239,7 +239,7 @@ class Core:
     def import_(self, file: File, qualified: str) -> Value:
         raise NotImplementedError
 
-    def starred(self, frame: Frame, name: str) -> Value | None:
+    def starred(self, frame: Frame, name: str, seen: frozenset[File] = frozenset()) -> Value | None:
         raise NotImplementedError
 
     def is_tensor(self, value: Value) -> bool:

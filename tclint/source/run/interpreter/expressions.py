@@ -139,10 +139,15 @@ class Expressions(Texts):
         frame.names[name] = found
         return found
 
-    def starred(self, frame: Frame, name: str) -> Value | None:
-        """The value of a name that `from module import *` defines; None if no such import does."""
+    def starred(self, frame: Frame, name: str, seen: frozenset[File] = frozenset()) -> Value | None:
+        """The value of a name that `from module import *` defines; None if no such import does.
+
+        Args:
+            seen: the files that led here: packages and their modules may import each other so.
+        """
         if name[:1] == "_":
             return None
+        seen |= {frame.file}
         for item in frame.file.imports(frame.file.tables.module).get("*", ()):
             if not self.project.may_define(frame.file, item.qualified, name):
                 continue
@@ -152,7 +157,7 @@ class Expressions(Texts):
                 inner_frame = self.frames[file]
                 if name in inner_frame.names or name in file.imports(file.tables.module):
                     return self.attribute(ModuleValue(file), name)
-                inner = self.starred(inner_frame, name) if inner_frame is not frame else None
+                inner = None if file in seen else self.starred(inner_frame, name, seen)
                 if inner is not None:
                     return inner
             elif name in self.library.stars.get(item.qualified, ()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Collection
 
@@ -50,6 +51,27 @@ class Launched(Loading):
         if found is None:
             return self.chosen_outside(otherwise)
         return found
+
+    def literal(self, text: Value) -> Value:
+        """What a text says in Python; the text itself where it is no literal, as programs then keep it."""
+        written = self.text_of(text)
+        if written is None:
+            return self.unknown()
+        try:
+            return self._held(ast.literal_eval(written))
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return text
+
+    def _held(self, value: object) -> Value:
+        """A value of Python as one of a program."""
+        if isinstance(value, list | tuple):
+            return self.container(type(value).__name__, [self._held(item) for item in value])
+        if isinstance(value, dict):
+            made = self.container("dict")
+            for key, item in value.items():
+                self.set_item(made, Constant(key), self._held(item))
+            return made
+        return Constant(value)
 
     def _named_by(self, value: Value, depth: int = _LONGEST_WAY) -> list[str | None]:
         """The names of the file that a value is, or else what is known of the end of its path."""

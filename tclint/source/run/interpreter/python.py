@@ -130,7 +130,11 @@ class Python(Methods):
                 found.append(self.operate("getattr", (arguments[0], option)))
         value = either(*found) if found else self.unknown()
         if len(arguments) > 2 and isinstance(value, Thing) and value.is_unknown:
-            return either(value, arguments[2])
+            # An attribute that code of the project sets is there, whatever it may be.
+            owner = arguments[0]
+            name = str(self.text_of(arguments[1]))
+            is_set = isinstance(owner, Thing) and value is owner.fields.get(name)
+            return value if is_set else either(value, arguments[2])
         return value
 
     def _builtin_setattr(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
@@ -495,7 +499,8 @@ class Python(Methods):
         option's name, where there are), `opened(Arguments, "command line", "config")` an object of a class
         whose fields are chosen there, or by the file that an option names,
         `passed(("--amp",), options, value, str)` what commands pass for an option, else the value,
-        `loaded("ds.json", "a file")` what a configuration file holds, `filled(Arguments, values)` an object
+        `loaded("ds.json", "a file")` what a configuration file holds, `literal("[1, 2]")` what a text says in
+        Python, `filled(Arguments, values)` an object
         of a class that gets it, `launched("accelerate launch", "mixed_precision", "config_file")` what
         commands pass for an option of a tool, `composed("conf", "train")` a configuration of Hydra,
         `instantiated(config, options)` what its `_target_` makes, `merged(config, other)` one
@@ -511,6 +516,8 @@ class Python(Methods):
             return self.allowed(*arguments)
         if name == "loaded":
             return self.loaded(arguments[0], arguments[1])
+        if name == "literal":
+            return self.literal(arguments[0])
         if name == "filled":
             values = arguments[1]
             given: dict[str, Value] = {"**": values}

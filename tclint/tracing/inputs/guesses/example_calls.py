@@ -67,6 +67,7 @@ def _own_files(origin: ModelFiles) -> Iterator[tuple[str, ast.Module, str]]:
             yield path, example, "a docstring"
 
 
+README_CALL = "the README"
 _PROMPT = re.compile(r"^[ \t]*(?:>>>|\.\.\.) ?(.*)$", re.MULTILINE)
 _BLOCK = re.compile(r"::[ \t]*\n\n+((?:[ \t]+[^\n]*(?:\n|$)|\n)+)")
 """What is indented behind two colons."""
@@ -99,7 +100,7 @@ def _readme(origin: ModelFiles) -> Iterator[tuple[str, ast.Module, str]]:
             continue
         for lines, code in python_blocks(text):
             with contextlib.suppress(SyntaxError, ValueError):
-                yield path, ast.increment_lineno(ast.parse(code), lines), "the README"
+                yield path, ast.increment_lineno(ast.parse(code), lines), README_CALL
         return
 
 
@@ -117,7 +118,8 @@ def _as_inputs(args: list[Any], kwargs: dict[str, Any], site: Site, batch: int, 
         made = with_batch(made, batch)
     listed = ", ".join(described(value) for value in (*made.args, *made.kwargs.values()))
     what = f"{'input' if len(values) == 1 else 'inputs'} {listed}, as {where} calls it{ADVICE}"
-    return replace(made, assumptions=(Assumption(what, site),), basis="stated")
+    is_shown = where != README_CALL
+    return replace(made, assumptions=(Assumption(what, site),), basis="stated", is_shown=is_shown)
 
 
 def in_order(body: list[ast.stmt]) -> Iterator[ast.stmt]:

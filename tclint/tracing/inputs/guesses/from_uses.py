@@ -57,7 +57,8 @@ def from_uses(required: list[str], uses: dict[str, ArgumentUse], model: nn.Modul
         if name not in by_layer:
             if lead is None:
                 return
-            choices[name] = by_name(name, lead, model)
+            like = next((other for other in required if _is_read_as(name, other, uses)), name)
+            choices[name] = by_name(like, lead, model)
     names = {id(module): name for name, module in model.named_modules()}
     reasons = {name: _reason(known[name], names) if name in by_layer else "" for name in required}
     for index in range(max(map(len, choices.values()))):
@@ -112,6 +113,14 @@ def _is_embedded_time(name: str, use: ArgumentUse) -> bool:
     """Whether a layer reads what functions made of a step of diffusion, not the number that it is."""
     leaf = first_leaf(use.layer)
     return are_times(name) and isinstance(leaf, nn.Linear) and leaf.in_features > 1
+
+
+def _is_read_as(name: str, time: str, uses: Mapping[str, ArgumentUse]) -> bool:
+    """Whether an argument goes the way of one that is a step of diffusion: the start of an interval, say."""
+    one, other = uses.get(name), uses.get(time)
+    if one is None or other is None or are_times(name) or not _is_embedded_time(time, other):
+        return False
+    return one.is_direct == other.is_direct and repr(first_leaf(one.layer)) == repr(first_leaf(other.layer))
 
 
 def _is_time_first(layer: nn.Module | None) -> bool:

@@ -19,8 +19,8 @@ from tclint.tracing.inputs.stated_sizes import (
     states_length,
 )
 
-_SIDES = ((32, 64, 128), (512, 384))
-"""Of pictures: of CIFAR's up to what detection and segmentation train on."""
+_SIDES = ((32, 64, 128, 256, 384), (512, 384))
+"""Of pictures: of CIFAR's up to what detection and segmentation train on; the first that runs counts."""
 _LENGTHS = ((32, 64), (1024, 512))
 """Of sequences, in tokens."""
 
@@ -37,23 +37,29 @@ class Others(NamedTuple):
 
 def other_sizes(inputs: CallInputs, model: nn.Module) -> Others | None:
     """None where the model or its project states the sizes, or nobody had to guess."""
-    if inputs.source != "inferred" or inputs.basis == "stated":
+    if inputs.source != "inferred" or (inputs.basis == "stated" and not inputs.is_shown):
         return None
     stated = image_sizes(model)
+    if inputs.is_shown:  # nobody shows a model on pictures of another rank, or on a toy's sequences
+        shown = next((tensor for tensor in _tensors(inputs) if tensor.dim() == 4), None)
+        size = () if shown is None else tuple(shown.shape[2:])
+        if shown is None or not shown.is_floating_point() or size in stated or min(size) == 1:
+            return None
+        return _resized(inputs, size, "the height and width that it trains on", _square)
     for tensor in _tensors(inputs):
         if not tensor.is_floating_point():
             continue
         rank, size = tensor.dim(), tuple(tensor.shape)
         if rank == 4 and size[2:] not in stated and min(size[2:]) > 1:
-            return _resized(inputs, size[2:], "height and width", _square)
+            return _resized(inputs, size[2:], "its height and width", _square)
         if rank == 5 and size[3:] not in stated and min(size[2:]) > 1:
-            return _resized(inputs, size[2:], "size", _scaled)
+            return _resized(inputs, size[2:], "its size", _scaled)
         if (
             rank in (2, 3)
             and size[-1] in (AUDIO_SAMPLES, SIGNAL_LENGTH)
             and size[-1] != stated_samples(model)
         ):
-            return _resized(inputs, size[-1:], "length", _scaled)
+            return _resized(inputs, size[-1:], "its length", _scaled)
     if states_length(model) or not any(_is_sequence(tensor) for tensor in _tensors(inputs)):
         return None
     return Others(
@@ -97,7 +103,7 @@ def _resized(inputs: CallInputs, size: _Sizes, what: str, choices: _Choices) -> 
         return f"at {'x'.join(map(str, other))}", _changed(inputs, change)
 
     smaller, larger = choices(size)
-    return Others(f"nothing states its {what}", tuple(map(one, smaller)), tuple(map(one, larger)))
+    return Others(f"nothing states {what}", tuple(map(one, smaller)), tuple(map(one, larger)))
 
 
 def _square(size: _Sizes) -> tuple[list[_Sizes], list[_Sizes]]:

@@ -86,6 +86,14 @@ class ProjectSizes:
         others = guess.assumptions[:-1]
         return replace(guess, args=args, kwargs=kwargs, assumptions=(*others, Assumption(what)), basis=basis)
 
+    def hold(self, guess: CallInputs) -> bool:
+        """Whether the scripts state the height and width that pictures among some inputs have."""
+        values = (*guess.args, *guess.kwargs.values())
+        pictures = [value for value in values if isinstance(value, torch.Tensor) and value.dim() == 4]
+        return self.image is not None and any(
+            tuple(picture.shape[2:]) == self.image.sizes for picture in pictures
+        )
+
     def _sizes(self, tensor: torch.Tensor) -> tuple[tuple[int, ...], StatedSize] | None:
         shape = tuple(tensor.shape)
         if self.image is not None and len(shape) == 4 and shape[2:] == (IMAGE_SIZE, IMAGE_SIZE):
@@ -164,16 +172,59 @@ _Sizes = tuple[int, ...]
 
 
 def _crops(tree: ast.AST, options: Mapping[str, _Sizes]) -> Iterator[tuple[str, _Sizes, int]]:
-    """Name, size and line of every transform to a size that is a number, or the default of an option."""
+    """Name, size and line of every transform to a size that is a number, or a name which stands for one."""
+    named: Mapping[str, set[_Sizes]] | None = None
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not any(called(node) in names for names in _CROPS):
             continue
         words = (word.value for word in node.keywords if word.arg == "size")
         size = next(iter([*node.args[:1], *words]), None)
-        if isinstance(size, ast.Attribute) and size.attr in options:
-            yield called(node), options[size.attr], node.lineno
-        elif size is not None and (sizes := _whole_numbers(size)):
+        if size is None:
+            continue
+        if named is None:
+            named = {**_named_sizes(tree), **{name: {value} for name, value in options.items()}}
+        if sizes := _whole_numbers(size) or _meant(size, named):
             yield called(node), sizes, node.lineno
+
+
+def _meant(size: ast.expr, named: Mapping[str, set[_Sizes]]) -> _Sizes:
+    """What a name, an attribute or an item stands for, or a pair of them; nothing where a file uses the name
+    for several numbers."""
+    if isinstance(size, ast.Tuple | ast.List):
+        sides = [_whole_numbers(side) or _meant(side, named) for side in size.elts]
+        return tuple(side[0] for side in sides) if all(len(side) == 1 for side in sides) else ()
+    found = named.get(_last_name(size), set())
+    return next(iter(found)) if len(found) == 1 else ()
+
+
+def _last_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Subscript):
+        key = node.slice
+        return key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _named_sizes(tree: ast.AST) -> dict[str, set[_Sizes]]:
+    """One or two whole numbers by the names that a file gives them: of variables, attributes, keys and
+    keyword arguments."""
+    found: dict[str, set[_Sizes]] = {}
+
+    def note(name: str, value: ast.expr | None) -> None:
+        if name and value is not None and (sizes := _whole_numbers(value)):
+            found.setdefault(name, set()).add(sizes)
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                note(_last_name(target), node.value)
+        elif isinstance(node, ast.AnnAssign):
+            note(_last_name(node.target), node.value)
+        elif isinstance(node, ast.keyword):
+            note(node.arg or "", node.value)
+        elif isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                note(str(key.value) if isinstance(key, ast.Constant) else "", value)
+    return found
 
 
 def _whole_numbers(node: ast.expr) -> tuple[int, ...]:

@@ -70,10 +70,13 @@ def _in_project(guesses: Iterator[CallInputs], origin: ModelFiles) -> Iterator[C
     """What the model states itself, what its file and the scripts beside it say, then the rest."""
     sizes: ProjectSizes | None = None
     for guess in _own(guesses, example_calls(origin, BATCH)):
-        if guess.basis == "stated":
+        if guess.basis == "stated" and not guess.is_shown:
             yield guess
             continue
         sizes = project_sizes(origin) if sizes is None else sizes
+        if guess.is_shown:
+            yield dataclasses.replace(guess, is_shown=not sizes.hold(guess))
+            continue
         if (sized := sizes.applied(guess, "stated")) is not None:
             yield sized
         yield guess
