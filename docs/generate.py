@@ -166,12 +166,13 @@ def _index(rules: list[type[Rule]]) -> str:
         "## Retired",
         "",
         "These are gone. Their codes and names stay valid in suppressions, baselines and selections, and no",
-        "other rule gets them.",
+        "other rule gets them. Where a successor reports what a rule found, whatever silences the retired one",
+        "silences that, and nothing else of the successor.",
         "",
-        "| code | name | why |",
-        "|---|---|---|",
+        "| code | name | successor | why |",
+        "|---|---|---|---|",
     ]
-    lines += [f"| {rule.code} | {rule.name} | {rule.why} |" for rule in retired_rules()]
+    lines += [f"| {rule.code} | {rule.name} | {rule.successor} | {rule.why} |" for rule in retired_rules()]
     return "\n".join(lines)
 
 

@@ -70,20 +70,19 @@ class VocabMisalignedInSource(SourceRule):
             is_tie = event is not made
             what = f"The head is tied to an embedding of {size}" if is_tie else f"This predicts one of {size}"
             note = "the embedding that sets the size" if is_tie else "the layer is made here"
+            tie = {"tie": context.code(event)} if is_tie else {}
             yield self.finding(
                 context.at(event),
                 f"{what} words, not a multiple of {multiple}: rows of the logits are unaligned, which slows "
                 "the products with the vocabulary.",
                 related=(context.also(made, note),) if is_tie or not context.lints(made) else (),
-                evidence={"vocabulary": size, "multiple": multiple},
+                evidence={"vocabulary": size, "multiple": multiple, **tie},
                 effect=Effect(unknown="how large the rest of the model is is not known from the source"),
                 fix=Fix(
                     f"Build embedding and head with {padded} words, the next multiple of "
                     f"{_PREFERRED_MULTIPLE}; the tokenizer never produces the added ids."
                 ),
-                identity=f"{event.place.function.qualified_name}:{context.code(event)}"
-                if is_tie
-                else str(size),
+                identity=f"{event.place.function.qualified_name}:{tie['tie']}" if is_tie else str(size),
             )
 
 

@@ -21,6 +21,7 @@ from tclint.core.finding import Finding, Location
 from tclint.core.rule import CRASH_CODE, NEVER_ACCEPTED
 from tclint.core.text import printable
 from tclint.engine.report import Report
+from tclint.engine.rules.retired import as_reported, found_by
 from tclint.engine.same_findings import each_target
 
 DEFAULT_FILE = "tclint-baseline.json"
@@ -96,11 +97,14 @@ class Baseline:
         return sum(self.counts.values())
 
     def known(self, finding: Finding) -> Known:
-        """The identity of a finding in this file."""
+        """The identity of a finding in this file: its own, unless the file has it from a retired rule."""
         path = self._path(finding.location.path)
         located = replace(finding, location=replace(finding.location, path=path))
         target = self._target(finding.target) if finding.target is not None else ""
-        return Known(path, finding.code, finding.name, located.fingerprint, target)
+        own, *older = (
+            Known(path, was.code, was.name, was.fingerprint, target) for was in as_reported(located)
+        )
+        return next((known for known in older if known in self.counts), own)
 
     def _path(self, path: str) -> str:
         folder = os.path.dirname(os.path.abspath(self.file))
@@ -155,14 +159,15 @@ class Baseline:
         looked_at = self._coverage(report, check_scenario=False)
         counts = {known: count for known, count in self.counts.items() if not looked_at(known)}
         accepted = (finding for finding in each_target(report.findings) if finding.code not in NEVER_ACCEPTED)
-        for known, count in Counter(self.known(finding) for finding in accepted).items():
+        left = replace(self, counts=counts)
+        for known, count in Counter(left.known(finding) for finding in accepted).items():
             counts[known] = count
-        left = {known.target for known in counts}
+        targets = {known.target for known in counts}
         scenarios = {**self.scenarios, **self._scenarios(report)}
         return replace(
             self,
             counts=counts,
-            scenarios={target: scenario for target, scenario in scenarios.items() if target in left},
+            scenarios={target: scenario for target, scenario in scenarios.items() if target in targets},
         )
 
     def _coverage(self, report: Report, *, check_scenario: bool) -> _Coverage:
@@ -232,8 +237,9 @@ class _Coverage:
         if known.code.startswith("TCL"):
             return True
         location = Location(path, 1)
-        sample = Finding(known.code, known.name, "info", "high", "", location, target=known.target or None)
-        return known.code in self._codes and self._selection.allows(sample)
+        code = found_by(known.code)
+        sample = Finding(code, known.name, "info", "high", "", location, target=known.target or None)
+        return code in self._codes and self._selection.allows(sample)
 
 
 def scenario_of(settings: Settings) -> dict[str, Any]:

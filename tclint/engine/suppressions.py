@@ -12,6 +12,7 @@ from tclint.analysis.graph_rule import GraphRule
 from tclint.core.finding import Edit, Effect, Finding, Fix, Location
 from tclint.core.rule import CODE_PATTERN, CRASH_CODE, Rule
 from tclint.core.target import is_recipe
+from tclint.engine.rules.retired import named_by
 from tclint.source.syntax.parse import NotPython, decode
 
 _DIRECTIVE = re.compile(
@@ -63,11 +64,10 @@ class Suppression:
         if not self.rules:
             self.used.add("")
             return True
-        for rule in self.rules:
-            if rule.lower() == finding.name or finding.code.startswith(rule.upper()):
-                self.used.add(rule)
-                return True
-        return False
+        rule = named_by(self.rules, finding)
+        if rule is not None:
+            self.used.add(rule)
+        return rule is not None
 
     @property
     def unused(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -65,3 +66,64 @@ def test_explaining_one_says_why_it_is_gone() -> None:
     result = tclint("explain", "sparse-24-shape", "--isolated")
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith("error: ARC015 (sparse-24-shape) is retired: ")
+
+
+TIED = (
+    "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n"
+    "    def __init__(self):\n        super().__init__()\n"
+    "        self.words = nn.Embedding(50257, 768)\n"
+    "        self.head = nn.Linear(768, 50257, bias=False)\n"
+    "        self.head.weight = self.words.weight\n\n"
+    "    def forward(self, x):\n        return self.head(self.words(x))\n\n\n"
+    "model = Net().cuda()\noptimizer = torch.optim.AdamW(model.parameters())\n"
+    "for x, y in loader:\n    loss = nn.functional.cross_entropy(model(x).flatten(0, 1), y.flatten())\n"
+    "    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()\n"
+)
+TIE = "self.head.weight = self.words.weight"
+UNTIED = TIED.replace(f"        {TIE}\n", "")
+
+
+def _codes(folder: Path, *arguments: str, text: str = TIED) -> list[str]:
+    (folder / "train.py").write_text(text)
+    result = tclint(*RUN, *arguments, cwd=folder)
+    return [finding["code"] for finding in json.loads(result.stdout)["findings"]]
+
+
+@pytest.mark.parametrize("selector", ["ARC018", "lm-head-no-padding-tie", "ARC"])
+@pytest.mark.parametrize("where", ["comment", "file", "ignore", "path"])
+def test_what_silenced_one_silences_its_successor_in_its_place(
+    folder: Path, selector: str, where: str
+) -> None:
+    assert _codes(folder, "--select", "DIM") == _codes(folder, "--select", "DIM", text=UNTIED) == ["DIM003"]
+    line, head = (f"  # tclint: ignore[{selector}]", "") if where == "comment" else ("", "")
+    if where == "file":
+        head = f"# tclint: file-ignore[{selector}]\n"
+    ignored = f'ignore = ["{selector}"]\n'
+    settings = {"ignore": ignored, "path": f'[[tool.tclint.overrides]]\npaths = ["train.py"]\n{ignored}'}
+    (folder / "pyproject.toml").write_text("[tool.tclint]\nselect = ['DIM']\n" + settings.get(where, ""))
+    assert _codes(folder, text=head + TIED.replace(TIE, TIE + line)) == []
+    # What the retired rule never found is still reported.
+    layer = "bias=False)"
+    assert _codes(folder, text=head + UNTIED.replace(layer, layer + line)) == ["DIM003"]
+
+
+def test_a_baseline_entry_of_one_accepts_the_finding_of_its_successor(folder: Path) -> None:
+    (folder / "train.py").write_text(TIED)
+    choice = ("--select", "DIM003")
+    assert tclint("baseline", "write", "train.py", *choice, cwd=folder).returncode == 0
+    file = folder / "tclint-baseline.json"
+    data = json.loads(file.read_text())
+    entry = data["findings"][0]
+    identity = f"Net.__init__:{TIE}"
+    old = hashlib.sha256("\0".join(("ARC018", "train.py", identity)).encode()).hexdigest()[:16]
+    entry.update(code="ARC018", name="lm-head-no-padding-tie", fingerprint=old)
+    file.write_text(json.dumps(data))
+    known = ("--baseline", file.name, *choice)
+    assert _codes(folder, *known) == []
+    assert _codes(folder, *known, text=UNTIED) == ["DIM003"]
+    # It is taken out once it is fixed, and written under the successor's code when the file is made again.
+    assert tclint("baseline", "write", "train.py", *choice, cwd=folder).returncode == 0
+    assert [one["code"] for one in json.loads(file.read_text())["findings"]] == ["DIM003"]
+    file.write_text(json.dumps(data))
+    assert _codes(folder, *known, "--update-baseline", text=TIED.replace("50257", "50304")) == []
+    assert json.loads(file.read_text())["findings"] == []

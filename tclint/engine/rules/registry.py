@@ -29,7 +29,7 @@ from tclint.core.rule import (
 )
 from tclint.engine.rules.fields import check_fields
 from tclint.engine.rules.index import PACKAGE, imported, indexed_rules
-from tclint.engine.rules.retired import retired_as
+from tclint.engine.rules.retired import means, named_by, retired_as
 from tclint.engine.suppressions import INVALID_CODE, INVALID_NAME, UNUSED_CODE, UNUSED_NAME
 from tclint.source.source_rule import SourceRule
 
@@ -142,7 +142,7 @@ def without_unknown_rules(settings: Settings) -> Settings:
             selector
             for selector in selectors
             if selector.upper() == "ALL"
-            or any(_means(selector, *rule) for rule in names.items())
+            or any(means(selector, *rule) for rule in names.items())
             or retired_as(selector)
         )
 
@@ -181,15 +181,14 @@ class Selection:
         One of a rule's two sides may be off by default; a finding without a target is from the side for
         sources.
         """
+        on_path = self._settings.for_path(finding.location.path)
+        if finding.code != CRASH_CODE and _named_by(on_path.ignore, finding):
+            return False
         if finding.code in _OWN:
-            on_path = self._settings.for_path(finding.location.path)
             chosen = (*on_path.select, *on_path.extend_select) if on_path.select else ("ALL",)
-            return not _named_by(on_path.ignore, finding) and (
-                finding.code != INVALID_CODE or _named_by(chosen, finding)
-            )
+            return finding.code != INVALID_CODE or _named_by(chosen, finding)
         if finding.code not in self._known:
             return True
-        on_path = self._settings.for_path(finding.location.path)
         if on_path not in self._sides_by_settings:
             rules = load_rules(on_path)
             self._sides_by_settings[on_path] = frozenset(
@@ -202,7 +201,7 @@ class Selection:
         if self._named is None:
             rules = _found(self._settings.rules, indexed=True)
             self._named = {rule.code: rule.name for rule in rules} | _OWN | {CRASH_CODE: CRASH_NAME}
-        if any(_means(selector, code, name) for code, name in self._named.items()) or retired_as(selector):
+        if any(means(selector, code, name) for code, name in self._named.items()) or retired_as(selector):
             return None
         return _unknown(selector, self._named)
 
@@ -230,22 +229,16 @@ def _matching(selectors: Iterable[str], rules: Sequence[type[Rule]]) -> set[type
         if selector.upper() == "ALL":
             chosen.update(rules)
             continue
-        hits = {rule for rule in rules if _means(selector, rule.code, rule.name)}
-        own = any(_means(selector, code, name) for code, name in _OWN.items())
+        hits = {rule for rule in rules if means(selector, rule.code, rule.name)}
+        own = any(means(selector, code, name) for code, name in _OWN.items())
         if not hits and not own and retired_as(selector) is None:
             raise UsageError(_unknown(selector, {rule.code: rule.name for rule in rules}))
         chosen |= hits
     return chosen
 
 
-def _means(selector: str, code: str, name: str) -> bool:
-    return name == selector.lower() or (bool(selector) and code.startswith(selector.upper()))
-
-
-def _named_by(selectors: Iterable[str], finding: Finding) -> bool:
-    return any(
-        selector.upper() == "ALL" or _means(selector, finding.code, finding.name) for selector in selectors
-    )
+def _named_by(selectors: Sequence[str], finding: Finding) -> bool:
+    return any(one.upper() == "ALL" for one in selectors) or named_by(selectors, finding) is not None
 
 
 def _unknown(selector: str, names_by_code: Mapping[str, str]) -> str:

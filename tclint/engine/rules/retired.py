@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from tclint.config.settings import Override, Settings
+from tclint.core.finding import Finding
 from tclint.core.toml import parse_toml
 
 _PACKAGE = "tclint_rules"
@@ -21,6 +23,10 @@ class Retired:
     code: str
     name: str
     why: str
+    successor: str = ""
+    """The code of the rule that finds now what this one found; '' if none does."""
+    evidence: str = ""
+    """The key in the evidence of those of the successor's findings that this rule had."""
 
     def sentence(self) -> str:
         return f"{self.code} ({self.name}) is retired: {self.why}."
@@ -32,7 +38,7 @@ def retired_rules() -> tuple[Retired, ...]:
     spec = importlib.util.find_spec(_PACKAGE)
     files = [Path(folder) / _FILE for folder in spec.submodule_search_locations or ()] if spec else []
     found = {
-        code: Retired(code, entry["name"], entry["why"])
+        code: Retired(code, **entry)
         for file in files
         if file.is_file()
         for code, entry in parse_toml(file.read_text(encoding="utf-8")).items()
@@ -46,6 +52,32 @@ def retired_as(selector: str) -> Retired | None:
         rule for rule in retired_rules() if selector.upper() == rule.code or selector.lower() == rule.name
     )
     return next(named, None)
+
+
+def found_by(code: str) -> str:
+    """The code of the rule that finds what a rule with this code found."""
+    return next((rule.successor for rule in retired_rules() if rule.code == code and rule.successor), code)
+
+
+def means(selector: str, code: str, name: str) -> bool:
+    """Whether a code, a prefix of codes or a name means a rule."""
+    return name == selector.lower() or (bool(selector) and code.startswith(selector.upper()))
+
+
+def as_reported(finding: Finding) -> Iterable[Finding]:
+    """A finding, and what it was when a rule reported it that is retired now."""
+    yield finding
+    for rule in retired_rules():
+        if rule.successor == finding.code and rule.evidence in finding.evidence:
+            yield replace(finding, code=rule.code, name=rule.name)
+
+
+def named_by(selectors: Iterable[str], finding: Finding) -> str | None:
+    """The first selector that means a finding's rule, or a retired one that reported it, if any does."""
+    for selector in selectors:
+        if any(means(selector, was.code, was.name) for was in as_reported(finding)):
+            return selector
+    return None
 
 
 def retired_selectors(settings: Settings) -> list[str]:
