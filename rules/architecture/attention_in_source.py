@@ -54,8 +54,6 @@ class ManualAttentionInSource(SourceRule):
     pattern = re.compile(rb"(?s)\A(?:.*?(?: @ |matmul\(|bmm\(|einsum\()){2}")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if not context.torch_may_be((2, 1)):
-            return
         numbers, seen = Counter[str](), set[Place]()
         for attention in context.attentions.written():
             place = attention.softmax.place
@@ -77,7 +75,8 @@ class ManualAttentionInSource(SourceRule):
                 fix=Fix(
                     f"Call torch.nn.functional.scaled_dot_product_attention({', '.join(arguments)}) instead "
                     "of the two products and the softmax, on [batch, heads, tokens, features]: with fewer or "
-                    "more dims it writes the scores out itself."
+                    "more dims it writes the scores out itself.",
+                    needs="torch 2.1",
                 ),
                 identity=f"{name}:{numbers[name]}",
             )

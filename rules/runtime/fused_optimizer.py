@@ -8,13 +8,12 @@ from typing import Any
 from tclint.analysis.change import Change
 from tclint.config.settings import OPTIMIZERS
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.requirements import may_run
 from tclint.source.questions.defaults import Defaults
 from tclint.source.run.facts import distinct
-from tclint.source.run.values import FALSE, TRUE, Event, Thing
+from tclint.source.run.values import FALSE, TRUE, Thing
 from tclint.source.wording import spelled
 
-_FUSED_SINCE = {"torch.optim.Adam": (2, 0), "torch.optim.AdamW": (2, 0), "torch.optim.SGD": (2, 3)}
+_FUSED_SINCE = {"torch.optim.Adam": "2.0", "torch.optim.AdamW": "2.0", "torch.optim.SGD": "2.3"}
 _OLD_ADAMW = "transformers.AdamW"
 """It updates parameter by parameter; torch's AdamW does the same work."""
 
@@ -62,7 +61,7 @@ class OptimizerNotFused(SourceRule):
         for made, optimizer in distinct(
             (made, optimizer)
             for made, optimizer in context.optimizers.all
-            if context.concerns(made) and self._applies_to(context, made, optimizer)
+            if context.concerns(made) and self._applies_to(context, optimizer)
         ):
             name = optimizer.name.rpartition(".")[2]
             is_old = optimizer.name == _OLD_ADAMW
@@ -83,15 +82,17 @@ class OptimizerNotFused(SourceRule):
                     "argument": option if made.place.file.is_library or option != "fused=True" else None,
                 },
                 effect=Effect(unknown="how many parameters the optimizer has is not known from the source"),
-                fix=Fix(f"{'Pass' if option == 'fused=True' else 'Use' if is_old else 'Set'} {option}."),
+                fix=Fix(
+                    f"{'Pass' if option == 'fused=True' else 'Use' if is_old else 'Set'} {option}.",
+                    needs=f"torch {_FUSED_SINCE[_torch_name(optimizer)]}",
+                ),
                 identity=f"{made.place.function.qualified_name}:{name}",
                 group=option,
             )
 
-    def _applies_to(self, context: SourceContext, made: Event, optimizer: Thing) -> bool:
+    def _applies_to(self, context: SourceContext, optimizer: Thing) -> bool:
         given = optimizer.fields
-        since = _FUSED_SINCE.get("torch.optim.AdamW" if optimizer.name == _OLD_ADAMW else optimizer.name)
-        if since is None or not may_run(made.place.file.path, since):
+        if _torch_name(optimizer) not in _FUSED_SINCE:
             return False
         if "@steps itself" in given and "@said" not in given:
             return False
@@ -113,6 +114,10 @@ class OptimizerNotFused(SourceRule):
         ):
             return None
         return Change(settings={"optimizer": f"{present}-fused"})
+
+
+def _torch_name(optimizer: Thing) -> str:
+    return "torch.optim.AdamW" if optimizer.name == _OLD_ADAMW else optimizer.name
 
 
 def _refuses(context: SourceContext, optimizer: Thing) -> bool:

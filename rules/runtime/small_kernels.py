@@ -8,7 +8,7 @@ from tclint.plugin import Effect, Event, Finding, Fix, Location, SourceContext, 
 from tclint.source.project.scripts import TRAINS
 from tclint.source.questions.launches import LaunchLoop
 
-_MULTI_AVERAGE = (2, 1)
+_MULTI_AVERAGE = "torch 2.1"
 """The first version of torch whose AveragedModel averages all parameters at once (get_ema_multi_avg_fn)."""
 
 
@@ -52,8 +52,6 @@ class SmallKernels(SourceRule):
     program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if not context.torch_may_be(_MULTI_AVERAGE):
-            return
         seen: set[Location] = set()
         for found in context.launches.over_parameters():
             first = found.kernels[0]
@@ -76,10 +74,11 @@ class SmallKernels(SourceRule):
             effect=Effect(unknown="how many parameters the model has is not known from the source"),
             fix=Fix(
                 "Average with torch.optim.swa_utils.AveragedModel(model, "
-                "multi_avg_fn=get_ema_multi_avg_fn(decay)), which takes a few kernels for all of them."
-                if self._averages(context, found)
-                else "Put the loop into a function and compile it (torch.compile), which fuses its kernels."
-            ),
+                "multi_avg_fn=get_ema_multi_avg_fn(decay)), which takes a few kernels for all of them.",
+                needs=_MULTI_AVERAGE,
+            )
+            if self._averages(context, found)
+            else Fix("Put the loop into a function and compile it (torch.compile), which fuses its kernels."),
             identity=f"{function}:{context.code(first)}",
             group=self.name,
         )

@@ -115,6 +115,8 @@ class Fix:
     """'safe' repairs what the finding says is wrong and changes nothing else; 'unsafe' may change results,
     checkpoints or speed, or rests on more than the file shows; 'advice' has no edits."""
     edits: tuple[Edit, ...] = ()
+    needs: str = ""
+    """The oldest release that it works with, such as 'torch 2.3', where its names do not tell."""
 
 
 @dataclass(frozen=True, slots=True)

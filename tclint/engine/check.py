@@ -26,6 +26,7 @@ from tclint.engine.spans import Spans
 from tclint.engine.suppressions import apply_suppressions
 from tclint.graph.ops import Graph
 from tclint.source.project import memory
+from tclint.source.project.versions import held_back
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.discovery import Skipped, refusal
 from tclint.source.syntax.notebooks import Notebook
@@ -190,6 +191,7 @@ def check(
         paths=source.paths,
         digests=source.digests,
         models_trained=source.models,
+        held_back=tuple(held_back(filter(selection.allows, source.too_new))),
         contents=contents,
     )
     if interrupt is not None:
@@ -244,6 +246,7 @@ class _Sources:
     digests: Mapping[str, bytes] = field(default_factory=dict)
     notebooks: Mapping[str, Notebook] = field(default_factory=dict)
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    too_new: Sequence[Finding] = ()
 
 
 def _with_known_gpus(settings: Settings) -> Settings:
@@ -366,7 +369,7 @@ def _check_sources(
     }
     return _Sources(
         *(result.findings, result.paths, skipped, result.files, result.marked, result.digests),
-        *(result.notebooks, models),
+        *(result.notebooks, models, result.too_new),
     )
 
 

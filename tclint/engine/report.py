@@ -182,6 +182,8 @@ class Report:
     states them itself."""
     models_trained: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Script with findings -> targets of the models that its program trains, the largest first."""
+    held_back: tuple[str, ...] = ()
+    """Sentences on findings whose fixes need newer releases than the project allows."""
     made_with: Mapping[str, Any] = field(default_factory=dict)
     """For a saved report: 'tool' and 'provenance' as in its JSON."""
     contents: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)

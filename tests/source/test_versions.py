@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from in_process import tclint
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
@@ -158,3 +160,21 @@ def test_averages_stay_where_torch_has_no_other_way(tmp_path: Path, pinned: str,
     text = LOOP + "    for p, q in zip(network.parameters(), average.parameters()):\n"
     text += "        q.data.lerp_(p.data, 0.01)\n"
     assert ("RUN028" in found(tmp_path, text, pinned)) is is_found
+
+
+def test_verbose_reports_say_what_the_pins_keep_back(tmp_path: Path) -> None:
+    def said(pinned: str, *flags: str) -> list[str]:
+        (tmp_path / "train.py").write_text(LOOP)
+        (tmp_path / "requirements.txt").write_text(pinned)
+        result = tclint("train.py", "--isolated", "--no-cache", *flags, cwd=tmp_path)
+        text = " ".join(result.stdout.split())
+        return re.findall(r"not reported: (.*?) \d+ findings? \(", text)
+
+    assert said("numpy\ntorch==1.11\n", "-v") == [
+        "2 findings whose fixes need torch 1.12 or 2.3; requirements.txt:2 asks for torch==1.11"
+    ]
+    assert said("torch==1.11\n") == said("torch>=1.11\n", "-v") == []
+    # A rule that is not selected would not have reported anything.
+    assert said("torch<1.12\n", "-v", "--ignore", "RUN012") == [
+        "1 finding whose fix needs torch 1.12; requirements.txt:1 asks for torch<1.12"
+    ]

@@ -52,6 +52,8 @@ class SourceResult:
     """(path, sentence) of the named configuration files that cannot be read."""
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Path of a script with findings -> targets of the models that its program trains."""
+    too_new: Sequence[Finding] = ()
+    """Findings that are not reported, since the project's releases lack what their fixes need."""
 
 
 def lint(
@@ -97,6 +99,7 @@ def lint(
     outcomes: dict[str, list[Finding] | Skipped | NotPython] = {}
     parts: list[Skipped] = []
     models: Mapping[str, tuple[str, ...]] = {}
+    too_new: list[Finding] = []
     for path in files:
         try:
             written = contents[path] if path in contents else _read(path)
@@ -148,7 +151,7 @@ def lint(
     if any(text.rules for text in texts.values()):
         tables_cache = open_cache()
 
-        linted, parts, models = lint_programs(texts, settings, tables_cache, contents)
+        linted, too_new, parts, models = lint_programs(texts, settings, tables_cache, contents)
         outcomes.update(linted)
     notebooks = {path: text.notebook for path, text in texts.items() if text.notebook is not None}
     parsed_files = 0
@@ -194,6 +197,7 @@ def lint(
         notebooks,
         recipes.errors,
         {path: found for path, found in models.items() if path not in notebooks},
+        too_new,
     )
 
 

@@ -158,9 +158,9 @@ def lint_programs(
     settings: Settings,
     cache: TablesCache | None,
     contents: Mapping[str, bytes],
-) -> tuple[dict[str, FileOutcome], list[Skipped], dict[str, tuple[str, ...]]]:
-    """The findings in files, each linted as part of its program; notes on programs that were cut short; and
-    the models that programs train, by script.
+) -> tuple[dict[str, FileOutcome], list[Finding], list[Skipped], dict[str, tuple[str, ...]]]:
+    """The findings in files, each linted as part of its program; those whose fixes need newer releases than
+    the project allows; notes on programs that were cut short; and the models that programs train, by script.
 
     Args:
         texts: all linted files by path; programs with files that concern rules are run.
@@ -225,13 +225,14 @@ def lint_programs(
                     waiting.append((path, [path]))
     if kept is not None:
         kept.limit()
-    return _reported(outcomes, texts), list(parts.values()), models
+    return *_reported(outcomes, texts), list(parts.values()), models
 
 
 def _reported(
     outcomes: Mapping[str, tuple[str, FileOutcome]], texts: Mapping[str, SourceText]
-) -> dict[str, FileOutcome]:
-    """The outcomes of files with the findings of each program as they are reported.
+) -> tuple[dict[str, FileOutcome], list[Finding]]:
+    """The outcomes of files with the findings of each program as they are reported, and the findings that are
+    not, since the project's releases lack what their fixes need.
 
     Args:
         outcomes: path -> the script of its program, and its outcome there.
@@ -241,13 +242,15 @@ def _reported(
     for path, (root, outcome) in outcomes.items():
         result[path] = [] if isinstance(outcome, list) else outcome
         programs.setdefault(root, []).extend(outcome if isinstance(outcome, list) else ())
+    too_new = []
     for findings in programs.values():
+        too_new += [finding for finding in findings if of_project(finding) is None]
         paths = {finding.location.path for finding in findings}
         for finding in reported(findings, {path: decode(texts[path].data) for path in paths}):
             outcome = result[finding.location.path]
             assert isinstance(outcome, list)
             outcome.append(finding)
-    return result
+    return result, too_new
 
 
 def _run(

@@ -95,6 +95,8 @@ class _Renderer:
             yield from self._counted("below --min-gain", self.report.below_min_gain)
             yield from self._counted("suppressed", self.report.suppressed)
             yield from self._counted("accepted by the baseline", self.report.baselined)
+            for sentence in self.report.held_back:
+                yield from self._wrapped(printable(sentence), "", "  ")
         if self.style.statistics:
             yield from self._statistics()
         if self.style.verbosity >= 0:

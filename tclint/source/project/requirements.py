@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from functools import lru_cache
+from typing import NamedTuple
 
 from tclint.source.project.folders import names_in
 from tclint.source.project.noted import note
@@ -21,7 +22,7 @@ _LARGEST_BYTES = 200_000
 _BOUND = r"(?:===?|~=|<=|>=|!=|<|>|=|\^|~)\s*\d[\d.]*[\w.+*]*"
 _PINS = {
     package: re.compile(
-        rf"(?<![\w.\-/\[]){name}(?:\[[^\]]*\])?[\"']?\s*[=:]?\s*(?:\{{\s*version\s*=\s*)?"
+        rf"(?<![\w.\-/\[]){name}(?:\[[^\]]*\])?[\"']?\s*(?:[=:](?!=))?\s*(?:\{{\s*version\s*=\s*)?"
         rf"[\"']?\s*\(?\s*((?:{_BOUND}\s*,?\s*)+)",
         re.MULTILINE,
     )
@@ -37,16 +38,25 @@ _PART = re.compile(r"(===?|~=|<=|>=|!=|<|>|=|\^|~)\s*(\d[\d.]*)")
 Version = tuple[int, ...]
 
 
+class Pin(NamedTuple):
+    """A version requirement, and where it is written."""
+
+    text: str
+    """Bounds such as '>=1.7,<2.0'."""
+    path: str
+    line: int
+
+
 def may_run(path: str, version: Version, package: str = "torch") -> bool:
     """Whether the project of a file allows this version or a newer one; True if nothing restricts it."""
-    pins = _noted(path, package)
-    return not pins or any(allows(pin, version) for pin in pins)
+    pins = pins_of(path, package)
+    return not pins or any(allows(pin.text, version) for pin in pins)
 
 
 def oldest(path: str) -> Version | None:
     """The lower bound that the project of a file sets for torch; None if it sets none."""
-    pins = _noted(path, "torch")
-    parts = [part for pin in pins for part in _PART.findall(pin)]
+    pins = pins_of(path, "torch")
+    parts = [part for pin in pins for part in _PART.findall(pin.text)]
     lower = [_numbers(text) for operator, text in parts if operator not in ("<", "<=", "!=")]
     return min(lower, default=None)
 
@@ -57,7 +67,8 @@ def forget() -> None:
     _pins.cache_clear()
 
 
-def _noted(path: str, package: str) -> tuple[str, ...]:
+def pins_of(path: str, package: str) -> tuple[Pin, ...]:
+    """The version requirements for a package in the project of a file."""
     folder = os.path.dirname(os.path.abspath(path))
     found = pins_above(folder, package)
     note(found, "pins", folder, package)
@@ -65,7 +76,7 @@ def _noted(path: str, package: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def pins_above(folder: str, package: str) -> tuple[str, ...]:
+def pins_above(folder: str, package: str) -> tuple[Pin, ...]:
     """The version requirements for a package in the nearest requirement files that name it."""
     current = folder
     for _ in range(_LEVELS):
@@ -110,7 +121,7 @@ def allows(pin: str, version: Version) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _pins(path: str, package: str) -> tuple[str, ...]:
+def _pins(path: str, package: str) -> tuple[Pin, ...]:
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > _LARGEST_BYTES:
             return ()
@@ -118,4 +129,7 @@ def _pins(path: str, package: str) -> tuple[str, ...]:
             text = file.read()
     except OSError:
         return ()
-    return tuple(match.group(1) for match in _PINS[package].finditer(text))
+    return tuple(
+        Pin(match[1].strip(), path, text.count("\n", 0, match.start(1)) + 1)
+        for match in _PINS[package].finditer(text)
+    )
