@@ -23,9 +23,9 @@ from tclint.config.pyproject import RUN_FIELDS
 from tclint.config.settings import SETTINGS, settings_in
 from tclint.core.markup import text
 from tclint.core.rule import Rule
+from tclint.engine.retired import retired_rules
 from tclint.engine.rules.index import FILE, build
 from tclint.engine.rules.registry import all_rules
-from tclint.engine.rules.retired import retired_rules
 from tclint.report.catalogue import side_name
 from tclint.report.formats.json import schema
 from tclint.report.rule_text import rule_markdown

@@ -277,20 +277,24 @@ def rules(format_name: str, **flags: Any) -> int:
 
 @cli.command()
 @click.argument("rule", shell_complete=completion.rules)
-@click.option("--at", metavar="FILE:LINE", help="What it has to say of a line, and why it is silent.")
+@click.argument("place", metavar="[FILE:LINE]", required=False)
+@click.option("--at", metavar="FILE:LINE", help="The same as FILE:LINE behind the rule.")
 @list_format_option
 @config_options
 @no_color_option
-def explain(rule: str, at: str | None, format_name: str, no_color: bool, **flags: Any) -> int:
+def explain(
+    rule: str, place: str | None, at: str | None, format_name: str, no_color: bool, **flags: Any
+) -> int:
     """Show what a RULE (code or name) finds, why it costs, and what to do instead.
 
-    With --at, show what a rule on training code has to say of a line: what it reports there, or why it is
-    silent, and what the program does on that line as far as rules see it.
+    With FILE:LINE, show what a rule on training code has to say of a line: what it reports there, or why it
+    is silent, and what the program does on that line as far as rules see it.
     """
     from tclint.engine.rules.registry import find_rule
     from tclint.report.catalogue import engine_page, rule_json, rule_page
 
     settings, _ = read_settings(flags)
+    at = at or place
     if at is not None:
         return _explain_line(rule, at, settings)
     page = engine_page(rule)
@@ -314,11 +318,11 @@ def _explain_line(name: str, at: str, settings: Settings) -> int:
 
     path, _, number = at.rpartition(":")
     if not path or not number.isdigit():
-        raise UsageError(f"--at {at} is no FILE:LINE, such as train.py:120.")
+        raise UsageError(f"{at} is no FILE:LINE, such as train.py:120.")
     sides = find_rule(name, settings.rules)
     asked = next((rule for rule in sides if issubclass(rule, SourceRule)), None)
     if asked is None:
-        raise UsageError(f"{name} is a rule on traced models; --at asks rules on training code.")
+        raise UsageError(f"{name} is a rule on traced models; FILE:LINE asks rules on training code.")
     write_stdout(silence_text(asked, why(asked(), path, int(number), settings), path, int(number)))
     return 0
 

@@ -212,7 +212,7 @@ def read_settings(
                 if declared or key != "models":
                     say(f"note: {sentence}")
     if settings.select or settings.extend_select or settings.ignore or settings.overrides or settings.nested:
-        from tclint.engine.rules.retired import retired_selectors
+        from tclint.engine.retired import retired_selectors
 
         for sentence in retired_selectors(settings):
             say(f"note: {sentence}")

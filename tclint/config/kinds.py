@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from tclint.core.errors import closest
@@ -132,20 +132,13 @@ def _at_least(least: int, expected: str) -> Callable[[object], int]:
     """A whole number."""
 
     def parse(value: object) -> int:
-        number = _whole(value)
-        if number < least:
+        if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value.strip()):
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(expected)
-        return number
+        return value
 
     return parse
-
-
-def _whole(value: object) -> int:
-    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value.strip()):
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("expects a whole number")
-    return value
 
 
 def _number(value: object, expected: str) -> float:
@@ -184,6 +177,7 @@ _TEXTS = {"type": "array", "items": _TEXT}
 
 SWITCH = Kind(_switch, "", {"type": "boolean"})
 COUNT = Kind(_at_least(1, "expects a whole number above 0"), "N", {"type": "integer", "minimum": 1})
+GPU_COUNT = replace(COUNT, parse=_at_least(1, "expects a number of GPUs (--gpu says which)"))
 COUNT_OR_ZERO = Kind(
     _at_least(0, "expects a whole number (0: one per CPU core)"), "N", {"type": "integer", "minimum": 0}
 )

@@ -213,7 +213,7 @@ class Settings:
     )
     gpu_count: int = setting(
         8,
-        kinds.COUNT,
+        kinds.GPU_COUNT,
         "Number of GPUs in one machine over which --parallel distributes training.",
         key="gpus",
         places=PRICING,

@@ -21,7 +21,7 @@ from tclint.core.finding import Finding, Location
 from tclint.core.rule import CRASH_CODE, NEVER_ACCEPTED
 from tclint.core.text import printable
 from tclint.engine.report import Report
-from tclint.engine.rules.retired import as_reported, found_by
+from tclint.engine.retired import as_reported, found_by
 from tclint.engine.same_findings import each_target
 
 DEFAULT_FILE = "tclint-baseline.json"

@@ -12,7 +12,7 @@ from tclint.analysis.graph_rule import GraphRule
 from tclint.core.finding import Edit, Effect, Finding, Fix, Location
 from tclint.core.rule import CODE_PATTERN, CRASH_CODE, Rule
 from tclint.core.target import is_recipe
-from tclint.engine.rules.retired import named_by
+from tclint.engine.retired import named_by
 from tclint.source.syntax.parse import NotPython, decode
 
 _DIRECTIVE = re.compile(

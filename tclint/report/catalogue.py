@@ -121,16 +121,15 @@ def silence_text(rule: type[Rule], answer: Answer, path: str, line: int) -> str:
     if answer.happens:
         started = os.path.relpath(answer.root)
         head = "What the program does there" + (f", started from {started}" if started != path else "")
-        lines += [
-            "",
-            f"{head}:",
-            *(part for item in answer.happens for part in wrapped(item, WIDTH, "  ", "    ")),
-        ]
+        more = len(answer.happens) - _MOST_EVENTS
+        shown = [*answer.happens[:_MOST_EVENTS], *([f"and {more} more"] if more > 0 else ())]
+        lines += ["", f"{head}:", *(part for item in shown for part in wrapped(item, WIDTH, "  ", "    "))]
     else:
         lines += ["", *wrapped(_NOT_RUN, WIDTH)]
     return "\n".join(map(printable, lines)) + "\n"
 
 
+_MOST_EVENTS = 12
 _NOT_RUN = (
     "Nothing that rules ask about happens on this line: it is no call, or no way that tclint could follow "
     "through the program leads there."

@@ -227,6 +227,7 @@ def test_usage_error_of_the_pipeline(run: Run, pipeline: Pipeline) -> None:
             "pure-bf16, fp8, int8, not 'bf61'. Did you mean 'bf16'?",
         ),
         (("--batch", "0", "m.py"), "--batch expects a whole number above 0, not '0'."),
+        (("--gpus", "a100", "m.py"), "--gpus expects a number of GPUs (--gpu says which), not 'a100'."),
         (("--batch=-1", "m.py"), "--batch expects a whole number above 0, not '-1'."),
         (("--min-gain", "much", "m.py"), "--min-gain expects percent of the step"),
         (("--format", "jsn", "m.py"), "There is no format 'jsn'. Did you mean 'json'?"),

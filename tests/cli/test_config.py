@@ -131,9 +131,9 @@ OVERRIDES = "[[tool.tclint.overrides]]"
         (["", "min_gain = 2"], "pyproject.toml:3: 'min_gain' is not a key of [tool.tclint]. Did you mean"),
         (["slect = []"], "pyproject.toml:2: 'slect' is not a key of [tool.tclint]. Did you mean 'select'?"),
         (["x = 1"], "'x' is not a key of [tool.tclint]. The keys are select, extend-select, ignore, gpu"),
-        (["batch = 'many'"], "pyproject.toml:2: 'batch' expects a whole number, not 'many'."),
+        (["batch = 'many'"], "pyproject.toml:2: 'batch' expects a whole number above 0, not 'many'."),
         (["batch = 0"], "'batch' expects a whole number above 0, not 0."),
-        (["batch = true"], "'batch' expects a whole number, not True."),
+        (["batch = true"], "'batch' expects a whole number above 0, not True."),
         (["compiled = 1"], "'compiled' expects true or false, not 1."),
         (
             ["precision = 'bf61'"],
@@ -276,7 +276,7 @@ def test_flags_are_parsed_as_keys_are() -> None:
     assert parse_flag(SETTINGS_BY_KEY["memory-limit"], "512") == 512
     assert parse_flag(SETTINGS_BY_KEY["memory-limit"], "1.5 GB") == 1536
     assert parse_flag(SETTINGS_BY_KEY["select"], ["DIM,AMP001", "arc"]) == ("DIM", "AMP001", "arc")
-    with pytest.raises(UsageError, match="--batch expects a whole number, not '3x'"):
+    with pytest.raises(UsageError, match="--batch expects a whole number above 0, not '3x'"):
         parse_flag(SETTINGS_BY_KEY["batch"], "3x")
 
 

@@ -47,6 +47,29 @@ def test_a_rule_that_fires_says_what(tmp_path: Path) -> None:
     assert "is silent" not in said
 
 
+def test_a_line_can_follow_the_rule_without_an_option(tmp_path: Path) -> None:
+    said = explained(tmp_path, "train.py:6")
+    at = f"{tmp_path}/train.py:6"
+    result = CliRunner().invoke(cli, ["explain", "AMP003", at, "--isolated"])
+    assert " ".join(result.output.split()) == said
+
+
+def test_what_is_not_listed_is_counted(tmp_path: Path) -> None:
+    def events(count: int) -> str:
+        clips = "; ".join(
+            f"torch.nn.utils.clip_grad_norm_(model.parameters(), {norm}.0)" for norm in range(count)
+        )
+        (tmp_path / "train.py").write_text(PROGRAM.format(unscale=clips))
+        result = CliRunner().invoke(cli, ["explain", "AMP003", f"{tmp_path}/train.py:5", "--isolated"])
+        return result.output
+
+    # Those of a clip, and what gets its parameters.
+    assert events(11).count("clip:") == 11
+    assert "more" not in events(11)
+    assert events(15).count("clip:") == 11
+    assert events(15).endswith("\n  and 4 more\n")
+
+
 def test_a_line_that_no_rule_asks_about_is_said_to_be_one(tmp_path: Path) -> None:
     assert "Nothing that rules ask about happens on this line" in explained(tmp_path, "train.py:1")
 
@@ -70,6 +93,7 @@ def test_a_page_that_speaks_of_a_launcher_is_named(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["AMP003", "--at", "train.py"], "is no FILE:LINE"),
+        (["AMP003", "train.py"], "is no FILE:LINE"),
         (["AMP003", "--at", "missing.py:3"], "cannot be read (No such file or directory)"),
         (["DIM001", "--at", "train.py:3"], "is a rule on traced models"),
     ],

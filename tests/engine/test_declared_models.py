@@ -199,7 +199,7 @@ def _records(project: Path) -> list[Path]:
         ('["model.py"]', "expects a model such as"),
         ('[{input = ["8,3"]}]', "with a 'target'"),
         ('[{target = "model.py:build", inputs = "8,3"}]', "Did you mean 'input'"),
-        ('[{target = "model.py:build", batch = "many"}]', "'batch' expects a whole number"),
+        ('[{target = "model.py:build", batch = "many"}]', "'batch' expects a whole number above 0"),
     ],
 )
 def test_wrong_entries_name_the_line(project: Path, models: str, message: str) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from in_process import tclint
 
+from tclint.engine.retired import retired_rules
 from tclint.engine.rules.registry import all_rules
-from tclint.engine.rules.retired import retired_rules
 
 LOOP = (
     "import torch\n\nscaler = torch.amp.GradScaler('cuda')\n"

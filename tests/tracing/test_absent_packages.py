@@ -99,6 +99,18 @@ def test_another_error_is_told_with_what_is_missing(tmp_path: Path) -> None:
     assert message.endswith("not_here and not_there are not installed here, which may be why.")
 
 
+def test_arguments_that_are_wrong_are_not_blamed_on_them(tmp_path: Path) -> None:
+    def message(argument: str, build: str = "pass") -> str:
+        source = HEAD + net(build).replace("(self):", "(self, width=8):")
+        (tmp_path / "model.py").write_text(source)
+        [result] = trace_targets([f"{tmp_path}/model.py:Net"], Settings(arguments=(argument,)))
+        return str(result.error)
+
+    assert message("widht=3").endswith("it takes width. Did you mean 'width'?")
+    assert message("width=-1", "nn.Linear(width, 8)").endswith(f"({tmp_path}/model.py:10).")
+    assert "'not_here', which is not installed here (" in message("width=3", "curves.width(width)")
+
+
 def test_code_that_does_without_them_goes_its_own_way(tmp_path: Path) -> None:
     guarded = "try:\n    import not_here\n    width = 16\nexcept ImportError:\n    width = 8\n"
     result = traced(tmp_path, guarded + "from torch import nn\n" + net().replace("(8, 8)", "(8, width)"))

@@ -9,13 +9,19 @@ from tclint.config.settings import Settings
 from tclint.core.finding import Edit, Finding
 from tclint.edits import with_fixes
 from tclint.edits.sizes.candidates import FileLine
+from tclint.engine.fixes.shown import places_text
 from tclint.engine.rules.registry import Selection
 from tclint.engine.sources.lint import lint
 from tclint.graph.ops import Site
 from tclint.source.source_rule import SourceRule
 
-_BY_CODEMOD = frozenset({"ARC001", "ARC005"})
-"""Rules of traced models whose source rule has a codemod."""
+_BY_CODEMOD = {
+    "ARC001": "a call of the layer without `bias` and `*arguments`, whose output goes to its norm alone, in "
+    "a file that neither loads published weights nor reads `.bias`",
+    "ARC005": "successive statements of one function: `q @ k.transpose(-2, -1)`, a scale, a causal mask or "
+    "none, `softmax` over the last dim, a dropout and `@ v`, of which no other line reads a result",
+}
+"""Rules of traced models whose source rule has a codemod, and what its edit needs."""
 _RETURNED = {
     "FMT001": ("", ".to(memory_format=torch.channels_last)"),
     "ARC008": ("torch.compile(", ")"),
@@ -62,7 +68,10 @@ def _by_codemod(
         lines |= {(item.location.path, item.location.line) for item in finding.related}
         if finding.fix is not None and lines & set(places):
             edits.update(dict.fromkeys(finding.fix.edits))
-    return tuple(edits) or "the lines are not written in a way that its codemod knows"
+    if edits:
+        return tuple(edits)
+    written = sorted(place for place in places if place[0] in files)
+    return f"its edit needs {_BY_CODEMOD[code]}; {places_text(written)} differs"
 
 
 def _around_what_is_returned(

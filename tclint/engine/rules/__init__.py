@@ -1,1 +1,1 @@
-"""Finds, checks and selects the rules, and knows the retired ones."""
+"""Finds, checks and selects the rules."""

@@ -27,9 +27,9 @@ from tclint.core.rule import (
     UNREADABLE_NAME,
     Rule,
 )
+from tclint.engine.retired import means, named_by, retired_as
 from tclint.engine.rules.fields import check_fields
 from tclint.engine.rules.index import PACKAGE, imported, indexed_rules
-from tclint.engine.rules.retired import means, named_by, retired_as
 from tclint.engine.suppressions import INVALID_CODE, INVALID_NAME, UNUSED_CODE, UNUSED_NAME
 from tclint.source.source_rule import SourceRule
 

@@ -17,8 +17,6 @@ from tclint.source.syntax.notebooks import Notebook, is_notebook, read_notebook
 from tclint.source.syntax.parse import NotPython, parse
 from tclint.source.wording import told
 
-_MOST_EVENTS = 12
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -70,7 +68,7 @@ def why(rule: SourceRule, path: str, line: int, settings: Settings) -> Answer:
     return Answer(
         tuple(item for item in findings if item.location.line == line and of_project(item) is not None),
         tuple(dict.fromkeys(reasons)),
-        tuple(dict.fromkeys(happens))[:_MOST_EVENTS],
+        tuple(dict.fromkeys(happens)),
         root,
     )
 

@@ -109,7 +109,7 @@ def trace_target(text: str, options: TraceOptions, seconds: dict[str, float]) ->
     try:
         yield from _trace(target, options, seconds)
     except TargetError as error:
-        raise explained(target, error) from None
+        raise explained(target, error, has_arguments=bool(options.arguments)) from None
 
 
 def _trace(target: Target, options: TraceOptions, seconds: dict[str, float]) -> Iterator[TraceResult]:

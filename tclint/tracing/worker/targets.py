@@ -439,13 +439,16 @@ def _import_module(target: Target) -> ModuleType:
         raise _import_error(target, error) from None
 
 
-def explained(target: Target, error: TargetError) -> BaseException:
-    """An error, or the packages that are not installed where it may be for want of them."""
+def explained(target: Target, error: TargetError, *, has_arguments: bool) -> BaseException:
+    """An error, or the packages that are not installed where it may be for want of them. Arguments that the
+    user gives are the likelier reason, unless something of such a package was used."""
     lacking = first_absent()
     if lacking is None or error.needed:
         return error
     if is_refused():
         return _import_error(target, lacking)
+    if has_arguments:
+        return error
     absent, *_ = absent_packages()
     message = f"{error} {absent.what.partition(';')[0]}, which may be why."
     return TargetError(
