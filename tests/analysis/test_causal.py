@@ -176,3 +176,35 @@ def test_fused_attention_gains_what_the_changed_model_does(gpu: str) -> None:
     (effect,) = finding.effect.per_gpu.values()
     assert effect.gain_us == pytest.approx(times_us[0] - times_us[1])
     assert not tclint.check(told, **options).findings
+
+
+class Dropped(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """Attention with a dropout of its weights, written out or fused."""
+
+    def __init__(self, *, is_fused: bool, dropout: float) -> None:
+        super().__init__()
+        self.is_fused, self.dropout = is_fused, torch.nn.Dropout(dropout)
+
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
+        if self.is_fused:
+            p = self.dropout.p if self.training else 0.0
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=p)
+        return self.dropout((q @ k.transpose(-2, -1) / 8.0).softmax(-1)) @ v
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_fused_attention_drops_what_the_written_one_does(dropout: float, mode: str) -> None:
+    inputs = tuple(torch.empty(2, 16, 1024, 64, requires_grad=True) for _ in range(3))
+    written, fused = (
+        tclint.trace(Dropped(is_fused=is_fused, dropout=dropout), inputs, mode=mode)
+        for is_fused in (False, True)
+    )
+    (block,) = attention_blocks(written)
+    predicted = with_fused_attention(written, [block])
+    assert predicted is not None
+    times_us = [
+        tclint.estimate(graph, "h100", precision="bf16", mode=mode).step_time_us
+        for graph in (predicted, fused)
+    ]
+    assert times_us[0] == pytest.approx(times_us[1])

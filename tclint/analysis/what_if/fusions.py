@@ -106,9 +106,16 @@ def _fused(graph: Graph, scores: Op, product: Op, block: AttentionBlock, *, is_c
         kind="attention",
         inputs=tuple(inputs),
         input_names=tuple(names),
-        attributes={"dropout_p": 0.0, "is_causal": is_causal},
+        attributes={"dropout_p": _dropped(graph, block), "is_causal": is_causal},
         parent=None,
     )
+
+
+def _dropped(graph: Graph, block: AttentionBlock) -> float:
+    """The part of the weights that a dropout between the products takes out."""
+    between = [graph.ops[index] for index in block.between]
+    found = (op.attributes.get("p", 0.0) for op in between if "dropout" in op.name)
+    return max((float(part) for part in found), default=0.0)
 
 
 def _with_four_dims(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
