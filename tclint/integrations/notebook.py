@@ -33,6 +33,11 @@ def load_ipython_extension(shell: Any) -> None:
     formatter.for_type_by_name("tclint.graph.ops.graph", "Graph", graph_markdown)
 
     def magic(line: str, cell: str | None = None) -> None:
+        """Lint a model that the session has: `%tclint model --gpu h100 --input 8,3,224,224`.
+
+        `%%tclint` above a cell lints the cell's source and runs it; `%%tclint model` then lints that model.
+        Options are those of `tclint check` that are settings, each with a value.
+        """
         try:
             _run_magic(shell, line, cell)
         except TclintError as error:
@@ -47,7 +52,7 @@ def _run_magic(shell: Any, line: str, cell: str | None) -> None:
     try:
         names, options = options_in(shlex.split(line))
     except ValueError as error:
-        raise UsageError(f"The line of the magic cannot be read: {error}.") from None
+        raise UsageError(f"The line of the magic cannot be read: {error}; %tclint? explains it.") from None
     if cell is None and not names:
         raise UsageError("%tclint takes the name of a model; %%tclint above a cell lints the cell.")
     settings = session_settings(options)
@@ -67,7 +72,8 @@ def _run_magic(shell: Any, line: str, cell: str | None) -> None:
         try:
             model = shell.ev(name)
         except Exception as error:
-            raise UsageError(f"{name!r} cannot be linted: {type(error).__name__}: {error}.") from None
+            hint = f" A file is linted by !tclint {name}." if os.path.exists(name) else ""
+            raise UsageError(f"{name!r} cannot be linted: {type(error).__name__}: {error}.{hint}") from None
         _show(shell, check(model, settings))
 
 

@@ -114,12 +114,20 @@ def test_the_magic_lints_a_cell_runs_it_and_traces_a_model(shell, capsys) -> Non
     assert "infer" in capsys.readouterr().out
 
 
+def test_the_magic_sends_files_to_the_command_and_has_a_help(shell, capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("x = 3\n")
+    shell.run_line_magic("tclint", "train.py")
+    assert capsys.readouterr().out.endswith(" A file is linted by !tclint train.py.\n")
+    assert "%tclint model --gpu h100" in shell.find_line_magic("tclint").__doc__
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
         ("", "%tclint takes the name of a model"),
         ("nothing", "'nothing' cannot be linted: NameError"),
-        ("x --gpu", "The line of the magic cannot be read: --gpu needs a value"),
+        ("x --gpu", "The line of the magic cannot be read: --gpu needs a value; %tclint? explains it."),
         ("x --gppu h100", "There is no option 'gppu'. Did you mean 'gpu'"),
         ("x --precision fp17", "The option 'precision' "),
     ],
