@@ -63,7 +63,7 @@ class Fp16AutocastNoScaler(SourceRule):
 
     code = "AMP001"
     name = "fp16-autocast-no-scaler"
-    level = "error"
+    level = "warning"
     confidence = "high"
     sources = (
         "PyTorch Automatic Mixed Precision package, Gradient Scaling: float16 gradients underflow without it",
