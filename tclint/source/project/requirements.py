@@ -38,15 +38,17 @@ Version = tuple[int, ...]
 
 
 def may_run(path: str, version: Version, package: str = "torch") -> bool:
-    """Whether the project of a file allows this version or a newer one; True if nothing restricts it."""
-    pins = _noted(path, package)
-    return not pins or any(allows(pin, version) for pin in pins)
+    """Whether the project of a file allows this version or a newer one; True if nothing restricts it.
+
+    Of the pins in one file, such as those for several releases of Python, each may be the one that counts;
+    of several files each does, since whoever installs the project may follow any of them.
+    """
+    return all(any(allows(pin, version) for pin in pins) for pins in _noted(path, package))
 
 
 def oldest(path: str) -> Version | None:
     """The lower bound that the project of a file sets for torch; None if it sets none."""
-    pins = _noted(path, "torch")
-    parts = [part for pin in pins for part in _PART.findall(pin)]
+    parts = [part for pins in _noted(path, "torch") for pin in pins for part in _PART.findall(pin)]
     lower = [_numbers(text) for operator, text in parts if operator not in ("<", "<=", "!=")]
     return min(lower, default=None)
 
@@ -57,7 +59,7 @@ def forget() -> None:
     _pins.cache_clear()
 
 
-def _noted(path: str, package: str) -> tuple[str, ...]:
+def _noted(path: str, package: str) -> tuple[tuple[str, ...], ...]:
     folder = os.path.dirname(os.path.abspath(path))
     found = pins_above(folder, package)
     note(found, "pins", folder, package)
@@ -65,11 +67,11 @@ def _noted(path: str, package: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def pins_above(folder: str, package: str) -> tuple[str, ...]:
-    """The version requirements for a package in the nearest requirement files that name it."""
+def pins_above(folder: str, package: str) -> tuple[tuple[str, ...], ...]:
+    """The version requirements for a package in the nearest requirement files that name it, file by file."""
     current = folder
     for _ in range(_LEVELS):
-        pins = tuple(pin for path in _requirement_files(current) for pin in _pins(path, package))
+        pins = tuple(pins for path in _requirement_files(current) if (pins := _pins(path, package)))
         parent = os.path.dirname(current)
         if pins or parent == current or ".git" in names_in(current):
             return pins

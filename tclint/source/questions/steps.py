@@ -140,10 +140,15 @@ class Steps:
         for made in self.facts.made_by(self.facts.loss_of(backward)):
             if not any(item.loop in step.loops for item in made.loops):
                 continue
-            if made.kind in _MAKES_DATA or any(
-                self.facts.kinds(region.context, "loader") for region in made.regions
+            if (
+                made.kind in _MAKES_DATA
+                or any(self.facts.kinds(region.context, "loader") for region in made.regions)
+                or any(
+                    item.made is not None and item.made.kind == "random"
+                    for item in self.facts.things(made.subject)
+                )
             ):
-                return True
+                return True  # the last: a generator of random numbers gives others in every call
             if made.kind == "call" and all(self._is_plain(value) for value in made.inputs):
                 return True
             if any(self._is_of_round(value, step.loops) for value in made.inputs):
