@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tclint.source.questions.rounds import varies
+from tclint.source.run.conditions import covers
 from tclint.source.run.facts import Facts
 from tclint.source.run.values import (
     Atom,
@@ -42,6 +43,14 @@ class Step:
     """The steps of optimizers in it."""
     events: tuple[Event, ...]
     """All events in it, in order."""
+
+    @cached_property
+    def events_at(self) -> dict[tuple[Place, ...], list[Event]]:
+        """Places with the calls that lead there -> the events."""
+        found: dict[tuple[Place, ...], list[Event]] = {}
+        for event in self.events:
+            found.setdefault(event.places, []).append(event)
+        return found
 
     def conditions(self, event: Event) -> Path:
         """The tests that an event depends on within the step."""
@@ -192,7 +201,18 @@ class Steps:
         return not self.deciding(step, event)
 
     def deciding(self, step: Step, event: Event) -> Path:
-        """The tests that decide in which steps an event happens."""
+        """The tests that decide in which steps an event happens. The body of a `with` over a function that
+        yields in both branches of a test happens either way."""
+        path = self._deciding(step, event)
+        alike = step.events_at.get(event.places, ()) if path else ()
+        if len(alike) > 1:
+            paths = [self._deciding(step, other) for other in alike]
+            common = tuple(atom for atom in path if all(atom in other for other in paths))
+            if covers([tuple(atom for atom in other if atom not in common) for other in paths]):
+                return common
+        return path
+
+    def _deciding(self, step: Step, event: Event) -> Path:
         own = {atom for other in (*step.backwards, *step.steps) for atom in step.conditions(other)}
         # What is computed in some rounds only may reach the backward pass of all of them.
         own = {atom for atom in own if atom.opposite not in own or not varies(atom.subject)}
