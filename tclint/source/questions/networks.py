@@ -203,7 +203,9 @@ class Networks:
 
     def _is_point(self, layer: Thing) -> bool:
         kernel = self.flow.argument(layer, "kernel_size")
-        sizes = [kernel.fields.get(("item", at)) for at in range(2)] if isinstance(kernel, Thing) else [kernel]
+        sizes = (
+            [kernel.fields.get(("item", at)) for at in range(2)] if isinstance(kernel, Thing) else [kernel]
+        )
         return all(size == Constant(1) for size in sizes)
 
     def _is_line(self, layer: Thing) -> bool:

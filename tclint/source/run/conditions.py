@@ -73,13 +73,10 @@ def covers(paths: list[Path]) -> bool:
     if not paths:
         return False
     atom = paths[0][0]
-    for side in (atom, atom.opposite):
-        # That `a or b` fails says that `a` and `b` do.
-        said = {side, *(atoms(side.subject, side.holds) if side.test == "truth" else ())}
-        rest = [path for path in paths if side.opposite not in path]
-        if not covers([tuple(item for item in path if item not in said) for path in rest]):
-            return False
-    return True
+    return all(
+        covers([tuple(item for item in path if item != side) for path in paths if side.opposite not in path])
+        for side in (atom, atom.opposite)
+    )
 
 
 def truth(value: Value, path: Path) -> bool | None:
