@@ -549,7 +549,9 @@ class Python(Methods):
         """The arguments, by parameter, of the function that called the one that runs."""
         made = self.container("dict")
         caller = self.frame.caller
-        for parameter in caller.function.parameters if caller is not None else ():
+        if caller is None:
+            return made
+        for parameter in caller.function.parameters:
             value = caller.names.get(parameter.name)
             if value is None or value is caller.receiver:
                 continue
