@@ -45,16 +45,23 @@ class Step:
     """All events in it, in order."""
 
     @cached_property
-    def events_at(self) -> dict[tuple[Place, ...], list[Event]]:
-        """Places with the calls that lead there -> the events."""
-        found: dict[tuple[Place, ...], list[Event]] = {}
+    def _alike(self) -> dict[object, list[Event]]:
+        found: dict[object, list[Event]] = {}
         for event in self.events:
-            found.setdefault(event.places, []).append(event)
+            found.setdefault(_identity(event), []).append(event)
         return found
+
+    def alike(self, event: Event) -> list[Event]:
+        """The same event on all ways that lead to it in the same rounds of loops, with itself."""
+        return self._alike.get(_identity(event), [])
 
     def conditions(self, event: Event) -> Path:
         """The tests that an event depends on within the step."""
         return event.path[next((item.loop.depth for item in event.loops if item.loop in self.loops), 0) :]
+
+
+def _identity(event: Event) -> object:
+    return event.kind, event.name, event.places, event.loops, event.run
 
 
 def seen_from(place: Place, event: Event) -> Event:
@@ -204,7 +211,7 @@ class Steps:
         """The tests that decide in which steps an event happens. The body of a `with` over a function that
         yields in both branches of a test happens either way."""
         path = self._deciding(step, event)
-        alike = step.events_at.get(event.places, ()) if path else ()
+        alike = step.alike(event) if path else []
         if len(alike) > 1:
             paths = [self._deciding(step, other) for other in alike]
             common = tuple(atom for atom in path if all(atom in other for other in paths))
