@@ -22,7 +22,8 @@ class NoMixedPrecision(SourceRule):
     if an option of its command line asks for it, which is off by default and which no command in the shell
     scripts, configurations and pages beside it passes. Of frameworks:
     `TrainingArguments` of transformers without `bf16` and `fp16`, and `Trainer` or `Fabric` of Lightning
-    without `precision`, whose default is float32.
+    without `precision`, whose default is float32; `Accelerator` without `mixed_precision` in a project where
+    nothing speaks of `accelerate launch`.
 
     Why it costs
     Matrix products and convolutions run up to 16 times as fast in float16 as in float32 on the same GPU;

@@ -92,6 +92,20 @@ def test_advice_is_what_the_pinned_torch_has(tmp_path: Path, pinned: str, codes:
     assert {"AMP016", "PRC001"} & found(tmp_path, LOOP, pinned).keys() == codes
 
 
+@pytest.mark.parametrize(
+    ("requirements", "codes"),
+    [
+        ("torch=1.11.0=py3.9_cuda11.3_0\n", {"AMP016"}),
+        ("torch==1.11; python_version < '3.8'\ntorch==2.4; python_version >= '3.8'\n", {"AMP016", "PRC001"}),
+    ],
+)
+def test_each_file_may_be_the_one_that_is_installed(
+    tmp_path: Path, requirements: str, codes: set[str]
+) -> None:
+    (tmp_path / "environment.yml").write_text("dependencies:\n  - pytorch=2.1.1=py3.11_cuda12.1_0\n")
+    assert {"AMP016", "PRC001"} & found(tmp_path, LOOP, requirements).keys() == codes
+
+
 def test_advice_has_the_names_of_the_pinned_torch(tmp_path: Path) -> None:
     for pinned, autocast, scaler in (
         ("torch==2.6", "torch.autocast", "torch.amp.GradScaler"),

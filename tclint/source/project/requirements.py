@@ -49,8 +49,18 @@ class Pin(NamedTuple):
 
 def may_run(path: str, version: Version, package: str = "torch") -> bool:
     """Whether the project of a file allows this version or a newer one; True if nothing restricts it."""
+    return refusing(path, version, package) is None
+
+
+def refusing(path: str, version: Version, package: str = "torch") -> Pin | None:
+    """The pin that keeps the project of a file from this version and newer ones; None if none does.
+
+    Of the pins in one file, such as those for several releases of Python, each may be the one that counts;
+    of several files each does, since whoever installs the project may follow any of them.
+    """
     pins = pins_of(path, package)
-    return not pins or any(allows(pin.text, version) for pin in pins)
+    letting = {pin.path for pin in pins if allows(pin.text, version)}
+    return next((pin for pin in pins if pin.path not in letting), None)
 
 
 def oldest(path: str) -> Version | None:

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from tclint.core.finding import Finding
 from tclint.core.toml import packaged_toml
-from tclint.source.project.requirements import Version, may_run, pins_of
+from tclint.source.project.requirements import Version, may_run, refusing
 
 
 def of_project(finding: Finding) -> Finding | None:
@@ -35,7 +35,7 @@ def why_not_of_project(finding: Finding) -> str | None:
     lacks = _spelled(finding.fix.advice, finding.location.path, finding.fix.needs)[1]
     if lacks is None:
         return None
-    return f"its fix needs {lacks[0]} {_text_of(lacks[1])}, and {_written(finding.location.path, lacks[0])}"
+    return f"its fix needs {lacks[0]} {_text_of(lacks[1])}, and {_written(finding.location.path, *lacks)}"
 
 
 def held_back(findings: Iterable[Finding]) -> Iterator[str]:
@@ -45,7 +45,7 @@ def held_back(findings: Iterable[Finding]) -> Iterator[str]:
         assert finding.fix is not None
         lacks = _spelled(finding.fix.advice, finding.location.path, finding.fix.needs)[1]
         assert lacks is not None
-        where = _written(finding.location.path, lacks[0])
+        where = _written(finding.location.path, *lacks)
         needed.setdefault((lacks[0], where), []).append(lacks[1])
     for (package, where), versions in sorted(needed.items()):
         releases = " or ".join(map(_text_of, sorted(set(versions))))
@@ -57,9 +57,10 @@ def held_back(findings: Iterable[Finding]) -> Iterator[str]:
         yield f"not reported: {fixes} {package} {releases}; {where}"
 
 
-def _written(path: str, package: str) -> str:
-    """Where the project of a file restricts a package."""
-    pin = pins_of(path, package)[0]
+def _written(path: str, package: str, version: Version) -> str:
+    """Where the project of a file keeps a package from a release."""
+    pin = refusing(path, version, package)
+    assert pin is not None
     return f"{os.path.relpath(pin.path)}:{pin.line} asks for {package}{pin.text}"
 
 

@@ -82,7 +82,7 @@ class Networks:
 
     def convolutions(self, module: Thing) -> str:
         """The library's network that a module is, or its first layer that convolves images or volumes; '' if
-        none is known, or if the module contains attention."""
+        none is known, or if the module contains attention. A kernel of one pixel makes a matrix product."""
         name, _ = self.library_name(module)
         if name:
             return name if self._is_library_network(name) else ""
@@ -92,7 +92,7 @@ class Networks:
             return ""
         for part in modules_in(module):
             found = _CONVOLUTION.fullmatch(self.flow.kind(part))
-            if found is not None and found[1] != "1":
+            if found is not None and found[1] != "1" and not self._is_point(part):
                 return found[0]
             inner = self.library_name(part)[0] if part is not module else ""
             if inner and self._is_library_network(inner):
@@ -200,6 +200,13 @@ class Networks:
             elif _ATTENTION.match(f"torch.nn.{kind}"):
                 places[at] = "attention"
         return Counter(places.values())
+
+    def _is_point(self, layer: Thing) -> bool:
+        kernel = self.flow.argument(layer, "kernel_size")
+        sizes = (
+            [kernel.fields.get(("item", at)) for at in range(2)] if isinstance(kernel, Thing) else [kernel]
+        )
+        return all(size == Constant(1) for size in sizes)
 
     def _is_line(self, layer: Thing) -> bool:
         """Whether a kernel has one row or one column, as for sound that is folded into two axes."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tclint.source.questions.rounds import varies
+from tclint.source.run.conditions import covers
 from tclint.source.run.facts import Facts
 from tclint.source.run.values import (
     Atom,
@@ -43,9 +44,24 @@ class Step:
     events: tuple[Event, ...]
     """All events in it, in order."""
 
+    @cached_property
+    def _alike(self) -> dict[object, list[Event]]:
+        found: dict[object, list[Event]] = {}
+        for event in self.events:
+            found.setdefault(_identity(event), []).append(event)
+        return found
+
+    def alike(self, event: Event) -> list[Event]:
+        """The same event on all ways that lead to it in the same rounds of loops, with itself."""
+        return self._alike.get(_identity(event), [])
+
     def conditions(self, event: Event) -> Path:
         """The tests that an event depends on within the step."""
         return event.path[next((item.loop.depth for item in event.loops if item.loop in self.loops), 0) :]
+
+
+def _identity(event: Event) -> object:
+    return event.kind, event.name, event.places, event.loops, event.run
 
 
 def seen_from(place: Place, event: Event) -> Event:
@@ -140,10 +156,15 @@ class Steps:
         for made in self.facts.made_by(self.facts.loss_of(backward)):
             if not any(item.loop in step.loops for item in made.loops):
                 continue
-            if made.kind in _MAKES_DATA or any(
-                self.facts.kinds(region.context, "loader") for region in made.regions
+            if (
+                made.kind in _MAKES_DATA
+                or any(self.facts.kinds(region.context, "loader") for region in made.regions)
+                or any(
+                    item.made is not None and item.made.kind == "random"
+                    for item in self.facts.things(made.subject)
+                )
             ):
-                return True
+                return True  # the last: a generator of random numbers gives others in every call
             if made.kind == "call" and all(self._is_plain(value) for value in made.inputs):
                 return True
             if any(self._is_of_round(value, step.loops) for value in made.inputs):
@@ -187,7 +208,18 @@ class Steps:
         return not self.deciding(step, event)
 
     def deciding(self, step: Step, event: Event) -> Path:
-        """The tests that decide in which steps an event happens."""
+        """The tests that decide in which steps an event happens. The body of a `with` over a function that
+        yields in both branches of a test happens either way."""
+        path = self._deciding(step, event)
+        alike = step.alike(event) if path else []
+        if len(alike) > 1:
+            paths = [self._deciding(step, other) for other in alike]
+            common = tuple(atom for atom in path if all(atom in other for other in paths))
+            if covers([tuple(atom for atom in other if atom not in common) for other in paths]):
+                return common
+        return path
+
+    def _deciding(self, step: Step, event: Event) -> Path:
         own = {atom for other in (*step.backwards, *step.steps) for atom in step.conditions(other)}
         # What is computed in some rounds only may reach the backward pass of all of them.
         own = {atom for atom in own if atom.opposite not in own or not varies(atom.subject)}

@@ -31,7 +31,7 @@ _HELD = frozenset(
 _ABOUT = frozenset({"device", "dtype", "shape", "ndim", "layout", "is_cuda", "requires_grad"})
 
 
-def _is_about(operation: tuple[str, tuple[Value, ...]]) -> bool:
+def is_about(operation: tuple[str, tuple[Value, ...]]) -> bool:
     """Whether an operation reads a property of something, such as `x.device`, and not its contents."""
     operator, operands = operation
     return operator == "." and isinstance(operands[1], Constant) and operands[1].value in _ABOUT
@@ -115,7 +115,7 @@ class Facts:
             seen.add(item)
             for thing in self.held(item):
                 seen.add(thing)
-                if thing.operation is not None and not _is_about(thing.operation):
+                if thing.operation is not None and not is_about(thing.operation):
                     pending.extend(thing.operation[1])
                 pending.extend(self._written.get(thing, ()))
                 if thing.made is not None:

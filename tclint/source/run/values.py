@@ -265,13 +265,15 @@ class Frame:
     """The variables of a running function, of a module or of a class body."""
 
     __slots__ = (
-        *("cls", "depth", "file", "function", "names", "outer", "receiver", "results", "returns", "yields"),
+        *("caller", "cls", "depth", "file", "function", "names", "outer", "receiver", "results", "returns"),
+        "yields",
     )
 
     def __init__(self, file: File, function: Function, outer: Frame | None) -> None:
         self.file = file
         self.function = function
         self.outer = outer
+        self.caller: Frame | None = None
         self.names: dict[str, Value] = {}
         self.results: dict[Any, Value] = {}
         """Values in the current round of the loop: of calls by node id, of comprehensions by block."""

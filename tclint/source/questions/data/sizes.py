@@ -9,7 +9,7 @@ from tclint.source.questions.data.batches import Batches
 from tclint.source.questions.defaults import Defaults
 from tclint.source.questions.networks import Networks
 from tclint.source.questions.steps import Step
-from tclint.source.run.facts import Facts
+from tclint.source.run.facts import Facts, is_about
 from tclint.source.run.values import NONE, Constant, Event, FunctionValue, Thing, Value
 
 _PADS = "torch.nn.functional.pad"
@@ -123,7 +123,8 @@ class Sizes:
         return any(map(self._is_drawn, list(event.arguments.values())[first:]))
 
     def _is_drawn(self, size: Value) -> bool:
-        """Whether a size is computed from random numbers; the shape of a random tensor is not."""
+        """Whether a size is computed from random numbers; the shape or the device of a random tensor is
+        not."""
         seen: set[Value] = set()
         pending = [size]
         while pending:
@@ -134,8 +135,8 @@ class Sizes:
                 seen.add(thing)
                 if made is not None and made.kind == "random":
                     return True
-                operator, operands = thing.operation or ("", ())
-                if operator != "." or Constant("shape") not in operands:
+                if thing.operation is None or not is_about(thing.operation):
+                    operands = thing.operation[1] if thing.operation is not None else ()
                     pending += [*operands, *(made.inputs if made is not None else ())]
         return False
 

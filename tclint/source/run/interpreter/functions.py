@@ -348,6 +348,7 @@ class Functions(Modules):
         if call is not None and outer is not None:
             self.stack = (*before, Place(outer.file, outer.function, call.node_id))
         self.frame = frame
+        frame.caller = outer
         frame.depth = len(loops)
         for context in value.regions:
             self.node_id = value.function.node_id

@@ -89,7 +89,7 @@ class Launched(Loading):
 
     def launched(self, tool: Value, option: Value, file_option: Value) -> Value:
         """What the commands by which scripts of the project start the program pass for an option of a tool,
-        or by the file that another of its options names."""
+        or by the file that another of its options names. Without such a command nothing need be passed."""
         words, name, file_name = (self.text_of(item) or "" for item in (tool, option, file_option))
         otherwise = self.chosen_outside(tool)
         found: list[Value | None] = []
@@ -99,6 +99,9 @@ class Launched(Loading):
                 settings = self.project.settings(self._script(), file) if file is not None else None
                 said = settings.fields.get(("item", name)) if isinstance(settings, Thing) else None
                 found.append(Constant(given) if given is not None else said)
+        if not found:
+            otherwise.fields["@option"] = Constant(f"--{name} of {words}")
+            return either(NONE, otherwise)
         return found[0] if len(set(found)) == 1 and found[0] is not None else otherwise
 
     def passed(self, flags: Value, options: Value, otherwise: Value, kind: Value) -> Value:

@@ -498,6 +498,7 @@ class Python(Methods):
         name, `outside("command line", False, "--amp")` a value that is chosen there (with a default and the
         option's name, where there are), `opened(Arguments, "command line", "config")` an object of a class
         whose fields are chosen there, or by the file that an option names,
+        `given()` a dict of the parameters of the function that called the summary's,
         `passed(("--amp",), options, value, str)` what commands pass for an option, else the value,
         `loaded("ds.json", "a file")` what a configuration file holds, `literal("[1, 2]")` what a text says in
         Python, `filled(Arguments, values)` an object
@@ -518,6 +519,8 @@ class Python(Methods):
             return self.loaded(arguments[0], arguments[1])
         if name == "literal":
             return self.literal(arguments[0])
+        if name == "given":
+            return self._given()
         if name == "filled":
             values = arguments[1]
             given: dict[str, Value] = {"**": values}
@@ -541,6 +544,22 @@ class Python(Methods):
         for thing in self._marked(arguments[0]):
             self.store.write(thing.fields, str(self.text_of(arguments[1])), arguments[2])
         return arguments[0]
+
+    def _given(self) -> Value:
+        """The arguments, by parameter, of the function that called the one that runs."""
+        made = self.container("dict")
+        caller = self.frame.caller
+        if caller is None:
+            return made
+        for parameter in caller.function.parameters:
+            value = caller.names.get(parameter.name)
+            if value is None or value is caller.receiver:
+                continue
+            if parameter.star == "**" and isinstance(value, Thing):
+                made.fields.update(value.fields)
+            else:
+                self.set_item(made, Constant(parameter.name), value)
+        return made
 
     def _marked(self, value: Value) -> Iterator[Thing]:
         for option, _ in options_of(value):
