@@ -123,6 +123,14 @@ def test_lightning_s_precision_is_one_that_it_takes(tmp_path: Path, pinned: str,
     assert ("AMP016" in found(tmp_path, TRAINER, f"pytorch-lightning=={pinned}\n")) is is_found
 
 
+@pytest.mark.parametrize(("precision", "is_found"), [("", True), ("precision=16, ", False)])
+def test_a_backend_of_lightning_1_chooses_no_precision(
+    tmp_path: Path, precision: str, is_found: bool
+) -> None:
+    script = TRAINER.replace("max_epochs", f'amp_backend="apex", amp_level="O2", {precision}max_epochs')
+    assert ("AMP016" in found(tmp_path, script, "pytorch-lightning==1.9\n")) is is_found
+
+
 def test_errors_stay_where_their_fix_is_newer(tmp_path: Path) -> None:
     raises = found(tmp_path, PROBABILITIES, "torch==1.4\n")["AMP007"]
     assert raises.level == "error"
