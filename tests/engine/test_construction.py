@@ -896,3 +896,16 @@ def test_rows_for_padding_and_masks_beside_the_words_are_words_too(tmp_path: Pat
     (tmp_path / "pyproject.toml").touch()
     entry = entry_of(check(f"{tmp_path / 'reader.py'}:Padded", Settings(cache=False)))
     assert entry.parameters == (32768 + 2) * 64 + 64 * 4 + 4
+
+
+@pytest.mark.parametrize(
+    ("given", "known"), [("project='x', config=config", True), ("project='x'", False)], ids=["given", "not"]
+)
+def test_what_a_run_of_wandb_is_given_is_its_configuration(tmp_path: Path, given: str, known: bool) -> None:
+    train = (
+        "import wandb\nfrom model import Tower\n\nconfig = {'floors': 2, 'width': 40}\n"
+        f"wandb.init({given})\nTower(wandb.config.floors, wandb.config['width'], [4, 6])\n"
+    )
+    report = report_on(tmp_path, train=train)
+    assert bool(report.entries) is known
+    assert not known or report.entries[0].parameters == 2 * (40 * 40 + 40) + 40 * 10 + 10

@@ -389,11 +389,10 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
         whole = {name for name in needed if not first.arguments[name].isdigit()}
         trained = next((one for one in others if one and one.is_trained and whole - {*one.arguments}), None)
         first = first if trained is None else replace(first, trained_at=trained.place)
-        given = {name: first.arguments[name] for name in whole}
-        for other in [] if trained else [one for one in others if one and known(one) == known(first)]:
-            if any(other.arguments[name] != text for name, text in given.items()):
-                first = replace(first, otherwise=other.place)
-                break
+        given = first.arguments
+        equals = [one for one in others if one is not None and not trained and known(one) == known(first)]
+        differing = (one.place for one in equals if any(one.arguments[name] != given[name] for name in whole))
+        first = replace(first, otherwise=next(differing, ""))
     return [one for one in (first, *others) if one is not None]
 
 
