@@ -390,9 +390,10 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
         trained = next((one for one in others if one and one.is_trained and whole - {*one.arguments}), None)
         first = first if trained is None else replace(first, trained_at=trained.place)
         given = first.arguments
-        equals = [one for one in others if one is not None and not trained and known(one) == known(first)]
-        differing = (one.place for one in equals if any(one.arguments[name] != given[name] for name in whole))
-        first = replace(first, otherwise=next(differing, ""))
+        for rival in filter(None, others if trained is None else ()):
+            if known(rival) == known(first) and any(rival.arguments[name] != given[name] for name in whole):
+                first = replace(first, otherwise=rival.place)
+                break
     return [one for one in (first, *others) if one is not None]
 
 
