@@ -390,7 +390,7 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
         trained = next((one for one in others if one and one.is_trained and whole - {*one.arguments}), None)
         first = first if trained is None else replace(first, trained_at=trained.place)
         given = first.arguments
-        for rival in filter(None, others if trained is None else ()):
+        for rival in found.values() if trained is None else ():
             if known(rival) == known(first) and any(rival.arguments[name] != given[name] for name in whole):
                 first = replace(first, otherwise=rival.place)
                 break
