@@ -792,3 +792,120 @@ class Tower(nn.Module):
     assert error.message.endswith(
         "; it got config = Config() with its defaults; --arg config.FIELD=VALUE sets a field."
     )
+
+
+STACK = """
+import torch
+from torch import nn
+
+
+class Plain(nn.Linear):
+    pass
+
+
+class Gated(nn.Module):
+    def __init__(self, width, _):
+        super().__init__()
+        self.both = nn.Linear(width, 2 * width)
+
+    def forward(self, x):
+        return nn.functional.glu(self.both(x))
+
+
+class Stack(nn.Module):
+    def __init__(self, block, depth, act, device, dtype):
+        super().__init__()
+        assert device.type in ("cuda", "cpu")
+        self.blocks = nn.Sequential(*(nn.Sequential(block(24, 24), act()) for _ in range(depth)))
+        self.head = nn.Linear(24, 5, dtype=dtype)
+
+    def forward(self, x):
+        return self.head(self.blocks(x))
+"""
+MADE_OF_PARTS = """
+import torch
+from torch import nn
+{imports}
+
+device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+net = Stack({block}, 3, nn.GELU, device, torch.float)
+"""
+PLAIN_STACK = 3 * (24 * 24 + 24) + 24 * 5 + 5
+
+
+def report_on_stack(tmp_path: Path, **files: str) -> Report:
+    for name, text in {"stack": STACK, **files}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "pyproject.toml").touch()
+    return check(f"{tmp_path / 'stack.py'}:Stack", Settings(cache=False))
+
+
+def test_classes_devices_and_what_torch_names_are_given(tmp_path: Path) -> None:
+    train = MADE_OF_PARTS.format(imports="from stack import Plain, Stack", block="Plain")
+    entry = entry_of(report_on_stack(tmp_path, train=train))
+    assert entry.parameters == PLAIN_STACK
+    assert entry.settings is not None
+    assert set(entry.settings.arguments) == {
+        "block=Plain",
+        "depth=3",
+        "act=torch.nn.GELU",
+        'device=torch.device("cuda")',
+        "dtype=torch.float32",
+    }
+
+
+def test_a_class_that_the_models_file_does_not_define_is_left_to_the_user(tmp_path: Path) -> None:
+    train = MADE_OF_PARTS.format(imports="from parts import Plain\nfrom stack import Stack", block="Plain")
+    parts = "from torch import nn\n\n\nclass Plain(nn.Linear):\n    pass\n"
+    [error] = report_on_stack(tmp_path, train=train, parts=parts).errors
+    assert "--arg block=VALUE" in error.message
+    assert "--arg act=torch.nn.GELU" in error.message
+
+
+def test_calls_that_disagree_are_said_first_where_none_trains(tmp_path: Path) -> None:
+    builders = """
+
+
+def small(device):
+    return Stack(Plain, 3, nn.ReLU, torch.device("cpu"), torch.float)
+
+
+def large(device):
+    return Stack(Gated, 9, nn.ReLU, torch.device("cpu"), torch.float)
+"""
+    entry = entry_of(report_on_stack(tmp_path, stack=STACK + builders))
+    [told] = [one for one in entry.assumptions if one.is_doubtful]
+    assert "as its project does, although" in told.what
+    assert "makes it otherwise" in told.what
+
+
+def test_calls_that_agree_are_not(tmp_path: Path) -> None:
+    train = MADE_OF_PARTS.format(imports="from stack import Plain, Stack", block="Plain")
+    entry = entry_of(report_on_stack(tmp_path, train=train, show=train))
+    assert not [one.what for one in entry.assumptions if one.is_doubtful]
+
+
+def test_rows_for_padding_and_masks_beside_the_words_are_words_too(tmp_path: Path) -> None:
+    train = "words = pickle.load(open('words', 'rb'))\nnet = Padded(len(words), 4)"
+    padded = (
+        "\n\nclass Padded(Reader):\n    def __init__(self, words, classes):\n"
+        "        super().__init__(words + 2, classes, 64)\n"
+    )
+    (tmp_path / "reader.py").write_text(WORDS + padded)
+    (tmp_path / "train.py").write_text(f"import pickle\nfrom reader import Padded\n\n{train}\n")
+    (tmp_path / "pyproject.toml").touch()
+    entry = entry_of(check(f"{tmp_path / 'reader.py'}:Padded", Settings(cache=False)))
+    assert entry.parameters == (32768 + 2) * 64 + 64 * 4 + 4
+
+
+@pytest.mark.parametrize(
+    ("given", "known"), [("project='x', config=config", True), ("project='x'", False)], ids=["given", "not"]
+)
+def test_what_a_run_of_wandb_is_given_is_its_configuration(tmp_path: Path, given: str, known: bool) -> None:
+    train = (
+        "import wandb\nfrom model import Tower\n\nconfig = {'floors': 2, 'width': 40}\n"
+        f"wandb.init({given})\nTower(wandb.config.floors, wandb.config['width'], [4, 6])\n"
+    )
+    report = report_on(tmp_path, train=train)
+    assert bool(report.entries) is known
+    assert not known or report.entries[0].parameters == 2 * (40 * 40 + 40) + 40 * 10 + 10

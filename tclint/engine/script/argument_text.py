@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from tclint.source.questions.defaults import Defaults
 from tclint.source.run.values import (
     ClassValue,
     Constant,
+    Device,
     FunctionValue,
     Setting,
+    Symbol,
     Thing,
     Union,
     Value,
@@ -23,43 +27,58 @@ SIZE = "\0"
 """Stands for a size of data in a text that `sized_text` writes."""
 
 
-def argument_text(value: Value | None) -> str | None:
+class _Kind(NamedTuple):
+    """What texts are written."""
+
+    home: str
+    """The target's file, in whose names `--arg` is read."""
+    size: str | None
+    """What is written for a size of data; None: it is unknown."""
+
+
+def argument_text(value: Value | None, home: str) -> str | None:
     """What a value is by default, as `--arg` takes it; None where reading does not tell.
 
-    Of an object or a dict that only holds values, those that are known are told: code that reads another one
-    fails.
+    Classes are told that the target's file defines (`ResNet(Bottleneck, ...)`), and what torch calls by a
+    name (`torch.float32`). Of an object or a dict that only holds values, those that are known are told: code
+    that reads another one fails.
+
+    Args:
+        home: the path of the target's file.
     """
-    return _text(value, None, _DEEPEST)
+    return _text(value, _Kind(home, None), _DEEPEST)
 
 
-def sized_text(value: Value | None) -> str | None:
+def sized_text(value: Value | None, home: str) -> str | None:
     """The same with `SIZE` for each size of data that it is or holds; None where it has none."""
-    text = _text(value, SIZE, _DEEPEST)
+    text = _text(value, _Kind(home, SIZE), _DEEPEST)
     return text if text is not None and SIZE in text else None
 
 
-def _text(value: Value | None, size: str | None, depth: int) -> str | None:
-    """The text of a value.
-
-    Args:
-        size: what is written for a size of data; None: it is unknown.
-    """
-    text = _known_text(_by_default(value), size, depth)
-    return size if text is None and value is not None and _is_size_of_data(value) else text
+def _text(value: Value | None, kind: _Kind, depth: int) -> str | None:
+    text = _known_text(_by_default(value), kind, depth)
+    return kind.size if text is None and value is not None and _is_size_of_data(value) else text
 
 
-def _known_text(found: Value | None, size: str | None, depth: int) -> str | None:
+def _known_text(found: Value | None, kind: _Kind, depth: int) -> str | None:
+    if isinstance(found, Device):
+        return f'torch.device("{found.value}")'  # it is asked for its type, which text has not
     if isinstance(found, Constant):
         if isinstance(found.value, str):
             return json.dumps(found.value, ensure_ascii=False)  # in the quotes that a shell leaves alone
         return repr(found.value) if isinstance(found.value, _PLAIN) else None
+    if isinstance(found, Symbol):
+        return found.name if found.name.startswith("torch.") else None
+    if isinstance(found, ClassValue):
+        is_at_home = os.path.realpath(found.file.path) == os.path.realpath(kind.home)
+        return found.function.qualified_name if is_at_home else None
     if not isinstance(found, Thing) or depth == 0:
         return None
     if found.kind in ("list", "tuple"):
-        return _sequence(found, size, depth)
+        return _sequence(found, kind, depth)
     if found.kind == "dict":
-        return _dict(found, size, depth)
-    return _object(found, size, depth) if not found.kind and found.cls is not None else None
+        return _dict(found, kind, depth)
+    return _object(found, kind, depth) if not found.kind and found.cls is not None else None
 
 
 def _is_size_of_data(value: Value) -> bool:
@@ -82,6 +101,10 @@ def _by_default(value: Value | None) -> Value | None:
     """What a value is by default; where commands pass different ones for an option, what it is without them,
     or else what the first one passes."""
     found = Defaults().value(value)
+    if found is None and value is not None:
+        devices = [option for option, _ in options_of(value)]
+        if all(isinstance(option, Device) for option in devices):
+            return devices[0]  # whichever it runs on, its work is the same
     if found is not None or not isinstance(value, Union):
         return found
     passed = [option.value for option in value.options if isinstance(option.value, Setting)]
@@ -94,12 +117,12 @@ def _by_default(value: Value | None) -> Value | None:
     return passed[0] if passed and found in (None, Constant(None)) else found
 
 
-def _sequence(found: Thing, size: str | None, depth: int) -> str | None:
+def _sequence(found: Thing, kind: _Kind, depth: int) -> str | None:
     length = found.fields.get("[]")
     if not isinstance(length, Constant) or "[*]" in found.fields or "[~]" in found.fields:
         return None
     positions = range(int(str(length.value)))
-    items = [_text(found.fields["item", position], size, depth - 1) for position in positions]
+    items = [_text(found.fields["item", position], kind, depth - 1) for position in positions]
     if None in items:
         return None
     inner = ", ".join(str(item) for item in items)
@@ -108,11 +131,11 @@ def _sequence(found: Thing, size: str | None, depth: int) -> str | None:
     return f"({inner},)" if len(items) == 1 else f"({inner})"
 
 
-def _dict(found: Thing, size: str | None, depth: int) -> str | None:
+def _dict(found: Thing, kind: _Kind, depth: int) -> str | None:
     if "[*]" in found.fields or "[~]" in found.fields:
         return None
     items = ((key[1], item) for key, item in found.fields.items() if isinstance(key, tuple))
-    told = {key: _text(item, size, depth - 1) for key, item in items}
+    told = {key: _text(item, kind, depth - 1) for key, item in items}
     # What a program looks up by its name is a record, too: the devices and paths in it need not be known.
     texts = {key: text for key, text in told.items() if text is not None}
     if (
@@ -125,7 +148,7 @@ def _dict(found: Thing, size: str | None, depth: int) -> str | None:
     return "{" + ", ".join(f"{names[key]}: {text}" for key, text in texts.items()) + "}"
 
 
-def _object(found: Thing, size: str | None, depth: int) -> str | None:
+def _object(found: Thing, kind: _Kind, depth: int) -> str | None:
     """What argparse returns, or an instance of a class of values, as far as they are known."""
     cls = found.cls
     assert cls is not None
@@ -139,7 +162,7 @@ def _object(found: Thing, size: str | None, depth: int) -> str | None:
                 fields |= {str(key[1]): one for key, one in item.fields.items() if isinstance(key, tuple)}
         fields |= found.made.arguments
     fields |= {name: item for name, item in found.fields.items() if isinstance(name, str)}
-    texts = {name: _text(item, size, depth - 1) for name, item in fields.items() if _is_field(name)}
+    texts = {name: _text(item, kind, depth - 1) for name, item in fields.items() if _is_field(name)}
     given = ", ".join(f"{name}={text}" for name, text in texts.items() if text is not None)
     return f"Namespace({given})" if given else None
 

@@ -64,6 +64,8 @@ class Construction:
     """The arguments that it gives and reading does not tell, in place of a number by default."""
     trained_at: str = ""
     """Where another program, which trains, makes it with what reading does not tell."""
+    otherwise: str = ""
+    """Where another call, of equal standing, makes it with other arguments."""
 
     @property
     def place(self) -> str:
@@ -299,8 +301,10 @@ def _noted(result: TraceResult, found: Construction, stated: Mapping[str, str]) 
         kept = f", and {listed(found.untold, _MOST_LISTED)} by default, as only running the program tells"
         trained = f", although {found.trained_at}, which trains it, gives what only running tells"
         what = f"made with {shown}, as its project {does}{kept if found.untold else ''}"
-        what += f"{trained if found.trained_at else ''}; {sets}"
-        note = Assumption(what, found.site, is_doubtful=bool(found.untold or found.trained_at))
+        what += trained if found.trained_at else ""
+        what += f", although {found.otherwise} makes it otherwise" if found.otherwise else ""
+        is_doubtful = bool(found.untold or found.trained_at or found.otherwise)
+        note = Assumption(f"{what}; {sets}", found.site, is_doubtful=is_doubtful)
         read = dict.fromkeys([*result.graph.metadata.get("source_files", ()), *found.files])
         metadata = {**result.graph.metadata, "source_files": [*read]}
         # At the end: what is said of guesses counts assumptions from the front.
@@ -365,7 +369,7 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
             if called is None:
                 continue
             parameters, is_own = called
-            texts, sizes = _arguments(event, parameters)
+            texts, sizes = _arguments(event, parameters, file.path)
             if event.arguments:
                 untold = _untold(event, parameters, {*texts, *sizes})
                 one = Construction(texts, sizes, _site(event), read, is_own, is_trained, untold)
@@ -385,6 +389,11 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
         whole = {name for name in needed if not first.arguments[name].isdigit()}
         trained = next((one for one in others if one and one.is_trained and whole - {*one.arguments}), None)
         first = first if trained is None else replace(first, trained_at=trained.place)
+        given = first.arguments
+        for rival in found.values() if trained is None else ():
+            if known(rival) == known(first) and any(rival.arguments[name] != given[name] for name in whole):
+                first = replace(first, otherwise=rival.place)
+                break
     return [one for one in (first, *others) if one is not None]
 
 
@@ -481,13 +490,15 @@ def _fits(key: str, parameters: Sequence[Parameter]) -> bool:
     return not key.isdigit() or int(key) < len(parameters)
 
 
-def _arguments(event: Event, parameters: Sequence[Parameter]) -> tuple[dict[str, str], dict[str, str]]:
+def _arguments(
+    event: Event, parameters: Sequence[Parameter], home: str
+) -> tuple[dict[str, str], dict[str, str]]:
     """The values that are known, by argument, and the arguments that are or hold sizes of data."""
     found: dict[str, str] = {}
     sizes: dict[str, str] = {}
     for key, value in event.arguments.items():
         name = parameters[int(key)].name if key.isdigit() and int(key) < len(parameters) else key
-        for texts, text in ((found, argument_text(value)), (sizes, sized_text(value))):
+        for texts, text in ((found, argument_text(value, home)), (sizes, sized_text(value, home))):
             if name.isidentifier() and text is not None:
                 texts[name] = text
     return found, sizes

@@ -59,7 +59,7 @@ def _with(
         return trace({name: text.replace(SIZE, str(taken[name])) for name, text in sizes.items()})
 
     (chosen, *others), result = _SIZES, at(_SIZES[0])
-    if result.graph is not None and _has_rows(result.graph, chosen):
+    if result.graph is not None and _rows(result.graph) != _rows(at(_SIZES[1]).graph):
         (chosen, *others), result = _WORDS, at(_WORDS[0])
     graph = result.graph
     if graph is None:
@@ -94,7 +94,7 @@ def _weights(graph: Graph) -> list[tuple[int, ...]]:
     return sorted(spec.shape for op in graph.ops for spec in op.inputs if spec.parameter is not None)
 
 
-def _has_rows(graph: Graph, size: int) -> bool:
-    """Whether a table of embeddings has that many rows."""
-    tables = (op.inputs[0] for op in graph.ops if op.kind == "embedding" and op.inputs)
-    return any(table.parameter is not None and table.shape[:1] == (size,) for table in tables)
+def _rows(graph: Graph | None) -> list[int]:
+    """How many rows each table of embeddings has: a size of data may be counted with padding or a mask."""
+    tables = [op.inputs[0] for op in graph.ops if op.kind == "embedding" and op.inputs] if graph else []
+    return [table.shape[0] for table in tables if table.parameter is not None and table.shape]
