@@ -36,7 +36,7 @@ class Tf32MatmulOff(SourceRule):
     Compute capability below 8.0; programs under autocast or in another dtype; convolutions, for which
     cuDNN uses TF32 by default; transformers' `torch_compile`, which switches TF32 on; numerical work that
     needs float32. The rule is silent if the program sets a TF32 switch or chooses a precision, if a framework
-    runs the training and float32 is not known to be its default there, if the layers are no wider than 256,
+    runs the training and float32 is not known to be its default there, if the layers are narrower than 256,
     and if the layers of the model are unknown.
     """
 

@@ -35,6 +35,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 
 EXAMPLES: dict[Kind, str] = {
     kinds.COUNT: "3",
+    kinds.GPU_COUNT: "3",
     kinds.COUNT_OR_ZERO: "3",
     kinds.PERCENT: "2.5%",
     kinds.SECONDS: "7",

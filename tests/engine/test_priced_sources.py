@@ -122,8 +122,6 @@ def test_what_an_optimizer_costs_is_its_own_step(tmp_path: Path) -> None:
     (effect,) = of_code(report, "RUN012").effect.per_gpu.values()
     (metrics,) = report.entries[0].metrics.values()
     assert metrics.step_time_us > effect.cost_us > effect.gain_us > 0.0
-    # An update that goes wrong stands before all that only costs time.
-    assert report.findings[0].code == "AMP001"
 
 
 def test_an_optimizer_that_another_file_of_the_script_makes_has_a_price(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_arguments_that_are_wrong_are_not_blamed_on_them(tmp_path: Path) -> None
         return str(result.error)
 
     assert message("widht=3").endswith("it takes width. Did you mean 'width'?")
-    assert message("width=-1", "nn.Linear(width, 8)").endswith(f"({tmp_path}/model.py:10).")
+    assert message("width=-1", "nn.Linear(width, 8)").endswith("/model.py:10).")
     assert "'not_here', which is not installed here (" in message("width=3", "curves.width(width)")
 
 

@@ -218,7 +218,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 def _fix(fix: Fix) -> dict[str, Any]:
     edits = [{**asdict(edit), "path": relative_path(edit.path)} for edit in fix.edits]
-    return {**asdict(fix), "edits": edits}
+    return {"advice": fix.advice, "safety": fix.safety, "edits": edits}
 
 
 def _effect(effect: Effect) -> dict[str, Any]:

@@ -42,7 +42,13 @@ class Defaults:
                 return self._computed(value)
             return value
         options = [option for option in value.options if self.follows(option.guard) is not False]
-        known = [option.value for option in options if not _is_open(option)]
+        unknown = {option.value for option in options if _is_open(option)}
+        known = [
+            option.value
+            for option in options
+            # What takes the place of a missing argument is no default where an unknown one is given.
+            if option.value not in unknown and not any(atom.subject in unknown for atom in option.guard)
+        ]
         if len(known) < len(options) and known:
             self._name(options)
         found = {self.value(option) for option in known}
