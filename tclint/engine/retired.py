@@ -24,9 +24,9 @@ class Retired:
     name: str
     why: str
     successor: str = ""
-    """The code of the rule that finds now what this one found; '' if none does."""
+    """The code of the rule that now finds what this one found; '' if none does."""
     evidence: str = ""
-    """The key in the evidence of those of the successor's findings that this rule had."""
+    """The evidence key by which the successor's findings are those that this rule had."""
 
     def sentence(self) -> str:
         return f"{self.code} ({self.name}) is retired: {self.why}."

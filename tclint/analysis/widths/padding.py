@@ -72,7 +72,7 @@ class Padding:
     """GPU id -> the gain in percent with the padded outputs cut back to their size; empty: none grows."""
 
     def gain_phrase(self) -> str:
-        """Of `effect`, and of `cut_back` where that is less."""
+        """The gain of `effect`, and that of `cut_back` where it is smaller."""
         return gain_phrase(self.effect, self.cut_back)
 
     def phrase(self, limit: int = 4) -> str:

@@ -63,7 +63,7 @@ class PlanStep:
     notes: tuple[ByHand, ...] = ()
     """What else of the project has to do with its edits: other readers, weights that are loaded."""
     cuts_us: Mapping[str, float] = field(default_factory=dict)
-    """By GPU: what cutting padded outputs back takes of the step, where it has to be."""
+    """GPU id -> what cutting padded outputs back takes of the step, where that is needed."""
     proved: bool = False
     reason: str = ""
     """Why it is not proved; then it has no edits."""

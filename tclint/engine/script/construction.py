@@ -61,9 +61,9 @@ class Construction:
     is_trained: bool = False
     """Whether the program trains."""
     untold: tuple[str, ...] = ()
-    """The arguments that it gives and reading does not tell, in place of a number by default."""
+    """Arguments that it gives, whose values reading does not tell and whose defaults are numbers."""
     trained_at: str = ""
-    """Where another program, which trains, makes it with what reading does not tell."""
+    """Where another program, which trains, makes it with arguments that reading does not tell."""
     otherwise: str = ""
     """Where another call, of equal standing, makes it with other arguments."""
 
@@ -139,7 +139,7 @@ def runs_as_built(
 
 
 def _rests_on_defaults(results: Sequence[TraceResult], settings: Settings) -> bool:
-    """Whether a model ran as its code alone has it, with nothing of the user's."""
+    """Whether a model ran with its defaults alone, without arguments or inputs of the user."""
     graph = results[0].graph if len(results) == 1 else None
     return (
         graph is not None

@@ -21,7 +21,7 @@ _SIZES = (128, 16, 1024)
 _WORDS = (32_768, 1024, 131_072)
 """The same, of what a table of embeddings has a row for."""
 _MAY_BE = (SIZE, f"({SIZE},)")
-"""What an argument may be of which nothing is known: a size, or a shape of one."""
+"""What an argument of which nothing is known may be: a size, or a shape with one dim."""
 _MOST_UNCLEAR = 2
 
 

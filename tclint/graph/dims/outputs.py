@@ -55,9 +55,9 @@ def with_outputs_cut(before: Graph, after: Graph) -> Graph | None:
         return None
     ops: list[Op] = []
     made: dict[int, int] = {}
-    """Index of an op -> of what its readers read: itself, or the slice behind it."""
+    """Index of an op -> index of what its readers get: the op itself, or the slice behind it."""
     cut = set(heads)
-    """Ops whose outputs have the size that they had, here or behind their slice."""
+    """Ops whose outputs keep their size, by themselves or behind their slice."""
 
     def read(spec: TensorSpec, was: TensorSpec | None) -> TensorSpec:
         if spec.producer is None:

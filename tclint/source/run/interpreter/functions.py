@@ -334,8 +334,8 @@ class Functions(Modules):
         return None
 
     def _construct_unseen(self, made: Thing, declared: ClassValue) -> None:
-        """Give an object that code which is not seen makes the parts that its constructor gives it, whatever
-        the arguments are."""
+        """Give an object that unseen code makes the parts that its constructor sets, whatever the arguments
+        are."""
         constructor = declared.find("__init__")
         if isinstance(constructor, FunctionValue):
             bound = constructor.bound_to(made)
