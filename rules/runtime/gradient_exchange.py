@@ -1,23 +1,29 @@
-"""A rule on DistributedDataParallel that exchanges gradients in every accumulation step."""
+"""A rule on programs for several GPUs that exchange gradients in every accumulation step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.steps import steps_at_intervals
+from tclint.source.questions.defaults import Defaults
+from tclint.source.questions.steps import is_accumulated
 
 _DDP = ("torch.nn.parallel.DistributedDataParallel",)
 _BY_HAND = frozenset({"require_backward_grad_sync"})
 _CALLS = (".no_sync", ".register_comm_hook", ".set_requires_gradient_sync")
+
+_NO_SYNC = "model.no_sync()"
+_EXCHANGED_LATER = frozenset({"accumulate", "no_sync"})
 
 
 class DdpAccumulationWithoutNoSync(SourceRule):
     """Gradient accumulation under DistributedDataParallel that reduces in every micro-step.
 
     What it does
-    Finds loops that step the optimizer every n-th time only (`if step % n == 0: optimizer.step()`) and call
-    backward each time, on a model in DistributedDataParallel, in programs that never use `no_sync`.
+    Finds loops that call backward several times for one step of the optimizer (`if step % n == 0:
+    optimizer.step()`, or a loop over parts of the batch), on a model in DistributedDataParallel, in programs that never use `no_sync`. Models
+    that Accelerate or Fabric prepares count where the program asks which process it is, so that it is meant
+    for several.
 
     Why it costs
     DistributedDataParallel reduces all gradients between the GPUs in every backward pass. With
@@ -53,7 +59,7 @@ class DdpAccumulationWithoutNoSync(SourceRule):
         "DistributedDataParallel and gradient accumulation: no_sync",
     )
     triggers = ("backward(",)
-    program = ("DistributedDataParallel", "DDP")
+    program = ("DistributedDataParallel", "DDP", "accelerat", "fabric")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         facts = context.facts
@@ -65,21 +71,38 @@ class DdpAccumulationWithoutNoSync(SourceRule):
             if not thing.fields.keys() & _BY_HAND
         }
         by_hand = [event for event in context.record.of("call") if event.name in _CALLS]
-        for step in context.steps.all if wrapped and not by_hand else ():
-            backward = step.backwards[0]
-            wraps = [wrapped[item] for item in facts.networks_of(facts.loss_of(backward)) if item in wrapped]
-            stepped = next((event for event in step.steps if steps_at_intervals(step, event)), None)
-            if not wraps or stepped is None or not context.concerns(backward):
+        for step in context.steps.all if not by_hand else ():
+            accumulated = (
+                (backward, stepped)
+                for backward in step.backwards
+                for stepped in step.steps
+                if is_accumulated(step, backward, stepped) and context.concerns(backward)
+            )
+            backward, stepped = next(accumulated, (None, None))
+            if backward is None or stepped is None:
+                continue
+            networks = facts.networks_of(facts.loss_of(backward))
+            wraps = [wrapped[item] for item in networks if item in wrapped]
+            by_framework = next(
+                (text for item in networks if (text := Defaults().constant(item.fields.get("@exchange")))),
+                None,
+            )
+            is_put_off = any(
+                thing.kind == "context" and thing.name in _EXCHANGED_LATER
+                for region in backward.regions
+                for thing in facts.things(region.context)
+            )
+            if not wraps and (not by_framework or is_put_off or not context.steps.asks_for_process):
                 continue
             yield self.finding(
                 context.at(backward),
-                "Gradients are reduced in every backward, although the optimizer steps only every few rounds "
-                f"({context.where(stepped, backward)}).",
+                f"{'Gradients' if wraps else 'On several GPUs gradients'} are reduced in every backward, although "
+                f"the optimizer steps only every few rounds ({context.where(stepped, backward)}).",
                 related=(
-                    context.also(wraps[0], "the model is wrapped here"),
+                    *[context.also(event, "the model is wrapped here") for event in wraps[:1]],
                     context.also(stepped, "the optimizer steps here"),
                 ),
                 evidence={"function": backward.place.function.qualified_name},
-                fix=Fix("Run forward and backward of the other steps under `model.no_sync()`."),
+                fix=Fix(f"Run forward and backward of the other steps under `{by_framework or _NO_SYNC}`."),
                 identity=f"{backward.place.function.qualified_name}:no_sync",
             )

@@ -245,6 +245,12 @@ class Steps:
             return atom.holds == (atom.test == "truth")
         return self.is_of_process(atom.subject)
 
+    @cached_property
+    def asks_for_process(self) -> bool:
+        """Whether the program tests which of several processes it is."""
+        tests = {atom for event in self.record.events for atom in event.path}
+        return any(self.is_of_process(atom.subject) for atom in tests)
+
     def is_of_process(self, value: Value) -> bool:
         """Whether a value tells the rank of the process, so that one of the processes passes its tests."""
         pending: list[Value] = [value]
@@ -276,11 +282,14 @@ def _counts_items(value: Value) -> bool:
     return value.made is not None and value.made.name in (".numel", ".nelement")
 
 
-def steps_at_intervals(step: Step, event: Event) -> bool:
-    """Whether an optimizer steps only every few rounds: a test of a remainder decides about the step but not
-    about the backward pass."""
-    own = {atom for backward in step.backwards for atom in step.conditions(backward)}
-    return any(_has_remainder(atom.subject) for atom in step.conditions(event) if atom not in own)
+def is_accumulated(step: Step, backward: Event, stepped: Event) -> bool:
+    """Whether a backward pass runs several times for one step of the optimizer: in a loop inside the step, or
+    since a test of a remainder decides about the step but not about the backward pass."""
+    loops = {round_.loop.place for round_ in stepped.loops}
+    if any(round_.loop.place not in loops and not round_.loop.rounds for round_ in backward.loops):
+        return True
+    own = {atom for event in step.backwards for atom in step.conditions(event)}
+    return any(_has_remainder(atom.subject) for atom in step.conditions(stepped) if atom not in own)
 
 
 def _has_remainder(value: Value, depth: int = 6) -> bool:

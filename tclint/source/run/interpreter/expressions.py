@@ -65,6 +65,7 @@ def _joined(left: str, right: str) -> str:
 
 _JOINS: dict[str, Callable[[str, str], str]] = {"+": _joined, "/": os.path.join}
 """Operators on texts; `/` joins paths."""
+_COMMAND_LINE = Constant("command line")
 _COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">=", "is", "is not", "in", "not in"})
 _BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
 _LARGEST_EXPONENT = 64
@@ -303,7 +304,9 @@ class Expressions(Texts):
             left, right = right, left
         if isinstance(left, Constant) and left.value is None:
             if isinstance(right, Thing):
-                return None if right.is_unknown else False
+                # A command line passes texts: an option is None by its default alone.
+                is_text = right.fields.get("@chosen by") == _COMMAND_LINE
+                return None if right.is_unknown and not is_text else False
             if isinstance(right, FunctionValue | ClassValue | ModuleValue | Symbol):
                 return False
             known = {self._same(left, option.value) for option in options_of(right)}

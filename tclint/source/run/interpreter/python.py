@@ -97,6 +97,8 @@ class Python(Methods):
                     return wanted.name in ("torch.Tensor",) or None
                 if value.kind in ("list", "tuple", "dict", "set"):
                     return value.kind == last
+                if value.operation is not None and value.operation[0] == "slice":
+                    return last == "slice"
                 if value.kind and value.kind != "number" and wanted.name.startswith("builtins."):
                     return False
                 if value.kind == "module":
