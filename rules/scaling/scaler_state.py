@@ -16,7 +16,7 @@ class ScalerStateNotSaved(SourceRule):
 
     What it does
     Finds `torch.save`, or a function of the project named for saving, with a dict that holds an
-    optimizer's `state_dict()`, in a script that loads checkpoints too and that makes and uses a
+    optimizer's `state_dict()`, which only a run that goes on needs, in a script that makes and uses a
     GradScaler without ever asking for its `state_dict()`.
 
     Why it costs
@@ -31,7 +31,7 @@ class ScalerStateNotSaved(SourceRule):
                     "scaler": scaler.state_dict()}, path)
 
     When it does not apply
-    Files that save weights only or never resume, scalers that are disabled, checkpoints made elsewhere,
+    Files that save weights only, scalers that are disabled, checkpoints made elsewhere,
     frameworks.
     """
 
@@ -47,7 +47,7 @@ class ScalerStateNotSaved(SourceRule):
     def check(self, context: SourceContext) -> Iterator[Finding]:
         facts, record = context.facts, context.record
         scales = [item for item in context.scaled_steps.calls("scale") if self._is_made(context, item)]
-        if not scales or not self._resumes(context):
+        if not scales:
             return
         scalers = {scaler for scale in scales for scaler in facts.kinds(scale.subject, "scaler")}
         for event in record.of("state", "load", *UNSEEN):
@@ -72,11 +72,6 @@ class ScalerStateNotSaved(SourceRule):
     def _is_made(self, context: SourceContext, scale: Event) -> bool:
         scalers = context.facts.kinds(scale.subject, "scaler")
         return any(scaler.made is not None and context.gradients.is_certain(scaler) for scaler in scalers)
-
-    def _resumes(self, context: SourceContext) -> bool:
-        """Whether the state of an optimizer is loaded."""
-        loads = context.record.of("load")
-        return any(context.facts.kinds(load.subject, "optimizer") for load in loads)
 
     def _optimizer_state(self, context: SourceContext, save: Event) -> Event | None:
         """The event that reads the optimizer state saved in a dict whose keys are all known."""
