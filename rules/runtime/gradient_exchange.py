@@ -21,9 +21,9 @@ class DdpAccumulationWithoutNoSync(SourceRule):
 
     What it does
     Finds loops that call backward several times for one step of the optimizer (`if step % n == 0:
-    optimizer.step()`, or a loop over parts of the batch), on a model in DistributedDataParallel, in programs that never use `no_sync`. Models
-    that Accelerate or Fabric prepares count where the program asks which process it is, so that it is meant
-    for several.
+    optimizer.step()`, or a loop over parts of the batch), on a model in DistributedDataParallel, in programs
+    that never use `no_sync`. Models that Accelerate or Fabric prepares count where the program asks which
+    process it is, so that it is meant for several.
 
     Why it costs
     DistributedDataParallel reduces all gradients between the GPUs in every backward pass. With
@@ -96,8 +96,8 @@ class DdpAccumulationWithoutNoSync(SourceRule):
                 continue
             yield self.finding(
                 context.at(backward),
-                f"{'Gradients' if wraps else 'On several GPUs gradients'} are reduced in every backward, although "
-                f"the optimizer steps only every few rounds ({context.where(stepped, backward)}).",
+                f"{'Gradients' if wraps else 'On several GPUs gradients'} are reduced in every backward, "
+                f"although the optimizer steps only every few rounds ({context.where(stepped, backward)}).",
                 related=(
                     *[context.also(event, "the model is wrapped here") for event in wraps[:1]],
                     context.also(stepped, "the optimizer steps here"),

@@ -1,4 +1,4 @@
-"""The folders that scripts of a project add to `sys.path`, as far as their text tells."""
+"""Where the code of a project is looked for: its top folder, and what scripts add to `sys.path`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+PROJECT_MARKS = frozenset(
+    [".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml"]
+)
+"""What stands in the top folder of a project."""
 _MOST_FILES = 60
 """Of a folder: one with more holds no entry scripts, but data or a library."""
 _NAMES: dict[str, Any] = {"os": os, "Path": Path, "pathlib": pathlib, "str": str, "osp": os.path}

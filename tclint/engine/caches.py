@@ -29,6 +29,7 @@ from tclint.config.settings import Settings, settings_in
 from tclint.core.errors import UsageError
 from tclint.core.files import forget_oldest, write_bytes_atomically
 from tclint.core.saved import from_json, to_json
+from tclint.core.search_path import PROJECT_MARKS
 from tclint.core.text import digest
 from tclint.engine.check import Progress
 from tclint.engine.report import Report
@@ -239,7 +240,7 @@ def difference(record: dict[str, Any], now: dict[str, Any]) -> str:
 
 _LEVELS = 2
 """Folders above a model's file in which scripts may state the sizes of its inputs."""
-_OTHER_NAMES = frozenset({".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "README.md"})
+_OTHER_NAMES = PROJECT_MARKS | {"README.md"}
 """Files other than scripts that mark the top of a project."""
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError
+from tclint.core.search_path import PROJECT_MARKS
 from tclint.engine.fixes.files import is_small
 from tclint.engine.model_pass import as_priced
 from tclint.engine.padding_check import proved_plan
@@ -20,7 +21,6 @@ from tclint.graph.ops import Graph
 from tclint.graph.weights.plan import WeightPlan
 from tclint.tracing import TraceResult
 from tclint.tracing.worker.client import Tracer
-from tclint.tracing.worker.project_files import PROJECT_MARKS
 
 _BESIDE = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".txt")
 """Files of a folder that a target may look for without opening them."""

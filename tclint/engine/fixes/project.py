@@ -6,12 +6,12 @@ import os
 from collections.abc import Collection, Sequence
 
 from tclint.config.settings import Settings
+from tclint.core.search_path import PROJECT_MARKS
 from tclint.edits.sizes.unrun import UnrunCode
 from tclint.engine.fixes.files import is_small, texts_of
 from tclint.engine.imports import connected
 from tclint.graph.ops import Graph
 from tclint.source.syntax.discovery import discover
-from tclint.tracing.worker.project_files import PROJECT_MARKS
 
 _MOST_FILES = 3000
 _LARGEST_BYTES = 1 << 20

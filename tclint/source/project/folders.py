@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import lru_cache
+
+_LEVELS = 6
+"""Folders looked at on the way up: deeper than sources lie in their projects."""
 
 
 @lru_cache(maxsize=16_384)
@@ -13,6 +17,16 @@ def names_in(folder: str) -> frozenset[str]:
         return frozenset(os.listdir(folder))
     except OSError:
         return frozenset()
+
+
+def upwards(folder: str) -> Iterator[str]:
+    """A folder and those above it, up to that of the repository, which are as many as projects are deep."""
+    for _ in range(_LEVELS):
+        yield folder
+        parent = os.path.dirname(folder)
+        if parent == folder or ".git" in names_in(folder):
+            break
+        folder = parent
 
 
 def forget() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
 from tclint.core.search_path import added_folders
-from tclint.source.project.folders import data_of, holds_file, names_in
+from tclint.source.project.folders import data_of, holds_file, names_in, upwards
 
-_LEVELS = 6
 """The most folders to go up from a file in search of the root of its imports."""
 
 
@@ -28,10 +26,10 @@ def file_of(importer: str, module: str) -> str | None:
     own = os.path.abspath(importer)
     found = next((path for path in _seen_from(folder, module) if path != own), None)
     if found is None and module:
-        added = (_module_file(root, module) for above in _upwards(folder) for root in _added_in(above))
+        added = (_module_file(root, module) for above in upwards(folder) for root in _added_in(above))
         found = next((path for path in added if path is not None and path != own), None)
     if found is None and module:
-        roots = (_in_package(above, *module.split(".", 1)) for above in _upwards(folder))
+        roots = (_in_package(above, *module.split(".", 1)) for above in upwards(folder))
         found = next((path for path in roots if path is not None and path != own), None)
     return found
 
@@ -59,17 +57,8 @@ def forget() -> None:
 @lru_cache(maxsize=65_536)
 def _seen_from(folder: str, module: str) -> tuple[str, ...]:
     """The files that an absolute name can mean in a folder, the nearest first."""
-    found = (_module_file(root, module) for root in (_upwards(folder) if module else ()))
+    found = (_module_file(root, module) for root in (upwards(folder) if module else ()))
     return tuple(path for path in found if path is not None)
-
-
-def _upwards(folder: str) -> Iterator[str]:
-    for _ in range(_LEVELS):
-        yield folder
-        parent = os.path.dirname(folder)
-        if parent == folder or ".git" in names_in(folder):
-            break
-        folder = parent
 
 
 @lru_cache(maxsize=16_384)

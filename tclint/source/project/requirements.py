@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from tclint.source.project.folders import names_in
+from tclint.source.project.folders import names_in, upwards
 from tclint.source.project.noted import note
 
 _FILES = re.compile(
@@ -16,7 +16,6 @@ _FILES = re.compile(
 )
 _FOLDER = "requirements"
 """A folder whose text files count as requirement files of the folder above."""
-_LEVELS = 6
 """The most folders to go up from a file if no repository's top is found before."""
 _LARGEST_BYTES = 200_000
 _BOUND = r"(?:===?|~=|<=|>=|!=|<|>|=|\^|~)\s*\d[\d.]*[\w.+*]*"
@@ -88,13 +87,10 @@ def pins_of(path: str, package: str) -> tuple[Pin, ...]:
 @lru_cache(maxsize=4096)
 def pins_above(folder: str, package: str) -> tuple[Pin, ...]:
     """The version requirements for a package in the nearest requirement files that name it."""
-    current = folder
-    for _ in range(_LEVELS):
-        pins = tuple(pin for path in _requirement_files(current) for pin in _pins(path, package))
-        parent = os.path.dirname(current)
-        if pins or parent == current or ".git" in names_in(current):
+    for above in upwards(folder):
+        pins = tuple(pin for path in _requirement_files(above) for pin in _pins(path, package))
+        if pins:
             return pins
-        current = parent
     return ()
 
 

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
+from tclint.core.search_path import PROJECT_MARKS
 from tclint.source.project.folders import holds_file, names_in
 from tclint.source.project.imports import file_of
 from tclint.source.project.test_paths import is_test_path
 from tclint.source.syntax.discovery import SKIPPED_FOLDERS
 
-_MARKERS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml")
 _LARGEST_PROJECT = 20_000
 """In a project with more files, each file is a program of its own."""
 _IMPORT = re.compile(
@@ -333,7 +333,7 @@ def _root_above(folder: str) -> str:
     topmost = folder
     while True:
         names = names_in(current)
-        if not names.isdisjoint(_MARKERS):
+        if not names.isdisjoint(PROJECT_MARKS):
             return current
         if "__init__.py" in names:
             topmost = current

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from tclint.source.project.effects import acting, reached, registering
-from tclint.source.project.folders import names_in
+from tclint.source.project.folders import upwards
 from tclint.source.project.imports import file_of
 from tclint.source.project.launchers import Launch, launches_of
 from tclint.source.project.noted import note
@@ -96,16 +96,13 @@ class ProjectFiles:
 
     def settings(self, importer: File, name: str) -> Value | None:
         """The contents of a configuration file that a file names, relative to its folder or one above it."""
-        folder = os.path.dirname(os.path.abspath(importer.path))
-        while self._settings is not None and name:
+        if self._settings is None or not name:
+            return None
+        for folder in upwards(os.path.dirname(os.path.abspath(importer.path))):
             path = os.path.normpath(os.path.join(folder, name))
             data = self.data(path) if os.path.isfile(path) or path in self._given else None
             if data is not None:
                 return self._settings(path, data)
-            parent = os.path.dirname(folder)
-            if parent == folder or ".git" in names_in(folder):
-                break
-            folder = parent
         return None
 
     def launches_of(self, script: File, *, on_pages: bool = False) -> list[Launch]:

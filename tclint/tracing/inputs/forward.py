@@ -14,6 +14,8 @@ from typing import Any
 
 from torch import nn
 
+from tclint.core.search_path import PROJECT_MARKS
+
 _IMAGES = re.compile(r"imgs?|images?|pixel_values")
 
 
@@ -113,8 +115,6 @@ def package_of(module_name: str | None) -> str:
 
 _LEVELS = 2
 """Folders above the model's that may hold the script that trains it."""
-_PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "README.md")
-"""What lies in the outermost folder of a project: what is above it belongs to others."""
 
 
 def project_folders(own: str) -> list[str]:
@@ -128,4 +128,4 @@ def project_folders(own: str) -> list[str]:
 
 
 def _is_project(folder: str) -> bool:
-    return any(os.path.exists(os.path.join(folder, mark)) for mark in _PROJECT_MARKS)
+    return any(os.path.exists(os.path.join(folder, mark)) for mark in (*PROJECT_MARKS, "README.md"))

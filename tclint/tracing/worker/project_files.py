@@ -12,11 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tclint.core.search_path import added_folders
+from tclint.core.search_path import PROJECT_MARKS, added_folders
 from tclint.tracing.values.sites import SiteFinder
 
-# What stands in the top folder of a project.
-PROJECT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 # Folders looked at on the way up: deeper than sources lie in their projects.
 _LEVELS = 6
 
