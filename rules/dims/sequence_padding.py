@@ -139,15 +139,19 @@ class PaddedToLimit(SourceRule):
     triggers = ('"max_length"', "'max_length'")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        parts = {
-            part.name.partition(".")[0]
+        trained = {
+            module: {part.name.partition(".")[0] for part in modules_in(module)}
             for _, optimizer in context.optimizers.all
             for module in context.optimizers.updated_by(optimizer)
-            for part in modules_in(module)
         }
-        wrapped = context.record.of("wrap", "compile")
-        if "transformers" not in parts or "diffusers" in parts or any(map(_compiles, wrapped)):
+        networks = {module for module, packages in trained.items() if "transformers" in packages}
+        if not networks or any("diffusers" in packages for packages in trained.values()):
             return
+        for event in context.record.of("wrap", "compile"):
+            if _compiles(event) and any(
+                not networks.isdisjoint(context.facts.held(of)) for of in event.inputs
+            ):
+                return
         for event in distinct(context.batches.padded_to_limit()):
             if not context.concerns(event):
                 continue

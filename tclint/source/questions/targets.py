@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from tclint.source.questions.defaults import Defaults
@@ -10,6 +11,9 @@ from tclint.source.run.values import Thing, modules_in
 
 _LOADED: Mapping[str, str] = {"transformers.": "hf", "timm.create_model": "timm"}
 """Beginnings of the names of libraries' calls that load a model by name -> the scheme of such targets."""
+
+_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+"""A model's name, with its owner's where it has one; a longer path is a folder that training writes."""
 
 
 def trained_models(optimizers: Optimizers) -> tuple[str, ...]:
@@ -34,4 +38,4 @@ def _target(module: Thing) -> str:
         return f"{module.cls.file.path}:{name}" if is_reachable else ""
     scheme = next((scheme for start, scheme in _LOADED.items() if module.name.startswith(start)), "")
     loaded = Defaults().constant(module.made.first) if scheme and module.made is not None else None
-    return f"{scheme}:{loaded}" if isinstance(loaded, str) else ""
+    return f"{scheme}:{loaded}" if isinstance(loaded, str) and _NAME.fullmatch(loaded) else ""
