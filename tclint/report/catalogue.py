@@ -118,6 +118,8 @@ def silence_text(rule: type[Rule], answer: Answer, path: str, line: int) -> str:
         lines += wrapped(f"{rule.code} ({rule.name}) is silent about {where}: {reason}.", WIDTH)
     if not lines:
         lines += wrapped(f"{rule.code} ({rule.name}) found nothing on {where} that it asks about.", WIDTH)
+        if silent_on := rule.sections().get(_SILENT_ON):
+            lines += ["", f"{_SILENT_ON}:", *_prose(silent_on)]
     if answer.happens:
         started = os.path.relpath(answer.root)
         head = "What the program does there" + (f", started from {started}" if started != path else "")
@@ -130,6 +132,7 @@ def silence_text(rule: type[Rule], answer: Answer, path: str, line: int) -> str:
 
 
 _MOST_EVENTS = 12
+_SILENT_ON = "When it does not apply"
 _NOT_RUN = (
     "Nothing that rules ask about happens on this line: it is no call, or no way that tclint could follow "
     "through the program leads there."

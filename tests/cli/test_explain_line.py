@@ -71,7 +71,10 @@ def test_what_is_not_listed_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_line_that_no_rule_asks_about_is_said_to_be_one(tmp_path: Path) -> None:
-    assert "Nothing that rules ask about happens on this line" in explained(tmp_path, "train.py:1")
+    said = explained(tmp_path, "train.py:1")
+    assert "Nothing that rules ask about happens on this line" in said
+    assert "When it does not apply:" in said
+    assert "When it does not apply:" not in explained(tmp_path, "train.py:6")
 
 
 def test_a_page_that_speaks_of_a_launcher_is_named(tmp_path: Path) -> None:
