@@ -268,6 +268,7 @@ def test_read_only(folder: Path) -> None:
         (FULL.replace("max_seq_length: 512\n", ""), "it says no length of sequences"),
         (FULL + "load_in_4bit: true\n", "load_in_4bit: true goes with adapters"),
         (FULL + "num_generations: 8\n", "num_generations: 8 trains on GRPO"),
+        (FULL.replace("512", "${data.length}"), "max_seq_length: ${data.length} is no number"),
     ],
 )
 def test_what_is_not_priced(folder: Path, text: str, reason: str) -> None:
@@ -277,6 +278,18 @@ def test_what_is_not_priced(folder: Path, text: str, reason: str) -> None:
     assert not report.errors
     assert [item.reason for item in report.skipped if reason in item.reason]
     assert "RUN006" in {item.code for item in report.findings}  # the file is linted all the same
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("value", ["many", "${sizes.batch}"])
+def test_a_batch_that_is_no_number(folder: Path, value: str) -> None:
+    (folder / "sft.yaml").write_text(FULL.replace("batch_size: 2", f"batch_size: {value}"))
+    (entry,) = priced("sft.yaml").entries
+    assert entry.inputs[0][2] == (1, 512)
+    (said,) = [item for item in entry.assumptions if value in item.what]
+    assert said.what.startswith(f"per_device_train_batch_size: {value} is not known to tclint")
+    assert said.site is not None
+    assert said.site.line == 3
 
 
 def test_without_transformers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

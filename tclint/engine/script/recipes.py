@@ -43,7 +43,9 @@ _BUILT = (
     "vocabulary_multiple",
 )  # fmt: skip
 """Settings that define how the model is built (tclint.tracing.recipes.build)."""
-_OF_LAUNCHERS = ("precision", "parallel", "gpu_count", "tensor_parallel", "has_master_weights")
+_OF_LAUNCHERS = (
+    "precision", "parallel", "gpu_count", "tensor_parallel", "has_master_weights", "checkpointing",
+)  # fmt: skip
 
 
 @dataclass
@@ -186,12 +188,13 @@ def _evidence(stated: Mapping[str, Stated]) -> Iterator[Evidence]:
         found = stated.get(name)
         if found is None:
             continue
-        is_known = found.value in values if values is not None else _is_count(found.value)
-        if is_known:
+        if _is_known(found.value, values):
             yield Evidence(name, found.value, found.path, found.line, found.words)
 
 
-def _is_count(value: object) -> bool:
+def _is_known(value: object, values: tuple[object, ...] | None) -> bool:
+    if values is not None:
+        return value in values
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
@@ -206,7 +209,12 @@ def _remarks(
     for one in (step, *others):
         for item in one.not_priced:
             yield Assumption(f"not priced: {item.value} ({item.words})", Site(item.path, item.line))
-        for item in one.unread.values():
+        unknown = (
+            found
+            for name, values in _SETTINGS.items()
+            if (found := one.stated.get(name)) is not None and not _is_known(found.value, values)
+        )
+        for item in (*one.unread.values(), *unknown):
             what = f"{item.words} is not known to tclint, which prices the step as if it were not there"
             yield Assumption(what, Site(item.path, item.line))
     length = stated["length"]
