@@ -138,7 +138,7 @@ def _given(row: Row, recipe: Recipe) -> Iterator[Stated]:
 
 
 def _plain(recipe: Recipe, node: Node) -> object:
-    """A scalar or a list of scalars; None for mappings. A reference that the file does not resolve stays one."""
+    """A scalar or a list of scalars; None for mappings. A reference that the file does not resolve stays."""
     if isinstance(node.value, list):
         return [value for item in node.value if (value := _plain(recipe, item)) is not None]
     found = resolved(recipe.root, node)

@@ -83,8 +83,8 @@ def places(report: Report) -> list[tuple[str, int, int]]:
         ),
         pytest.param(
             "axolotl.yml",
-            "base_model: Qwen/Qwen2-7B\nsequence_len: 2048\nmicro_batch_size: 2\nbf16: auto\ntokens: [<tool>]\n"
-            "sample_packing: no\npad_to_sequence_len: no\n",
+            "base_model: Qwen/Qwen2-7B\nsequence_len: 2048\nmicro_batch_size: 2\nbf16: auto\n"
+            "tokens: [<tool>]\nsample_packing: no\npad_to_sequence_len: no\n",
             [],
             id="axolotl without packing by choice, and a vocabulary that may have room for a token",
         ),
