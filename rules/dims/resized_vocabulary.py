@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from typing import Any
 
-from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
+from tclint.plugin import Change, Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import NONE, Constant, Event, Thing, Value, constant_of, integers_of
 
 _MULTIPLE = 64
+_MOST_ADDED = 1024
+"""A model whose vocabulary differs by more is not the one that the program resizes."""
 _METHOD = ".resize_token_embeddings"
 _WITH_HEAD = re.compile(
     r"For(CausalLM|ConditionalGeneration|Seq2SeqLM|MaskedLM|Vision2Seq|PreTraining)|LMHead"
@@ -97,6 +100,21 @@ class VocabularyNotPadded(SourceRule):
                 fix=Fix(advice),
                 identity=f"{event.place.function.qualified_name}:{argument}",
             )
+
+    def change(self, finding: Finding, context: Any) -> Any:
+        size = finding.evidence["vocabulary"]
+        groups = {
+            head.group
+            for head in context.vocabulary_heads
+            if size is not None and head.group is not None and abs(head.size - size) < _MOST_ADDED
+        }
+        if not groups:
+            return None
+        padded = -(-size // _MULTIPLE) * _MULTIPLE
+        return Change(
+            sizes=tuple((group, padded) for group in groups),
+            sizes_before=tuple((group, size) for group in groups),
+        )
 
 
 def _predicts_words(context: SourceContext, event: Event) -> bool:
