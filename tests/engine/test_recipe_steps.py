@@ -223,6 +223,27 @@ def test_command_line_on_several_gpus(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("library")
+def test_a_command_line_names_its_launcher(folder: Path) -> None:
+    (folder / "scripts").mkdir()
+    (folder / "scripts" / "run.sh").write_text(
+        "accelerate launch --config_file conf/zero.yaml train.py \\\n"
+        "  --model_name_or_path TinyLlama/TinyLlama-1.1B --max_seq_length 256 --per_device_train_batch_size 2 --output_dir out\n"
+    )
+    (entry,) = priced("scripts/run.sh").entries
+    assert any("conf/zero.yaml is not found" in item.what for item in entry.assumptions)
+    (folder / "conf" / "zero.yaml").write_text(
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_processes: 4\n"
+        "deepspeed_config:\n  deepspeed_config_file: conf/ds.json\n"
+    )
+    (folder / "conf" / "ds.json").write_text('{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}')
+    (entry,) = priced("scripts/run.sh").entries
+    assert entry.settings is not None
+    assert (entry.settings.parallel, entry.settings.gpu_count) == ("zero2", 4)
+    assert entry.precision == "pure-bf16"
+    assert not any("is not found" in item.what for item in entry.assumptions)
+
+
+@pytest.mark.usefixtures("library")
 def test_traces_are_kept_until_the_file_says_something_else(folder: Path, tmp_path: Path) -> None:
     said: list[str] = []
     cache = TraceCache("", said.append, folder=tmp_path / "kept")

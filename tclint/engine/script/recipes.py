@@ -117,8 +117,7 @@ def _why_not(step: Step) -> str | None:
 
 def _joined(step: Step, launchers: Sequence[Step], settings: Settings) -> Joined:
     """The settings of one file, with those of the launchers beside it and of the file that it names."""
-    own = _file_of(step)
-    others = [*([own] if own is not None else []), *launchers]
+    others = [*_files_of(step), *launchers]
     stated = dict(step.stated)
     for other in others:
         for name in _OF_LAUNCHERS:
@@ -164,15 +163,24 @@ def _with_master_weights(stated: dict[str, Stated]) -> dict[str, Stated]:
     return changed
 
 
-def _file_of(step: Step) -> Step | None:
-    """The file of DeepSpeed settings that a step names, relative to its folder or one above it."""
-    deepspeed = step.stated.get("deepspeed")
-    if deepspeed is None or not isinstance(deepspeed.value, str):
-        return None
-    folder = os.path.dirname(step.path)
-    for start in (os.getcwd(), folder, *_above(folder)):
-        found = _step(os.path.join(start, deepspeed.value))
+_NAMES_A_FILE = ("launcher", "deepspeed")
+
+
+def _files_of(step: Step) -> Iterator[Step]:
+    """The files of Accelerate's and DeepSpeed's settings that a step names, and those that they name."""
+    for name in _NAMES_A_FILE:
+        found = _file_of(step, step.get(name))
         if found is not None:
+            yield found
+            yield from _files_of(found)
+
+
+def _file_of(step: Step, name: object) -> Step | None:
+    """The file of that name, relative to the folder of a step's file or one above it."""
+    folder = os.path.dirname(step.path)
+    for start in (os.getcwd(), folder, *_above(folder)) if isinstance(name, str) else ():
+        found = _step(os.path.join(start, name))
+        if found is not None and found.path != step.path:
             return found
     return None
 
@@ -223,7 +231,8 @@ def _remarks(
             f"every sequence has {length.value} tokens in this price ({length.words}); shorter ones cost less"
         )
         yield Assumption(what, Site(length.path, length.line))
-    deepspeed = step.stated.get("deepspeed")
-    if deepspeed is not None and isinstance(deepspeed.value, str) and "parallel" not in stated:
-        what = f"{deepspeed.words} is not found, so how the step is split is not known: --parallel says it"
-        yield Assumption(what, Site(deepspeed.path, deepspeed.line))
+    for name in _NAMES_A_FILE if "parallel" not in stated else ():
+        named = step.stated.get(name)
+        if named is not None and isinstance(named.value, str):
+            what = f"{named.words} is not found, so how the step is split is not known: --parallel says it"
+            yield Assumption(what, Site(named.path, named.line))
