@@ -227,7 +227,8 @@ def test_a_command_line_names_its_launcher(folder: Path) -> None:
     (folder / "scripts").mkdir()
     (folder / "scripts" / "run.sh").write_text(
         "accelerate launch --config_file conf/zero.yaml train.py \\\n"
-        "  --model_name_or_path TinyLlama/TinyLlama-1.1B --max_seq_length 256 --per_device_train_batch_size 2 --output_dir out\n"
+        "  --model_name_or_path TinyLlama/TinyLlama-1.1B --max_seq_length 256 \\\n"
+        "  --per_device_train_batch_size 2 --output_dir out\n"
     )
     (entry,) = priced("scripts/run.sh").entries
     assert any("conf/zero.yaml is not found" in item.what for item in entry.assumptions)
