@@ -59,6 +59,12 @@ def places(report: Report) -> list[tuple[str, int, int]]:
             id="Accelerate on a CPU",
         ),
         pytest.param(
+            "accelerate.yaml",
+            "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nmixed_precision: no\n",
+            [],
+            id="FSDP in the dtype that the script chooses",
+        ),
+        pytest.param(
             "args.yaml", TRAINER + "bf16: true\ntf32: false\n", [("PRC002", 5, 1)], id="TF32 off beside bf16"
         ),
         pytest.param(
