@@ -177,8 +177,10 @@ def _files_of(step: Step) -> Iterator[Step]:
 
 def _file_of(step: Step, name: object) -> Step | None:
     """The file of that name, relative to the folder of a step's file or one above it."""
+    if not isinstance(name, str):
+        return None
     folder = os.path.dirname(step.path)
-    for start in (os.getcwd(), folder, *_above(folder)) if isinstance(name, str) else ():
+    for start in (os.getcwd(), folder, *_above(folder)):
         found = _step(os.path.join(start, name))
         if found is not None and found.path != step.path:
             return found
