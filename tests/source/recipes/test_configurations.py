@@ -91,8 +91,8 @@ def places(report: Report) -> list[tuple[str, int, int]]:
             "axolotl.yml",
             "base_model: Qwen/Qwen2-7B\nsequence_len: 2048\nmicro_batch_size: 2\nbf16: auto\n"
             "tokens: [<tool>]\nsample_packing: no\npad_to_sequence_len: no\n",
-            [],
-            id="axolotl without packing by choice, and a vocabulary that may have room for a token",
+            [("RUN025", 6, 1)],
+            id="axolotl with packing off, and a vocabulary that may have room for a token",
         ),
         pytest.param(
             "sft.yaml",
@@ -117,9 +117,9 @@ def places(report: Report) -> list[tuple[str, int, int]]:
         pytest.param(
             "tune.yaml",
             "model:\n  _component_: torchtune.models.gemma.gemma_2b\nbatch_size: 2\ncompile: False\n"
-            "dataset:\n  packed: True\noptimizer:\n  _component_: torch.optim.AdamW\n",
-            [("RUN012", 8, 3), ("RUN026", 4, 1)],
-            id="torchtune without compiling and fused AdamW",
+            "dataset:\n  packed: False\noptimizer:\n  _component_: torch.optim.AdamW\n",
+            [("RUN012", 8, 3), ("RUN025", 6, 3), ("RUN026", 4, 1)],
+            id="torchtune without compiling, packing and fused AdamW",
         ),
         pytest.param(
             "titan.toml",
