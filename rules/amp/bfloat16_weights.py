@@ -44,8 +44,9 @@ class Bfloat16Weights(SourceRule):
     When it does not apply
     Adapters, which PEFT keeps in float32; frozen weights; optimizers that keep masters or round
     stochastically (DeepSpeed, Megatron, torchao, optimi); FSDP; scripts beside which a launcher speaks of
-    DeepSpeed or FSDP; learning rates from 0.001 on, options with their defaults. SGD, whose steps depend on
-    the gradients. Under an autocast of the program's own, half-model-with-autocast-or-scaler says so.
+    DeepSpeed or FSDP; configuration files, which leave that to a launcher; learning rates from 0.001 on,
+    options with their defaults. SGD, whose steps depend on the gradients. Under an autocast of the program's
+    own, half-model-with-autocast-or-scaler says so.
     """
 
     code = "AMP032"
@@ -69,7 +70,9 @@ class Bfloat16Weights(SourceRule):
         launcher = launcher_with(context.path, KEEP_MASTERS) if found else ""
         for event, casts in found.items():
             rate = max(context.optimizers.learning_rates(casts[0][1]), default=None)
-            if launcher:
+            if context.run.is_configuration:
+                context.skip(event, "DeepSpeed or FSDP, which a launcher may choose, keep float32 masters")
+            elif launcher:
                 context.skip(event, f"{launcher} speaks of DeepSpeed or FSDP, which may keep float32 masters")
             elif rate is not None and rate >= _LARGE_LEARNING_RATE:
                 context.skip(event, f"a learning rate of {rate:g} moves most bfloat16 weights")

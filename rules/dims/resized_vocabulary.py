@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from typing import Any
 
-from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
+from tclint.plugin import Change, Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.run.facts import distinct
 from tclint.source.run.values import NONE, Constant, Event, Thing, Value, constant_of, integers_of
 
 _MULTIPLE = 64
+_MOST_ADDED = 1024
+"""A model whose vocabulary differs by more is not the one that the program resizes."""
 _METHOD = ".resize_token_embeddings"
 _WITH_HEAD = re.compile(
     r"For(CausalLM|ConditionalGeneration|Seq2SeqLM|MaskedLM|Vision2Seq|PreTraining)|LMHead"
@@ -25,8 +28,8 @@ class VocabularyNotPadded(SourceRule):
     What it does
     Finds, in programs that train, `resize_token_embeddings(len(tokenizer))` without `pad_to_multiple_of`,
     TRL's `setup_chat_format` without `resize_to_multiple_of`, and `tokens` in axolotl's configuration files
-    without `resize_token_embeddings_to_32x`. Of well-known tokenizers, to which the program adds tokens that
-    can be counted, it says how many words that makes.
+    without `resize_token_embeddings_to_32x` where the base model's vocabulary is known. Of well-known
+    tokenizers, to which the program adds tokens that can be counted, it says how many words that makes.
 
     Why it costs
     Published models have vocabularies such as 128256 or 32000, multiples of 64. One more token, often for
@@ -76,7 +79,8 @@ class VocabularyNotPadded(SourceRule):
             size = _size(context, asked)
             if asked is None or asked == NONE or (size is not None and size % _MULTIPLE == 0):
                 continue
-            if size is None and not _is_length(asked):
+            # axolotl keeps a vocabulary that is larger than the tokenizer's already, as Qwen's and Pythia's.
+            if size is None and (context.run.is_configuration or not _is_length(asked)):
                 context.skip(event, "how large it makes the vocabulary is not known")
                 continue
             model = next(context.facts.things(event.subject), None)
@@ -96,6 +100,21 @@ class VocabularyNotPadded(SourceRule):
                 fix=Fix(advice),
                 identity=f"{event.place.function.qualified_name}:{argument}",
             )
+
+    def change(self, finding: Finding, context: Any) -> Any:
+        size = finding.evidence["vocabulary"]
+        groups = {
+            head.group
+            for head in context.vocabulary_heads
+            if size is not None and head.group is not None and abs(head.size - size) < _MOST_ADDED
+        }
+        if not groups:
+            return None
+        padded = -(-size // _MULTIPLE) * _MULTIPLE
+        return Change(
+            sizes=tuple((group, padded) for group in groups),
+            sizes_before=tuple((group, size) for group in groups),
+        )
 
 
 def _predicts_words(context: SourceContext, event: Event) -> bool:

@@ -28,6 +28,8 @@ class Change:
     presupposes: Mapping[str, Any] = field(default_factory=dict)
     """Settings that it needs, for example for a kernel that exists only in channels_last; the gain is
     relative to a step with them."""
+    sizes_before: tuple[tuple[DimGroup, int], ...] = ()
+    """Sizes that the program gives the model before it trains; the gain is relative to a step with them."""
     samples: float = 1.0
     """The samples of the changed step over those of the present one, since another batch gains per sample."""
 

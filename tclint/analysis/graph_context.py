@@ -156,6 +156,8 @@ class GraphContext:
             return known
         present = self.with_settings(**change.presupposes) if change.presupposes else self
         changed = present.after(change)
+        if change.sizes_before:
+            present = present.after(Change(change.sizes_before))
         estimates = [
             (present.estimate(own), changed.estimate(other))
             for own, other in zip(present.scenarios, changed.scenarios, strict=True)

@@ -77,4 +77,6 @@ def _prices(finding: Finding, options: Sequence[tuple[Trained, object]]) -> Iter
             effect = model.context.effect(None, change)
         except DimsUnresolved:
             continue
-        yield replace(finding, effect=effect, change=change, target=model.target)
+        # The plan of fixes starts from the model as it was traced.
+        planned = None if change.sizes_before else change
+        yield replace(finding, effect=effect, change=planned, target=model.target)

@@ -44,7 +44,8 @@ def memory_lines(entry: Entry) -> Iterator[str]:
     for memory, gpus in needed.items():
         yield from _memory_lines(memory, each_gpu, f" on {', '.join(gpus)}" if len(needed) > 1 else "")
     if needed:
-        yield from _batch_line(metrics)
+        is_alone = entry.mode == "train" and not each_gpu
+        yield from _batch_line(metrics, "; --parallel fsdp splits it over several" if is_alone else "")
 
 
 def _is_spread(settings: Settings) -> bool:
@@ -72,22 +73,23 @@ def _memory_lines(memory: Memory, whose: str, where: str) -> Iterator[str]:
         yield f"memory not known: {unknown}"
 
 
-def _batch_line(metrics: list[Metrics]) -> Iterator[str]:
+def _batch_line(metrics: list[Metrics], otherwise: str) -> Iterator[str]:
     limits = [(m.gpu, m.batch_limits) for m in metrics if m.batch_limits is not None]
     known = [(gpu, limit) for gpu, limit in limits if limit.largest is not None]
     for gpu, limit in known:
         if limit.batch is not None and limit.largest is not None and limit.largest < limit.batch:
-            yield f"the step does not fit into the memory of one {gpu}: {_what_fits(limit)}"
+            yield f"the step does not fit into the memory of one {gpu}: {_what_fits(limit, otherwise)}"
     if known:
         yield "largest batch: " + ", ".join(_limit(gpu, limit) for gpu, limit in known)
     elif limits:
         yield f"largest batch unknown: {limits[0][1].unknown}"
 
 
-def _what_fits(limit: BatchLimits) -> str:
+def _what_fits(limit: BatchLimits, otherwise: str) -> str:
     most = limit.largest or limit.largest_checkpointed
     if not most:
-        return f"not even with a batch of 1 instead of {limit.batch}"
+        fewer = "" if limit.batch == 1 else f" instead of {limit.batch}"
+        return f"not even with a batch of 1{fewer}{otherwise}"
     how = "" if limit.largest else " and every repeated block checkpointed"
     return f"it does with --batch {min(most, limit.batch or most)}{how}"
 

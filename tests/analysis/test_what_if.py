@@ -144,7 +144,8 @@ def test_the_json_report_follows_the_schema(report: Report) -> None:
     [
         (BatchLimits(8, 3, 6), "the step does not fit into the memory of one a100: it does with --batch 3"),
         (BatchLimits(8, 0, 6), "it does with --batch 6 and every repeated block checkpointed"),
-        (BatchLimits(8, 0, None), "not even with a batch of 1 instead of 8"),
+        (BatchLimits(8, 0, None), "not even with a batch of 1 instead of 8; --parallel fsdp splits it"),
+        (BatchLimits(1, 0, None), "not even with a batch of 1; --parallel fsdp splits it over several"),
         (BatchLimits(8, 8, None), ""),
         (BatchLimits(None, None, None, "the inputs share no batch dim"), ""),
     ],

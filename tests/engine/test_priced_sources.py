@@ -136,3 +136,46 @@ def test_an_optimizer_that_another_file_of_the_script_makes_has_a_price(tmp_path
     finding = of_code(report, "RUN012")
     assert finding.location.path.endswith("updates.py")
     assert (finding.effect.best_gain_percent or 0.0) > 0.0
+
+
+LANGUAGE_MODEL = """\
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, words):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(words, 256), nn.Linear(256, words, bias=False)
+
+    def forward(self, tokens):
+        return self.head(self.embed(tokens))
+
+
+def build_model():
+    return Net(WORDS)
+"""
+RESIZED = """\
+from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
+
+tokenizer = AutoTokenizer.from_pretrained("gpt2")
+tokenizer.add_special_tokens({"pad_token": "<pad>"})
+model = AutoModelForCausalLM.from_pretrained("gpt2")
+model.resize_token_embeddings(len(tokenizer))
+Trainer(model, TrainingArguments("out", bf16=True, per_device_train_batch_size=4), train_dataset=data).train()
+"""
+
+
+@pytest.mark.parametrize(("words", "is_priced"), [(50304, True), (50257, True), (32000, False)])
+def test_a_vocabulary_has_the_price_of_the_resized_model(tmp_path: Path, words: int, is_priced: bool) -> None:
+    (tmp_path / "net.py").write_text(LANGUAGE_MODEL.replace("WORDS", str(words)))
+    (tmp_path / "resized.py").write_text(LANGUAGE_MODEL.replace("WORDS", "50258"))
+    (tmp_path / "train.py").write_text(RESIZED)
+    settings = Settings(gpus=("a100",), precision="bf16", batch=4, inputs=("int64[1,1024]",))
+    beside = check([f"{tmp_path / 'net.py'}:build_model", str(tmp_path / "train.py")], settings)
+    effect = of_code(beside, "DIM017").effect
+    if not is_priced:
+        assert effect.unknown is not None
+        return
+    assert "DIM017" not in {step.code for step in beside.entries[0].plan}
+    resized = check([f"{tmp_path / 'resized.py'}:build_model", str(tmp_path / "train.py")], settings)
+    assert effect.best_gain_us == pytest.approx(of_code(resized, "DIM003").effect.best_gain_us, rel=0.05)

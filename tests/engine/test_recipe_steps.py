@@ -223,6 +223,28 @@ def test_command_line_on_several_gpus(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("library")
+def test_a_command_line_names_its_launcher(folder: Path) -> None:
+    (folder / "scripts").mkdir()
+    (folder / "scripts" / "run.sh").write_text(
+        "accelerate launch --config_file conf/zero.yaml train.py \\\n"
+        "  --model_name_or_path TinyLlama/TinyLlama-1.1B --max_seq_length 256 \\\n"
+        "  --per_device_train_batch_size 2 --output_dir out\n"
+    )
+    (entry,) = priced("scripts/run.sh").entries
+    assert any("conf/zero.yaml is not found" in item.what for item in entry.assumptions)
+    (folder / "conf" / "zero.yaml").write_text(
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_processes: 4\n"
+        "deepspeed_config:\n  deepspeed_config_file: conf/ds.json\n"
+    )
+    (folder / "conf" / "ds.json").write_text('{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}')
+    (entry,) = priced("scripts/run.sh").entries
+    assert entry.settings is not None
+    assert (entry.settings.parallel, entry.settings.gpu_count) == ("zero2", 4)
+    assert entry.precision == "pure-bf16"
+    assert not any("is not found" in item.what for item in entry.assumptions)
+
+
+@pytest.mark.usefixtures("library")
 def test_traces_are_kept_until_the_file_says_something_else(folder: Path, tmp_path: Path) -> None:
     said: list[str] = []
     cache = TraceCache("", said.append, folder=tmp_path / "kept")
@@ -268,6 +290,7 @@ def test_read_only(folder: Path) -> None:
         (FULL.replace("max_seq_length: 512\n", ""), "it says no length of sequences"),
         (FULL + "load_in_4bit: true\n", "load_in_4bit: true goes with adapters"),
         (FULL + "num_generations: 8\n", "num_generations: 8 trains on GRPO"),
+        (FULL.replace("512", "${data.length}"), "max_seq_length: ${data.length} is no number"),
     ],
 )
 def test_what_is_not_priced(folder: Path, text: str, reason: str) -> None:
@@ -277,6 +300,18 @@ def test_what_is_not_priced(folder: Path, text: str, reason: str) -> None:
     assert not report.errors
     assert [item.reason for item in report.skipped if reason in item.reason]
     assert "RUN006" in {item.code for item in report.findings}  # the file is linted all the same
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("value", ["many", "${sizes.batch}"])
+def test_a_batch_that_is_no_number(folder: Path, value: str) -> None:
+    (folder / "sft.yaml").write_text(FULL.replace("batch_size: 2", f"batch_size: {value}"))
+    (entry,) = priced("sft.yaml").entries
+    assert entry.inputs[0][2] == (1, 512)
+    (said,) = [item for item in entry.assumptions if value in item.what]
+    assert said.what.startswith(f"per_device_train_batch_size: {value} is not known to tclint")
+    assert said.site is not None
+    assert said.site.line == 3
 
 
 def test_without_transformers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

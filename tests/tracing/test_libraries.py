@@ -55,3 +55,7 @@ def test_transformers_arguments_and_folders(tmp_path: object) -> None:
     (small,) = trace("hf:gpt2", arguments=("n_layer=2", "n_embd=48", "n_head=4"))
     assert small.graph is not None
     assert any(parameter.shape == (48, 144) for parameter in small.graph.parameters)
+    (known,) = trace("hf:HuggingFaceTB/SmolLM2-135M", arguments=("num_hidden_layers=1",))
+    assert known.graph is not None
+    assert "the sizes in https://huggingface.co/HuggingFaceTB/SmolLM2-135M" in known.graph.assumptions[0].what
+    assert any(parameter.shape == (49152, 576) for parameter in known.graph.parameters)

@@ -43,7 +43,9 @@ _BUILT = (
     "vocabulary_multiple",
 )  # fmt: skip
 """Settings that define how the model is built (tclint.tracing.recipes.build)."""
-_OF_LAUNCHERS = ("precision", "parallel", "gpu_count", "tensor_parallel", "has_master_weights")
+_OF_LAUNCHERS = (
+    "precision", "parallel", "gpu_count", "tensor_parallel", "has_master_weights", "checkpointing",
+)  # fmt: skip
 
 
 @dataclass
@@ -115,8 +117,7 @@ def _why_not(step: Step) -> str | None:
 
 def _joined(step: Step, launchers: Sequence[Step], settings: Settings) -> Joined:
     """The settings of one file, with those of the launchers beside it and of the file that it names."""
-    own = _file_of(step)
-    others = [*([own] if own is not None else []), *launchers]
+    others = [*_files_of(step), *launchers]
     stated = dict(step.stated)
     for other in others:
         for name in _OF_LAUNCHERS:
@@ -162,15 +163,26 @@ def _with_master_weights(stated: dict[str, Stated]) -> dict[str, Stated]:
     return changed
 
 
-def _file_of(step: Step) -> Step | None:
-    """The file of DeepSpeed settings that a step names, relative to its folder or one above it."""
-    deepspeed = step.stated.get("deepspeed")
-    if deepspeed is None or not isinstance(deepspeed.value, str):
+_NAMES_A_FILE = ("launcher", "deepspeed")
+
+
+def _files_of(step: Step) -> Iterator[Step]:
+    """The files of Accelerate's and DeepSpeed's settings that a step names, and those that they name."""
+    for name in _NAMES_A_FILE:
+        found = _file_of(step, step.get(name))
+        if found is not None:
+            yield found
+            yield from _files_of(found)
+
+
+def _file_of(step: Step, name: object) -> Step | None:
+    """The file of that name, relative to the folder of a step's file or one above it."""
+    if not isinstance(name, str):
         return None
     folder = os.path.dirname(step.path)
     for start in (os.getcwd(), folder, *_above(folder)):
-        found = _step(os.path.join(start, deepspeed.value))
-        if found is not None:
+        found = _step(os.path.join(start, name))
+        if found is not None and found.path != step.path:
             return found
     return None
 
@@ -186,12 +198,13 @@ def _evidence(stated: Mapping[str, Stated]) -> Iterator[Evidence]:
         found = stated.get(name)
         if found is None:
             continue
-        is_known = found.value in values if values is not None else _is_count(found.value)
-        if is_known:
+        if _is_known(found.value, values):
             yield Evidence(name, found.value, found.path, found.line, found.words)
 
 
-def _is_count(value: object) -> bool:
+def _is_known(value: object, values: tuple[object, ...] | None) -> bool:
+    if values is not None:
+        return value in values
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
@@ -206,7 +219,12 @@ def _remarks(
     for one in (step, *others):
         for item in one.not_priced:
             yield Assumption(f"not priced: {item.value} ({item.words})", Site(item.path, item.line))
-        for item in one.unread.values():
+        unknown = (
+            found
+            for name, values in _SETTINGS.items()
+            if (found := one.stated.get(name)) is not None and not _is_known(found.value, values)
+        )
+        for item in (*one.unread.values(), *unknown):
             what = f"{item.words} is not known to tclint, which prices the step as if it were not there"
             yield Assumption(what, Site(item.path, item.line))
     length = stated["length"]
@@ -215,7 +233,8 @@ def _remarks(
             f"every sequence has {length.value} tokens in this price ({length.words}); shorter ones cost less"
         )
         yield Assumption(what, Site(length.path, length.line))
-    deepspeed = step.stated.get("deepspeed")
-    if deepspeed is not None and isinstance(deepspeed.value, str) and "parallel" not in stated:
-        what = f"{deepspeed.words} is not found, so how the step is split is not known: --parallel says it"
-        yield Assumption(what, Site(deepspeed.path, deepspeed.line))
+    for name in _NAMES_A_FILE if "parallel" not in stated else ():
+        named = step.stated.get(name)
+        if named is not None and isinstance(named.value, str):
+            what = f"{named.words} is not found, so how the step is split is not known: --parallel says it"
+            yield Assumption(what, Site(named.path, named.line))

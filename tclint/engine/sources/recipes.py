@@ -88,7 +88,7 @@ def _lint(
         return
     if recipe is None:
         if is_named:
-            result.errors.append((path, _unknown(path)))
+            result.errors.append((path, _unknown(path, data)))
         return
     result.paths.append(path)
     result.skipped += (Skipped(path, doubt, is_part=True) for doubt in doubts(recipe, is_named))
@@ -125,7 +125,11 @@ def _read(path: str, is_named: bool) -> bytes:
         return file.read(MAX_BYTES + 1)
 
 
-def _unknown(path: str) -> str:
+def _unknown(path: str, data: bytes) -> str:
+    if len(data) > MAX_BYTES:
+        return (
+            f"{os.path.relpath(path)!r} is larger than {MAX_BYTES // 1000} kB; such files are taken for data."
+        )
     if path.lower().endswith(SCRIPT_SUFFIXES):
         return (
             f"{os.path.relpath(path)!r} starts no training whose options tclint knows: --model_name_or_path, "

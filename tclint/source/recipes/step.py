@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -14,6 +15,11 @@ from tclint.source.recipes.tree import Node
 
 _NOTHING = (False, None, "", "none", "no", "false")
 """Values that switch something off."""
+_SPLITS = re.compile(
+    r"(pipeline|context|sequence|expert|tensor)_(?:model_)?parallel|(?:^|_)(pp|cp|sp|ep|tp)_(?:size|degree)$"
+)
+"""Matches keys by which frameworks split a step over GPUs, whatever the rest of their names."""
+_SHORT = {"pp": "pipeline", "cp": "context", "sp": "sequence", "ep": "expert", "tp": "tensor"}
 _SPECIAL = ("objective", "not_priced", "bits")
 """Names that rows set only for particular values; all other values are the usual case."""
 
@@ -75,9 +81,21 @@ def step_of(recipe: Recipe) -> Step:
             not_priced += [found] if found.value else []
         else:
             stated[row.sets] = found
+    not_priced += _splits(recipe)
     unread = {sets: found for sets, found in unread.items() if sets not in stated}
     unread |= _misspelt(recipe, stated)
     return Step(recipe.path, name, stated, unread, tuple(not_priced))
+
+
+def _splits(recipe: Recipe) -> Iterator[Stated]:
+    """The splits over several GPUs that no row of the format reads."""
+    read = {key for row in recipe.format.step for keys in row.keys for key in keys}
+    for path, node in recipe.root.leaves():
+        match = _SPLITS.search(path.rpartition(".")[2])
+        degree = _plain(recipe, node) if match is not None and path not in read else None
+        if match is not None and type(degree) is int and degree > 1:
+            kind = match[1] or _SHORT[match[2]]
+            yield Stated(f"{kind} parallelism", f"{path}: {degree}", recipe.path, node.span.line)
 
 
 def _misspelt(recipe: Recipe, stated: Mapping[str, Stated]) -> dict[str, Stated]:
@@ -120,11 +138,13 @@ def _given(row: Row, recipe: Recipe) -> Iterator[Stated]:
 
 
 def _plain(recipe: Recipe, node: Node) -> object:
-    """A scalar or a list of scalars; None for mappings and for values that the file does not state itself."""
+    """A scalar or a list of scalars; None for mappings. A reference that the file does not resolve stays."""
     if isinstance(node.value, list):
         return [value for item in node.value if (value := _plain(recipe, item)) is not None]
     found = resolved(recipe.root, node)
-    if found is None or found.value is None or isinstance(found.value, dict | list):
+    if found is None:
+        return str(node.value)
+    if found.value is None or isinstance(found.value, dict | list):
         return None
     return found.value if isinstance(found.value, bool | int | float) else str(found.value)
 

@@ -37,6 +37,14 @@ class Node:
             node = node.entries.get(name) if node is not None else None
         return node
 
+    def leaves(self) -> Iterator[tuple[str, Node]]:
+        """(dotted path, node) of all that is no mapping."""
+        for name, node in self.entries.items():
+            if isinstance(node.value, dict):
+                yield from ((f"{name}.{path}", leaf) for path, leaf in node.leaves())
+            else:
+                yield name, node
+
     def under(self, pattern: str) -> Iterator[Node]:
         """The nodes under a dotted path in which '*' stands for any key."""
         head, _, rest = pattern.partition(".")

@@ -12,7 +12,7 @@ from typing import Any
 
 from tclint.core.errors import TargetError, closest
 from tclint.graph.ops import Assumption
-from tclint.tracing.recipes.build import find_recipe_model
+from tclint.tracing.recipes.build import find_recipe_model, known_model
 
 _Builder = Callable[[], Any]
 _Found = tuple[_Builder, Sequence[Assumption]]
@@ -84,10 +84,10 @@ def _find_transformers(transformers: Any, name: str, arguments: Mapping[str, Any
             config_class = configs[model_type]
             model_class = _class_for(transformers, config_class, model_type)
             return _with_default_config(model_class, config_class, f"hf:{name}", arguments)
-    config = _stored_config(transformers, name, arguments)
+    config, what = _stored_config(transformers, name, arguments)
     stated = (getattr(config, "architectures", None) or [""])[0]
     found = getattr(transformers, stated, None) or _class_for(transformers, type(config), config.model_type)
-    assumption = Assumption(f"hf:{name} is {found.__name__} with its stored configuration")
+    assumption = Assumption(f"hf:{name} is {found.__name__} with {what}")
     return lambda: found(config), (assumption,)
 
 
@@ -123,14 +123,19 @@ def _mappings(transformers: Any) -> Iterator[Mapping[str, Any]]:
     yield getattr(auto, "MODEL_MAPPING_NAMES", {})
 
 
-def _stored_config(transformers: Any, name: str, arguments: Mapping[str, Any]) -> Any:
-    """The configuration in a folder, or one of the Hub that a cache holds."""
+def _stored_config(transformers: Any, name: str, arguments: Mapping[str, Any]) -> tuple[Any, str]:
+    """The configuration in a folder, in a cache of the Hub, or of well-known sizes, and which of them."""
     try:
-        return transformers.AutoConfig.from_pretrained(name, local_files_only=True, **arguments)
+        config = transformers.AutoConfig.from_pretrained(name, local_files_only=True, **arguments)
+        return config, "its stored configuration"
     except (OSError, ValueError) as error:
         if os.path.isdir(name):
             reason = str(error).strip().partition("\n")[0].rstrip(".")
             raise TargetError(f"The configuration in {name!r} cannot be read: {reason}.") from None
+    known = known_model(name)
+    if known is not None:
+        config_class = transformers.CONFIG_MAPPING[known.model_type]
+        return config_class(**{**known.config, **arguments}), f"the sizes in {known.source}"
     guess = closest(name, list(transformers.CONFIG_MAPPING))
     raise TargetError(
         f"transformers has no model type or class {name!r}, and there is no folder or cached configuration "

@@ -59,6 +59,12 @@ def places(report: Report) -> list[tuple[str, int, int]]:
             id="Accelerate on a CPU",
         ),
         pytest.param(
+            "accelerate.yaml",
+            "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nmixed_precision: no\n",
+            [],
+            id="FSDP in the dtype that the script chooses",
+        ),
+        pytest.param(
             "args.yaml", TRAINER + "bf16: true\ntf32: false\n", [("PRC002", 5, 1)], id="TF32 off beside bf16"
         ),
         pytest.param(
@@ -76,9 +82,23 @@ def places(report: Report) -> list[tuple[str, int, int]]:
         ),
         pytest.param(
             "axolotl.yml",
-            "base_model: a/b\nsequence_len: 2048\nmicro_batch_size: 2\nbf16: auto\nsample_packing: no\n",
-            [("RUN025", 5, 1)],
-            id="axolotl without packing",
+            "base_model: a/b\nsequence_len: 2048\nmicro_batch_size: 2\nbf16: auto\nadapter: qlora\n"
+            "load_in_4bit: true\n",
+            [("RUN025", 3, 1)],
+            id="axolotl without packing, on a 4-bit base whose dtype axolotl sets",
+        ),
+        pytest.param(
+            "axolotl.yml",
+            "base_model: Qwen/Qwen2-7B\nsequence_len: 2048\nmicro_batch_size: 2\nbf16: auto\n"
+            "tokens: [<tool>]\nsample_packing: no\npad_to_sequence_len: no\n",
+            [("RUN025", 6, 1)],
+            id="axolotl with packing off, and a vocabulary that may have room for a token",
+        ),
+        pytest.param(
+            "sft.yaml",
+            TRAINER + "torch_dtype: bfloat16\nbf16: true\nlearning_rate: 2.0e-5\npacking: true\n",
+            [],
+            id="bfloat16 weights, of which a launcher may keep float32 masters",
         ),
         pytest.param(
             "axolotl.yml",
@@ -97,9 +117,9 @@ def places(report: Report) -> list[tuple[str, int, int]]:
         pytest.param(
             "tune.yaml",
             "model:\n  _component_: torchtune.models.gemma.gemma_2b\nbatch_size: 2\ncompile: False\n"
-            "dataset:\n  packed: True\noptimizer:\n  _component_: torch.optim.AdamW\n",
-            [("RUN012", 8, 3), ("RUN026", 4, 1)],
-            id="torchtune without compiling and fused AdamW",
+            "dataset:\n  packed: False\noptimizer:\n  _component_: torch.optim.AdamW\n",
+            [("RUN012", 8, 3), ("RUN025", 6, 3), ("RUN026", 4, 1)],
+            id="torchtune without compiling, packing and fused AdamW",
         ),
         pytest.param(
             "titan.toml",
@@ -112,6 +132,20 @@ def places(report: Report) -> list[tuple[str, int, int]]:
             "model:\n  class_path: nets.Net\ntrainer:\n  accelerator: gpu\n  devices: 8\n",
             [("AMP016", 4, 3)],
             id="Lightning in its default precision",
+        ),
+        pytest.param(
+            "fit.yaml",
+            "trainer:\n  min_epochs: 15\n  max_epochs: 40\nmodel:\n  class_path: nets.Net\n"
+            "optimizer:\n  class_path: torch.optim.AdamW\n",
+            [("AMP016", 3, 3), ("RUN012", 7, 3)],
+            id="Lightning's command line, whose accelerator is auto by default",
+        ),
+        pytest.param(
+            "hydra.yaml",
+            "defaults:\n  - base\ntrainer:\n  max_steps: 10\n  precision: bf16-true\nmodel:\n"
+            "  _target_: nets.Net\n  optimizer:\n    _target_: torch.optim.AdamW\n    _partial_: true\n",
+            [("RUN012", 9, 5)],
+            id="Hydra's optimizer of a model",
         ),
         pytest.param(
             "gpu.yaml",
@@ -179,6 +213,7 @@ def test_other_files_of_a_folder_are_left_alone(tmp_path: Path) -> None:
         ),
         ("own.yaml", "model:\n  width: [1, 2\n", "own.yaml:3:1 is not valid YAML: did not find expected"),
         ("titan.toml", "[job]\n[model]\n[training\n", "titan.toml:3:10 is not valid TOML: Expected"),
+        ("words.json", f'["{"word " * 50_000}"]', "is larger than 200 kB; such files are taken for data"),
     ],
 )
 def test_files_that_are_named_get_a_sentence(tmp_path: Path, name: str, text: str, says: str) -> None:

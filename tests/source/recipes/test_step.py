@@ -217,6 +217,30 @@ def test_what_has_no_price() -> None:
     assert not step(ACCELERATE.replace("device: cpu", "device: none")).not_priced
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "kinds"),
+    [
+        (AXOLOTL + "context_parallel_size: 4\nsequence_parallel_degree: 1\n", "a.yml", ["context"]),
+        (TRL + "parallelism_config:\n  cp_size: 2\n  tp_size: 2\n", "t.yaml", ["context", "tensor"]),
+        (LLAMA_FACTORY + "pipeline_model_parallel_size: 8\nvpp_size: 2\n", "l.yaml", ["pipeline"]),
+        (ACCELERATE + "megatron_lm_config:\n  megatron_lm_pp_degree: 2\n", "m.yaml", ["pipeline"]),
+        (TORCHTITAN + "expert_parallel_degree = 4\n", "t.toml", ["expert"]),
+    ],
+)
+def test_splits_without_a_price(text: str, name: str, kinds: list[str]) -> None:
+    said = [item for item in step(text, name).not_priced if str(item.value).endswith("parallelism")]
+    assert [item.value for item in said] == [f"{kind} parallelism" for kind in kinds]
+    last = text.splitlines()[said[-1].line - 1]
+    assert said[-1].words.rpartition(".")[2].partition(":")[0] in last
+
+
+def test_a_launcher_checkpoints_and_offloads() -> None:
+    text = "fsdp_config:\n  fsdp_activation_checkpointing: true\n  fsdp_offload_params: true\n"
+    found = step("compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\n" + text)
+    assert found.get("checkpointing") is True
+    assert [item.value for item in found.not_priced] == ["offloading to the CPU"]
+
+
 def test_objectives_that_are_no_next_token() -> None:
     assert step(LLAMA_FACTORY.replace("stage: sft", "stage: dpo")).get("objective") == "preferences"
     assert "objective" not in step(LLAMA_FACTORY).stated
