@@ -179,7 +179,7 @@ def fix_command(
     Exit codes: 0 done, even if findings remain; with --diff, 1 if there is something to fix; 2 usage
     error, or a file that could not be read or written.
     """
-    targets, contents = read_stdin(targets, stdin_filename)
+    targets, contents = read_stdin(targets or (".",), stdin_filename)
     settings, _ = read_settings(flags, targets)
     models = [target for target in targets if is_model_target(target)]
     scripts = [target for target in targets if not is_model_target(target)]

@@ -117,10 +117,10 @@ def test_version(run: Run) -> None:
     assert run("--version").stdout == f"tclint {__version__}\n"
 
 
-def test_no_files_is_clean(run: Run, pipeline: Pipeline) -> None:
-    """pre-commit runs the hook with no files when none match."""
-    assert run("check").exit_code == 0
-    assert pipeline.targets == []
+def test_no_target_is_the_working_directory(run: Run, pipeline: Pipeline) -> None:
+    for arguments in (("check",), ("--exit-zero",), ("fix",)):
+        assert run(*arguments).exit_code == 0
+        assert pipeline.targets == ["."]
 
 
 def test_path_named_like_a_command_is_never_hidden(run: Run, pipeline: Pipeline, tmp_path: Path) -> None:
