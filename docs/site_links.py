@@ -1,5 +1,4 @@
-"""A hook of mkdocs: links out of docs/ lead to the repository, tested examples stand on their rule's page, and
-rules are in the menu."""
+"""A hook of mkdocs: links out of docs/ lead to the repository, pages show examples, rules are in the menu."""
 
 from __future__ import annotations
 
