@@ -102,6 +102,7 @@ def test_commands_are_described_in_whole_sentences(run: Run) -> None:
     entries = re.split(r"\n(?=  \S)", listed)
     assert len(entries) == len(cli.commands)
     assert all(entry.endswith(".") for entry in entries)
+    assert "..." not in run("baseline", "--help").stdout.partition("Commands:\n")[2]
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
