@@ -1,4 +1,4 @@
-"""A hook of mkdocs: links out of docs/ lead to the repository, tested examples stand on their rule's page."""
+"""A hook of mkdocs: links out of docs/ lead to the repository, pages show examples, rules are in the menu."""
 
 from __future__ import annotations
 
@@ -17,9 +17,23 @@ _LINK = re.compile(r"(?<!!)\[([^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*)\]\((\.\./[^)#\s
 _EXAMPLE = re.compile(r"^- \[(.+?)\]\((\.\./[^)]+\.py)\)(?:, \[fixed\]\((\.\./[^)]+)\))?$", re.MULTILINE)
 
 
+def on_config(config: MkDocsConfig) -> None:
+    """Called by mkdocs once the configuration is read: a rule's file is in no list but this one."""
+    families: dict[str, list[dict[str, str]]] = {}
+    for page in sorted((ROOT / "docs" / "rules").glob("*[0-9].md")):
+        [title] = re.findall(r"^# (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)[:1]
+        families.setdefault(page.stem[:3], []).append({title: f"rules/{page.name}"})
+    [reference] = [part["Reference"] for part in config.nav or () if "Reference" in part]
+    reference[0] = {
+        "Rules": [{"All rules": "rules/index.md"}, *({name: pages} for name, pages in families.items())]
+    }
+
+
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
     """Called by mkdocs for every page."""
     folder = posixpath.dirname(page.file.src_uri)
+    if page.file.src_uri == "rules/index.md":
+        page.meta["hide"] = ["toc"]  # a wide table
 
     def path_of(link: str) -> str:
         """The path of a relative link, from the root of the repository."""

@@ -202,12 +202,20 @@ def _source_failures(rule: SourceRule, example: Example) -> list[str]:
         data = example.program.encode()
         if not applicable([rule], data):
             failures.append("triggers, requires, pattern or applies keep the rule from seeing this file")
+        refused = [one for one in with_fixes(path, example.text, found) if _is_refused(example.text, one)]
+        if refused:
+            return [*failures, f"no edits are made that leave what is no Python:{_listed(refused)}"]
         after, left = _after_fixes(rule, example, path, found)
         if after != example.fixed:
             failures.append(_fixed_differs(example, after))
         elif after is not None and left:
             failures.append(f"the fixed text is flagged again:{_listed(left)}")
     return failures
+
+
+def _is_refused(text: str, finding: Finding) -> bool:
+    edits = finding.fix.edits if finding.fix is not None else ()
+    return bool(edits) and not apply_edits(text, [edits])[1]
 
 
 def _after_fixes(
@@ -249,6 +257,8 @@ def _incomplete(rule: type[Rule], example: Example, path: str, found: list[Findi
             "a message that ends with a full stop": finding.message.endswith("."),
             "evidence": finding.evidence,
             "a fix whose advice ends with a full stop": finding.fix and finding.fix.advice.endswith("."),
+            "a safety, 'safe' or 'unsafe', of its edits": not (finding.fix and finding.fix.edits)
+            or finding.fix.safety in ("safe", "unsafe"),
         }
         failures += [
             f"this finding lacks {what}:{_listed([finding])}"

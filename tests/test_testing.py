@@ -51,6 +51,8 @@ class Seeds(SourceRule):
     makes_edits = False
     message = "Seeded."
     fix = "Do not seed."
+    writes = "pass"
+    safety: Any = "safe"
     evidence: dict[str, int] = {"seeds": 1}  # noqa: RUF012
     copies = 1
 
@@ -60,13 +62,13 @@ class Seeds(SourceRule):
         for event in context.record.of("seed")[:1]:
             place = context.at(event)
             assert place.end_column is not None
-            edit = Edit(place.path, (place.line, place.column), (place.line, place.end_column), "pass")
+            edit = Edit(place.path, (place.line, place.column), (place.line, place.end_column), self.writes)
             for copy in range(self.copies):
                 yield self.finding(
                     place,
                     self.message,
                     evidence=self.evidence,
-                    fix=Fix(self.fix, "safe", (edit,) if self.makes_edits else ()),
+                    fix=Fix(self.fix, self.safety, (edit,) if self.makes_edits else ()),
                     identity=f"seed {copy}",
                 )
 
@@ -161,6 +163,12 @@ def test_the_head_triggers_nothing(tmp_path: Path) -> None:
             {"invalid_seeded": SEEDED, "invalid_seeded__fixed": FIXED + "\n"},
             "not what invalid_seeded.fixed.py says",
         ),
+        (
+            {"makes_edits": True, "writes": "if"},
+            {"invalid_seeded": SEEDED},
+            "no edits are made that leave what is no Python:\n  line 5: ZZZ001",
+        ),
+        ({"makes_edits": True, "safety": "sure"}, {"invalid_seeded": SEEDED}, "lacks a safety, 'safe'"),
         (
             {},
             {"invalid_seeded": SEEDED, "invalid_seeded__fixed": FIXED},

@@ -69,8 +69,13 @@ def row_of(model: Model, finding: Finding) -> dict[str, Any]:
 
 
 def is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two rows are of one finding."""
-    return all(one[field] == other[field] for field in FIELDS if field != "gain_percent")
+    """Whether two rows are of one finding, which may be given another new size by now."""
+    fields = (field for field in FIELDS if field not in ("gain_percent", "padding"))
+    return bool(_old(one) & _old(other)) and all(one[field] == other[field] for field in fields)
+
+
+def _old(row: dict[str, Any]) -> set[str]:
+    return {pair.partition("->")[0] for pair in row["padding"].split()}
 
 
 def ordered(rows: Sequence[dict[str, Any]], wanted: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -221,8 +226,8 @@ def wrong_edit(model: Model, plan: FixPlan, before: Report) -> tuple[str, float]
 
 def _pads(plan: FixPlan, padding: str) -> bool:
     """Whether a proved step changes one of these sizes ('100->104 300->304')."""
-    old = {int(pair.partition("->")[0]) for pair in padding.split()}
-    return any(before in old for step in plan.steps if step.proved for before, _ in step.sizes)
+    old = _old({"padding": padding})
+    return any(str(before) in old for step in plan.steps if step.proved for before, _ in step.sizes)
 
 
 def _told(plan: FixPlan) -> bool:

@@ -40,6 +40,8 @@ def read_plan(path: str) -> WeightPlan:
     try:
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
+    except FileNotFoundError:
+        raise UsageError(f"There is no plan {printable(path)!r}; tclint fix --plan writes one.") from None
     except OSError as error:
         raise UsageError(f"Cannot read {printable(path)!r}: {error.strerror or error}.") from None
     except ValueError:

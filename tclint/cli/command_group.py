@@ -24,7 +24,16 @@ _IMPLIED = "tclint.check_implied"
 _OWN_OPTIONS = ("--help", "-h", "--version")
 
 
-class DefaultCommandGroup(click.Group):
+class CommandGroup(click.Group):
+    """A group whose help has the whole first sentence of each command's; click cuts it to a line."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            listed = sorted(self.commands.items())
+            formatter.write_dl([(name, command.get_short_help_str(10_000)) for name, command in listed])
+
+
+class DefaultCommandGroup(CommandGroup):
     """`tclint TARGET...` means `tclint check TARGET...`; every error is one sentence and exit code 2."""
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
@@ -52,12 +61,6 @@ class DefaultCommandGroup(click.Group):
         name = args[0]
         if os.path.exists(name) and (name != "check" or len(args) == 1):
             say(f"note: {name!r} is also a path here; 'tclint check {name}' lints it.")
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Each with the whole first sentence of its help; click cuts them to a line."""
-        with formatter.section("Commands"):
-            listed = sorted(self.commands.items())
-            formatter.write_dl([(name, command.get_short_help_str(10_000)) for name, command in listed])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Commands; where none begins like that, it is the first target that is being typed."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tclint.cli import completion
-from tclint.cli.command_group import say
+from tclint.cli.command_group import CommandGroup, say
 from tclint.cli.models import check_declared
 from tclint.cli.options import config_options, read_settings, read_stdin, setting_flags, stdin_filename_option
 from tclint.config.settings import Settings
@@ -179,7 +179,7 @@ def fix_command(
     Exit codes: 0 done, even if findings remain; with --diff, 1 if there is something to fix; 2 usage
     error, or a file that could not be read or written.
     """
-    targets, contents = read_stdin(targets, stdin_filename)
+    targets, contents = read_stdin(targets or (".",), stdin_filename)
     settings, _ = read_settings(flags, targets)
     models = [target for target in targets if is_model_target(target)]
     scripts = [target for target in targets if not is_model_target(target)]
@@ -235,7 +235,7 @@ def _run(
         return check_targets(targets, settings, on_progress=progress, contents=contents)
 
 
-@click.group("baseline", no_args_is_help=False)
+@click.group("baseline", cls=CommandGroup, no_args_is_help=False)
 def baseline() -> None:
     """Accept the current findings, to see only new ones."""
 

@@ -128,7 +128,7 @@ def check(
     debug: bool,
     **flags: Any,
 ) -> int:
-    """Lint models and training code; the default command.
+    """Lint models and training code; the default command. Without a TARGET it reads the working directory.
 
     A TARGET such as model.py:build_model or package.module:Class is imported, built and traced, without
     a GPU and without allocating its weights; so are models of timm (timm:resnet50) and transformers
@@ -147,11 +147,13 @@ def check(
         raise UsageError("--models takes no '-'; run tclint a second time for it.")
     if add_ignores and (fix_them or diff or "-" in targets):
         raise UsageError("--add-ignores writes comments to files; it takes no --fix, --diff or '-'.")
-    if (show_settings or show_files) and not (targets or declared):
+    if not (targets or declared):
         targets = (".",)
     targets, contents = read_stdin(targets, stdin_filename)
     everything = (".", *targets) if declared else targets
     settings, config_file = read_settings(flags, everything, declared=declared)
+    if update_baseline and not settings.baseline:
+        raise UsageError("There is no baseline to update; 'tclint baseline write' makes one.")
     if verbose:
         own = [] if config_file is None else [str(config_file)]
         for file in (*own, *(os.path.join(folder, FILE_NAME) for folder, _ in settings.nested)):

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tclint.cli.command_group import say
-from tclint.cli.options import list_format_option, parse_flags
+from tclint.cli.options import config_options, list_format_option, parse_flags, read_settings
+from tclint.cli.show import files_of
 from tclint.config.settings import Settings
 from tclint.core.target import is_model_target, is_recipe
 from tclint.core.terminal import write_stdout
@@ -28,18 +29,19 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @list_format_option
-def models(paths: tuple[str, ...], format_name: str) -> int:
+@config_options
+def models(paths: tuple[str, ...], format_name: str, **flags: Any) -> int:
     """List functions that return models, and model classes, in files and folders, without running them.
+    What `exclude` names is left out, unless it is named here.
 
     Every line is a command. '(by its name)' marks functions recognised as builders only by their name.
     """
     import json
 
     from tclint.engine.model_listing.candidates import list_models
-    from tclint.source.syntax.discovery import discover
 
-    files, _ = discover(paths, Settings())
-    found, unread = list_models(files)
+    settings, _ = read_settings(flags, paths)
+    found, unread = list_models(files_of(paths, settings))
     for path in unread:
         say(f"note: {path} cannot be read as Python 3.")
     if format_name == "json":

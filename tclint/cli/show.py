@@ -51,17 +51,20 @@ def _lines(
 
 
 def files_text(targets: Sequence[str], settings: Settings) -> str:
-    """The models and the files that a run would look at, one a line.
+    """The models and the files that a run would look at, one a line."""
+    from tclint.engine.check import relative_path
+
+    models = [target for target in targets if is_model_target(target)]
+    files = map(relative_path, files_of([target for target in targets if target not in models], settings))
+    return "".join(f"{line}\n" for line in dict.fromkeys([*models, *files]))
+
+
+def files_of(paths: Sequence[str], settings: Settings) -> list[str]:
+    """The files that a run would read, below folders without what their settings exclude.
 
     Raises:
         TargetError: a path does not exist, or is neither a folder nor a Python file.
         UsageError: git does not know the revision.
     """
-    from tclint.engine.check import relative_path
-
-    lines: list[str] = []
-    for own, group in grouped(targets, settings).items():
-        lines += [target for target in group if is_model_target(target)]
-        files, _ = discover([target for target in group if not is_model_target(target)], own)
-        lines += map(relative_path, files)
-    return "".join(f"{line}\n" for line in dict.fromkeys(lines))
+    groups = grouped(paths, settings).items() if paths else ()
+    return [file for own, group in groups for file in discover(group, own)[0]]

@@ -230,6 +230,7 @@ def merged(reports: list[Report], settings: Settings) -> Report:
         settings=replace(settings, gpus=tuple(gpus)),
         source_files=sum(report.source_files for report in reports),
         digests={path: digest for report in reports for path, digest in report.digests.items()},
+        models_trained={key: found for report in reports for key, found in report.models_trained.items()},
         contents={path: data for report in reports for path, data in report.contents.items()},
         **lists,
     )

@@ -57,6 +57,10 @@ def _text(sweep: Sweep) -> Iterator[str]:
         yield from _table(sweep, at, price)
     if sweep.errors:
         yield ""
+        messages = set(sweep.errors.values())
+        if len(messages) == 1 and len(sweep.errors) > 1:
+            yield f"{plural(len(sweep.errors), 'point')} failed alike: {printable(messages.pop())}"
+            return
         yield f"{plural(len(sweep.errors), 'point')} failed:"
         yield from (
             f"  {point_text(sweep, position)}: {printable(message)}"

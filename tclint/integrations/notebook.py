@@ -21,6 +21,7 @@ from tclint.engine.report import Report
 from tclint.graph.ops import Graph
 from tclint.report.formats import markdown
 from tclint.report.render import Style, render
+from tclint.tracing.values.sites import SiteFinder
 
 LISTED_OPS = 12
 
@@ -60,7 +61,8 @@ def _run_magic(shell: Any, line: str, cell: str | None) -> None:
         # Magics inside the cell become calls, line for line; what earlier cells import stands in the place of
         # the line with the magic, so that lines are those of the whole cell.
         source = f"{_imports(shell)}\n{shell.transform_cell(cell)}"
-        name = f"In[{shell.execution_count}].py"
+        called = SiteFinder().find(sys._getframe()).site  # IPython counts on before or after it runs a cell
+        name = f"{called.path if called and called.path.startswith('In[') else 'cell'}.py"
         found = check(name, settings, contents={os.path.abspath(name): source.encode()})
         if found.findings or found.errors:
             _show(shell, found)

@@ -22,8 +22,7 @@ def with_inputs(model: Any, inputs: Any) -> Any:
 
     from tclint.graph.ops import Graph
     from tclint.tracing import object_names
-    from tclint.tracing.worker.objects import Captured
-    from tclint.tracing.worker.targets import site_of
+    from tclint.tracing.worker.objects import Captured, place_of
 
     if is_path(model):
         raise UsageError(
@@ -35,7 +34,7 @@ def with_inputs(model: Any, inputs: Any) -> Any:
         raise UsageError("inputs= goes with one model, or one callable that builds one.")
     name = next(iter(object_names([model])))
     given = inputs if isinstance(inputs, (tuple, dict)) else (inputs,)
-    return Captured(model, given, name, site_of(type(model) if isinstance(model, nn.Module) else model))
+    return Captured(model, given, name, place_of(model))
 
 
 def print_report(report: Report, end: str = "") -> None:

@@ -55,6 +55,10 @@ class EventFile:
                 yield from self._document(_Text(stream, name))
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise _cut(name) from error
+        except FileNotFoundError:
+            raise UsageError(
+                f"There is no trace {name!r}; torch.profiler's export_chrome_trace writes one."
+            ) from None
         except OSError as error:
             raise UsageError(f"Cannot read the trace {name!r}: {error.strerror or error}.") from error
 

@@ -45,6 +45,7 @@ def load_report(path: str | Path) -> dict[str, Any]:
         document = _parse(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{name!r} is not a tclint report: {printable(str(error))}.") from error
+    document.setdefault("models_trained", [])  # reports of earlier versions have none
     _check(document, name)
     return document
 
@@ -176,6 +177,7 @@ def _report(document: Json) -> Report:
         errors=tuple(EntryError(error["target"], error["message"]) for error in document["errors"]),
         source_files=summary.get("source_files", 0),
         digests=_digests(document["findings"]),
+        models_trained={item["script"]: tuple(item["targets"]) for item in document["models_trained"]},
         made_with={"tool": document["tool"], "provenance": document["provenance"]},
     )
 

@@ -299,6 +299,7 @@ def test_refusals_write_nothing(plan: WeightPlan, plan_file: Path, tmp_path: Pat
     refused("not a readable safetensors file", path=tmp_path / "short.safetensors")
     refused("no plan of weights of schema version 2", plans=tmp_path / "before.json")
     refused("No such file or directory", path=tmp_path / "missing.pt")
+    refused("tclint fix --plan writes one", plans=tmp_path / "missing.json")
     refused("has no weights to be read", plans=tmp_path / "none.json")
     refused("its edits make no size of them larger", plans=tmp_path / "smaller.json")
     refused("--inexact", plans=tmp_path / "inexact.json")

@@ -102,6 +102,7 @@ def test_commands_are_described_in_whole_sentences(run: Run) -> None:
     entries = re.split(r"\n(?=  \S)", listed)
     assert len(entries) == len(cli.commands)
     assert all(entry.endswith(".") for entry in entries)
+    assert "..." not in run("baseline", "--help").stdout.partition("Commands:\n")[2]
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
@@ -117,10 +118,10 @@ def test_version(run: Run) -> None:
     assert run("--version").stdout == f"tclint {__version__}\n"
 
 
-def test_no_files_is_clean(run: Run, pipeline: Pipeline) -> None:
-    """pre-commit runs the hook with no files when none match."""
-    assert run("check").exit_code == 0
-    assert pipeline.targets == []
+def test_no_target_is_the_working_directory(run: Run, pipeline: Pipeline) -> None:
+    for arguments in (("check",), ("--exit-zero",), ("fix",)):
+        assert run(*arguments).exit_code == 0
+        assert pipeline.targets == ["."]
 
 
 def test_path_named_like_a_command_is_never_hidden(run: Run, pipeline: Pipeline, tmp_path: Path) -> None:

@@ -110,6 +110,8 @@ def test_it_shrinks_when_told_to_and_never_grows(folder: Path) -> None:
     (folder / "a.py").write_text(UNSCALED.format(name="a"))
     assert check(".", "--update-baseline").exit_code == 1
     assert accepted(folder) == {"b.py": 1}
+    without = run("check", ".", "--update-baseline")
+    assert (without.exit_code, "There is no baseline to update" in without.stderr) == (2, True)
 
 
 def test_a_useless_comment_is_forgotten_once_it_is_gone(folder: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_class_returns_nothing_to_convert(tmp_path: Path) -> None:
     other_name = MODEL.replace("import torch\n", "import torch as th\n")
     assert "does not import torch by that name" in rewritten(tmp_path, "FMT001", text=other_name)
     two = MODEL + "\n\ndef other(x):\n    if x:\n        return Net()\n    return Net()\n"
-    assert "returns at several places" in rewritten(tmp_path, "FMT001", text=two, line=18)
+    assert "model.py:20, 21" in rewritten(tmp_path, "FMT001", text=two, line=18)
 
 
 def test_codemods_of_source_rules_make_their_fixes(tmp_path: Path) -> None:

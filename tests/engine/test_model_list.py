@@ -302,6 +302,9 @@ def test_the_command(folder: Path) -> None:
     assert "needs width, depth" in alone
     found = json.loads(run("model.py", "--format", "json").stdout)
     assert {"target", "kind", "line", "needs"} <= set(found[0])
+    (folder / "pyproject.toml").write_text('[tool.tclint]\nexclude = ["model.py"]\n')
+    assert "model.py:" not in run(".").stdout
+    assert "model.py:direct" in run(".", "--isolated").stdout
 
 
 def test_the_command_finds_nothing(folder: Path) -> None:

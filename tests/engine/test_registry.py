@@ -45,6 +45,14 @@ def test_installed_rules_are_found_through_entry_points() -> None:
     assert all(rule.__module__.startswith("tclint_rules") for rule in all_rules())
 
 
+def test_without_its_own_rules_it_lints_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+    with pytest.raises(UsageError, match="own rules are not installed"):
+        all_rules()
+
+
 def test_selectors_are_codes_prefixes_and_names() -> None:
     assert codes(select=("DIM003",)) == {"DIM003"}
     assert codes(select=("vocab-misaligned",)) == {"DIM003"}

@@ -114,6 +114,23 @@ def test_the_magic_lints_a_cell_runs_it_and_traces_a_model(shell, capsys) -> Non
     assert "infer" in capsys.readouterr().out
 
 
+def test_findings_stand_in_the_cell(shell, capsys) -> None:
+    shell.run_cell("import torch, tclint\nfrom torch import nn", store_history=True)
+    made = "model = nn.Sequential(nn.Linear(1024, 1001), nn.ReLU(), nn.Linear(1001, 1024))"
+    check = "found = tclint.check(model, inputs=torch.zeros(4096, 1024), gpu='a100').findings"
+    for cell, line in (
+        (f"{made}\n{check}", 2),  # a library's class: where it is checked
+        (f"def build():\n    {made}\n    return model\n{check.replace('model', 'build')}", 2),
+    ):
+        result = shell.run_cell(f"{cell}\nprint(*(one.location.path for one in found))", store_history=True)
+        [finding] = shell.user_ns["found"]
+        at = finding.location
+        assert (at.path, at.line) == (f"In[{result.execution_count}]", line)
+    capsys.readouterr()
+    result = shell.run_cell("%%tclint\ntorch.cuda.amp.GradScaler()", store_history=True)
+    assert f"In[{result.execution_count}].py:2:1: info AMP014" in capsys.readouterr().out
+
+
 def test_the_magic_sends_files_to_the_command_and_has_a_help(shell, capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("x = 3\n")

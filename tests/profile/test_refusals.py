@@ -122,7 +122,7 @@ def test_a_file_of_four_gigabytes_is_refused_unread(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    assert "Cannot read" in refusal(tmp_path / "trace.json")
+    assert "export_chrome_trace writes one" in refusal(tmp_path / "trace.json")
 
 
 def test_a_folder_without_traces(tmp_path: Path) -> None:

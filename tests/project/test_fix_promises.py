@@ -117,3 +117,47 @@ def test_only_models_keep_an_architecture(tmp_path: Path) -> None:
     result = tclint("fix", "train.py", "--keep-architecture", cwd=tmp_path)
     assert result.returncode == 2
     assert "model.py:build_model" in result.stderr
+
+
+REFUSED = """\
+import torch
+from torch import nn
+
+WIDTHS = [int(text) for text in "1001 512".split()]
+HIDDEN = 1003
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.read = nn.Sequential(nn.Linear(1024, WIDTHS[0]), nn.ReLU(), nn.Linear(WIDTHS[0], 1024))
+        self.up = nn.Linear(1024, HIDDEN)
+        self.down = nn.Linear(HIDDEN, 512)
+        self.heads = nn.ModuleList([nn.Linear(512, 1005)])
+
+    def forward(self, x):
+        y = self.up(self.read(x))
+        assert y.shape[-1] == 17 * 59
+        return [head(self.down(y)) for head in self.heads][0]
+
+
+def build():
+    return Net()
+
+
+def example_inputs():
+    return torch.zeros(8192, 1024)
+"""
+
+
+def test_a_refusal_says_which_line_and_why(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(REFUSED)
+    tclint("fix", "model.py:build", "--plan", "plan.json", *OPTIONS, cwd=tmp_path)
+    steps = json.loads((tmp_path / "plan.json").read_text())["steps"]
+    reasons = {step["module_path"].partition(".")[0]: step["reason"] for step in steps}
+    assert reasons["read"] == "no file that it reads writes the size"
+    assert reasons.get("up", reasons.get("down", "")).startswith(
+        "editing model.py:5 does not give the planned model: The forward of model.py:build raised "
+        "AssertionError: assert y.shape[-1] == 17 * 59 (model.py:18)"
+    )
+    assert reasons["heads"].endswith("cannot be cut back: model.py:19 does not call it as self.heads")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -82,3 +84,20 @@ def test_what_pages_and_docstrings_name_is_there(kind: str) -> None:
                 missing.add((str(file.relative_to(ROOT)), named))
     assert count > 90
     assert sorted(missing) == []
+
+
+def test_every_rule_is_in_the_menu_of_the_site() -> None:
+    spec = importlib.util.spec_from_file_location("site_links", ROOT / "docs" / "site_links.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    config = SimpleNamespace(nav=[{"Home": "index.md"}, {"Reference": [{"Rules": "rules/index.md"}, "x.md"]}])
+    hook.on_config(config)
+    [index, *families], other = config.nav[1]["Reference"][0]["Rules"], config.nav[1]["Reference"][1]
+    pages = [path for family in families for one in next(iter(family.values())) for path in one.values()]
+    assert set(pages) == {f"rules/{page.name}" for page in (ROOT / "docs/rules").glob("*.md")} - set(
+        index.values()
+    )
+    assert {"AMP001 fp16-autocast-no-scaler": "rules/AMP001.md"} in families[0]["AMP"]
+    assert other == "x.md"

@@ -23,6 +23,7 @@ from tclint.cost.rows import Memory
 from tclint.engine.report import Report
 from tclint.report.html import page as html_format
 from tclint.report.html import summary as html_summary
+from tclint.report.html.markup import signs
 from tclint.report.html.page import SIZE_LIMIT_BYTES, island
 from tclint.report.render import render
 
@@ -80,7 +81,7 @@ def test_what_the_page_says(report: Report) -> None:
     for said in (
         "3 findings (1 error, 1 warning, 1 info)", "1 target failed", "model.py:LanguageModel", "42.1 ms",
         "61 %", "5.1\N{MULTIPLICATION SIGN}", "a100-sxm4-80gb", "v100-sxm2-16gb", "no such size",
-        "2 x fft_rfft (no formula; FLOPs unknown)", "generated.py: larger than 1 MiB",
+        "2 \N{MULTIPLICATION SIGN} fft_rfft (no formula; FLOPs unknown)", "generated.py: larger than 1 MiB",
         "batch 8, since the target gives no input",
     ):  # fmt: skip
         assert said in page.text
@@ -89,7 +90,19 @@ def test_what_the_page_says(report: Report) -> None:
     assert texts[first["code"]] == "AMP006"
     assert "unknown" not in first, "an error is no matter of speed"
     assert [texts[row[0]] for row in second["effect"]] == ["a100-sxm4-80gb", "v100-sxm2-16gb"]
-    assert texts[second["effect"][0][3]] == "42.1 ms -> 37.9 ms"
+    assert texts[second["effect"][0][3]] == "42.1 ms \N{RIGHTWARDS ARROW} 37.9 ms"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "shown"),
+    [
+        ("50257 -> 50304 (+-8 %), 2.87x, 12 x relu", "50257 → 50304 (±8 %), 2.87×, 12 × relu"),
+        ("products of 256 x 500 x 512 and 8x1024x768", "products of 256 × 500 × 512 and 8×1024×768"),
+        ("conv2x of `f(a) -> 2x` at x1", "conv2x of `f(a) -> 2x` at x1"),
+    ],
+)
+def test_signs_of_sentences(sentence: str, shown: str) -> None:
+    assert signs(sentence) == shown
 
 
 def test_source_lines_with_the_place_marked(report: Report) -> None:

@@ -97,6 +97,11 @@ def test_labels_of_a_classifier_are_not_tokens() -> None:
     assert _shapes(TinyForCausalLM(n_positions=64)) == {"input_ids": (8, 64), "labels": (8, 64)}
 
 
+def test_where_generation_stops_is_no_length() -> None:
+    assert _shapes(GPT(max_length=20, num_beams=1, n_positions=64).eval()) == {"idx": (8, 64)}
+    assert _shapes(GPT(max_length=20).eval()) == {"idx": (8, 20)}
+
+
 class UNet(nn.Module):
     """States its latents and the width of the text as the models of diffusers do."""
 

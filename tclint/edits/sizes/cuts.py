@@ -7,6 +7,7 @@ right for only one instance of the class.
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -41,6 +42,10 @@ class Head:
     size: str
     """The argument that gave its number of outputs."""
 
+    def place(self, *lines: int) -> str:
+        """'net.py:12, 30'."""
+        return f"{os.path.basename(self.path)}:{', '.join(map(str, lines))}"
+
 
 class NoCut(Exception):
     """Raised if outputs cannot be cut back, with the reason as the end of 'it cannot be cut back: ...'; the
@@ -66,10 +71,11 @@ def cut_back(head: Head, text: str, *, contiguous: bool) -> tuple[Edit, ...]:
     """
     called, made = function_at(text, head.call_line), function_at(text, head.construct_line)
     if called is None or called[1] is None or not any(_own_calls(called[0], head.name)):
-        raise NoCut("no method of yours calls the layer by its name")
+        raise NoCut(f"{head.place(head.call_line)} does not call it as self.{head.name}")
     owner = called[1]
-    if len(_assignments(owner, head.name)) > 1:
-        raise NoCut(f"{head.name} is assigned at several places")
+    assigned = sorted({it.lineno for it in _assignments(owner, head.name)})
+    if len(assigned) > 1:
+        raise NoCut(f"{head.name} is assigned at {head.place(*assigned)}")
     size, added = _kept_size(head, text, owner, made)
     index = f"[..., :{size}]" if head.axis < 0 else f"[{':, ' * head.axis}:{size}]"
     index += ".contiguous()" if contiguous else ""
@@ -98,7 +104,7 @@ def _kept_size(
     ):
         return head.size, ()
     if made is None or made[1] is not owner or not made[0].args.args:
-        raise NoCut("the layer is not constructed by a method of the class that calls it")
+        raise NoCut(f"another class calls what {head.place(head.construct_line)} constructs")
     function = made[0]
     read = {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
     for earlier in () if read & assigned_in(function) else function.body:
@@ -106,6 +112,7 @@ def _kept_size(
         if known is not None and len(_assignments(owner, known.split(".")[1])) == 1:
             return known, ()
     line = head.construct_line
+    nowhere = NoCut(f"nothing that keeps {head.size} can be put before {head.place(line)}")
     statement = next((it for it in function.body if it.lineno <= line <= (it.end_lineno or 0)), None)
     if (
         statement is None
@@ -113,12 +120,12 @@ def _kept_size(
         or read & set(stored_in(statement))
         or any(last_name(item) == "super" for item in ast.walk(statement))
     ):
-        raise NoCut(f"nothing that keeps {head.size} can be put before the line that constructs the layer")
+        raise nowhere
     start = start_of(text, statement)
     indent = text.split("\n")[start[0] - 1][: start[1] - 1]
     attribute = f"unpadded_{last_name(node) or f'{head.name}_outputs'}"
     if indent.strip() or attribute in text:
-        raise NoCut(f"nothing that keeps {head.size} can be put before the line that constructs the layer")
+        raise nowhere
     added = Edit(head.path, start, start, f"self.{attribute} = {head.size}\n{indent}")
     return f"self.{attribute}", (added,)
 

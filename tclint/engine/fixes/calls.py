@@ -119,11 +119,12 @@ def other_than_cut(base: Graph, padded: Graph, cut: Graph) -> str | None:
             return f"{op.name} in {op.module_path or 'the model'} has another {setting}"
         position += 1
     if position != len(padded.ops):
-        return f"{padded.ops[position].name} is missing"
+        op = padded.ops[position]
+        return f"{op.name} in {op.module_path or 'the model'} is missing"
     if {item.name: item.shape for item in padded.parameters} != {
         item.name: item.shape for item in cut.parameters
     }:
-        return "other parameters"
+        return "the model has other parameters"
     if [spec.shape for spec in base.outputs] != [spec.shape for spec in cut.outputs]:
         return "the model returns other shapes than before"
     return None

@@ -56,7 +56,7 @@ class Proof:
         pays, step_time_us = self._checked(graph)
         left = [finding for finding in fixed if key_of(finding) in pays]
         if left:
-            return f"{left[0].code} {left[0].name} would still be reported"
+            return f"{_said(left[0])} would still be reported"
         for finding in self._new(graph):
             if finding.level == "error":
                 return f"it makes an error of its own: {_said(finding)}"

@@ -25,7 +25,7 @@ from tclint.graph.ops import Graph
 
 _MOST_GROWTH = 1.5
 """How far a dim may grow when it is padded to another multiple than planned."""
-_NO_ARGUMENT = "no argument at the lines that construct the layers is their size alone"
+_NO_ARGUMENT = "no argument is the size alone at"
 _SHARED = "what holds the size makes outputs grow as well"
 _MOST_TRIALS = 12
 _MOST_SEARCHED = 2
@@ -124,19 +124,12 @@ class Resizing:
         bench, made = self._bench, self._made
         wanted = realized_sizes(bench.dims, graph)
         if wanted is None:
-            return "the resized graph has no sizes that a trace could be compared with"
+            return "a trace would not show all of the new sizes, so no edit can be proved"
         multiple = efficient_multiple(bench.settings.precision) or 1
         search = Search(bench.copies, bench.dims, made.edits, made.sizes, wanted, multiple)
         places = places_of(self._step) | self._uses_of_heads()
         found = search.run(places, _pairs(bench.resized(made.sizes), graph))
-        return (
-            (found, search.way)
-            if found is not None
-            else (
-                "no place in the files that it reads holds the size so that editing it gives the planned "
-                f"model ({search.tried} edits tried)"
-            )
-        )
+        return (found, search.way) if found is not None else search.why_not()
 
     def _uses_of_heads(self) -> set[FileLine]:
         """Where heads are told apart, if their number changes: no line that makes a layer may hold it."""
@@ -161,9 +154,10 @@ class Resizing:
         sizes = {group: size for group, size in found.sizes.items() if size != group.size}
         step_us = bench.priced_as_is(found.graph)
         # What follows from an edited size has become another one than planned: so has the step.
-        too_little = bench.gain_percent(made.step_us, step_us) < bench.settings.min_gain_percent
-        if not found.is_exact and too_little:
-            return self._refused("with what follows from the edited size, it gains too little", found.trial)
+        gain, least = bench.gain_percent(made.step_us, step_us), bench.settings.min_gain_percent
+        if not found.is_exact and gain < least:
+            reason = f"with what follows from the edited size, it gains {gain:.2g} %, less than {least:g} %"
+            return self._refused(reason, found.trial)
         problem = _SHARED if self._grows(found.sizes) else None
         problem = problem or bench.proof.problem(found.graph, self._fixed, made.step_us)
         problem = problem or self._does_not_go_along(found, way)
@@ -230,10 +224,11 @@ class Resizing:
                 continue
             other = other_than_cut(base, graph, traced)
             if other is not None:
-                problem = problem or other
+                problem = problem or f"with the cut, {other}"
                 continue
             return self._judged_cut(trial, edits, sizes, graph, traced)
-        return f"{self._growth(graph)}, which cannot be cut back: {problem or _NO_ARGUMENT}"
+        problem = problem or f"{_NO_ARGUMENT} {places_text(sorted(places_of(self._step)))}"
+        return f"{self._growth(graph)}, which cannot be cut back: {problem}"
 
     def _judged_cut(
         self,

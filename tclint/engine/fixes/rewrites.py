@@ -9,6 +9,7 @@ from tclint.config.settings import Settings
 from tclint.core.finding import Edit, Finding
 from tclint.edits import with_fixes
 from tclint.edits.sizes.candidates import FileLine
+from tclint.engine.check import relative_path
 from tclint.engine.fixes.shown import places_text
 from tclint.engine.rules.registry import Selection
 from tclint.engine.sources.lint import lint
@@ -94,14 +95,15 @@ def _around_what_is_returned(
     if not functions:
         return "the target is not a function that returns the model, so no line of it can be wrapped"
     if not imports_torch:
-        return "the target's file does not import torch by that name"
+        return f"{relative_path(root.path)} does not import torch by that name"
     returned = [
         node.value
         for node in ast.walk(functions[0])
         if isinstance(node, ast.Return) and node.value is not None
     ]
     if len(returned) != 1:
-        return "the target's function returns at several places"
+        places = sorted((root.path, it.lineno) for it in returned)
+        return f"the target's function does not return once, but at {places_text(places) or 'no place'}"
     [model] = returned
     if isinstance(model, ast.Tuple) and model.elts:
         model = model.elts[0]

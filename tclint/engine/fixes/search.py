@@ -15,6 +15,7 @@ from tclint.core.finding import Edit
 from tclint.edits.sizes.candidates import UNRELATED, Candidate, FileLine, WrittenSizes
 from tclint.engine.fixes.copies import Copies
 from tclint.engine.fixes.files import contents_of, texts_of
+from tclint.engine.fixes.shown import places_text
 from tclint.graph.dims.coupled import CoupledDims, DimGroup
 from tclint.graph.dims.realized import realized_sizes
 from tclint.graph.ops import Graph
@@ -105,6 +106,16 @@ class Search:
         if self._best() is None and self._try([*_singles(far), *self._unions([*near, *far])]):
             return self._best()
         return self._best()
+
+    def why_not(self) -> str:
+        """Where the last run edited sizes, nearest first, and what came of the first; if it found nothing."""
+        singles = [outcome for outcome in self._known.values() if len(outcome.trial) == 1]
+        if not singles:
+            return "no file that it reads writes the size"
+        first, *others = ((it.trial[0].written.path, it.trial[0].written.start[0]) for it in singles)
+        why = singles[0].error.rstrip(".") or "other sizes follow from it"
+        nor = f"; nor does editing {places_text(others)}" if others else ""
+        return f"editing {places_text([first])} does not give the planned model: {why}{nor}"
 
     def _is_made(self, candidate: Candidate) -> bool:
         written = candidate.written

@@ -72,6 +72,8 @@ def rules_with(codes: Container[str], local: Sequence[str] = ()) -> list[type[Ru
 def _found(local: Sequence[str], *, indexed: bool) -> list[type[Rule]]:
     found: list[type[Rule]] = []
     points = _registered(importlib.metadata.entry_points, tuple(map(_as_it_is, sys.path)))
+    if PACKAGE not in points:
+        raise UsageError("tclint's own rules are not installed with it; reinstall tensorcore-lint.")
     for value in sorted(points):
         try:
             own = indexed_rules() if indexed and value == PACKAGE else None

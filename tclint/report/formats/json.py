@@ -81,6 +81,10 @@ def to_dict(report: Report, of_run: Settings | None = None) -> dict[str, Any]:
             for item in report.skipped
         ],
         "errors": [picked(error, "target", "message") for error in report.errors],
+        "models_trained": [
+            {"script": relative_path(script), "targets": list(models)}
+            for script, models in report.models_trained.items()
+        ],
         "summary": _summary(report),
         "statistics": statistics(report),
     }

@@ -15,6 +15,7 @@ LISTS: dict[str, str] = {
     "findings": "finding",
     "skipped": "skipped",
     "errors": "error",
+    "models_trained": "model_trained",
     "statistics": "statistic",
 }
 """Record type of the items of each list of the JSON report."""

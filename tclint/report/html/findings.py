@@ -12,6 +12,7 @@ from tclint.core.markup import shortened
 from tclint.core.units import hours_text, percent_text, time_text, uncertainty_text
 from tclint.engine.report import Entry
 from tclint.report.excerpt import TAB_COLUMNS, SourceLines, marked
+from tclint.report.html.markup import signs
 from tclint.report.html.profile import Texts
 from tclint.report.words import models_text
 
@@ -52,7 +53,7 @@ def _finding(
         "code": texts.of(finding.code),
         "name": texts.of(finding.name),
         "confidence": finding.confidence,
-        "message": texts.of(shortened(finding.message, MESSAGE_CHARACTERS)),
+        "message": texts.of(_said(finding.message)),
         "place": texts.of(_place(location)),
         "layer": texts.of(location.module_path or ""),
         "target": texts.of(models_text(finding)),
@@ -61,10 +62,10 @@ def _finding(
         "fingerprint": finding.fingerprint,
     }
     if finding.is_about_speed and finding.effect.best_gain_percent is None:
-        found["unknown"] = texts.of(shortened(finding.effect.unknown or "not priced", MESSAGE_CHARACTERS))
+        found["unknown"] = texts.of(_said(finding.effect.unknown or "not priced"))
     if finding.related:
         found["related"] = [
-            [texts.of(_place(item.location)), texts.of(shortened(item.message, MESSAGE_CHARACTERS))]
+            [texts.of(_place(item.location)), texts.of(_said(item.message))]
             for item in finding.related[:LISTED_AT_MOST]
         ]
     if finding.evidence:
@@ -73,13 +74,17 @@ def _finding(
             [texts.of(shortened(str(value), EVIDENCE_CHARACTERS)) for value in fact] for fact in facts
         ]
     if finding.fix is not None:
-        found["advice"] = texts.of(shortened(finding.fix.advice, MESSAGE_CHARACTERS))
+        found["advice"] = texts.of(_said(finding.fix.advice))
         found["safety"] = finding.fix.safety
         if with_source and finding.fix.edits:
             found["changes"] = _changes(finding.fix, texts, lines)
     if with_source:
         found["source"] = _source(location, texts, lines)
     return found
+
+
+def _said(sentence: str) -> str:
+    return signs(shortened(sentence, MESSAGE_CHARACTERS))
 
 
 def _place(location: Location) -> str:
@@ -104,8 +109,8 @@ def _effect(effect: Effect, entry: Entry | None, texts: Texts) -> list[list[Any]
             [
                 texts.of(gpu),
                 texts.of(time_text(priced.gain_us)),
-                texts.of(share),
-                texts.of(steps),
+                texts.of(signs(share)),
+                texts.of(signs(steps)),
                 int(priced.calibrated),
             ]
         )

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Sequence
 
 from tclint.core.document import html_text
 from tclint.core.markup import shortened
 
 CHARACTERS = 1_000
+_TIMES = re.compile(r"(?:(?<![\w.])|(?<=\dx))(\d[\d.]*)( ?)x(?=\2\b|\2\d)")
+"""The letter behind a number: '2.87x', '8x1024', '256 x 512'."""
 
 
 def text(value: str) -> str:
     """`value` as text or as an attribute's value between quotes; shown literally, whatever it contains."""
     return html_text(shortened(value, CHARACTERS))
+
+
+def signs(sentence: str) -> str:
+    """A sentence with the signs that a terminal may lack: plus-minus, arrow and multiplication. What stands
+    in backticks is code and stays."""
+    parts = sentence.split("`")
+    for index in range(0, len(parts), 2):
+        part = parts[index].replace("+-", "\N{PLUS-MINUS SIGN}").replace(" -> ", " \N{RIGHTWARDS ARROW} ")
+        parts[index] = _TIMES.sub("\\1\\2\N{MULTIPLICATION SIGN}", part)
+    return "`".join(parts)
 
 
 Cell = tuple[str, float | None]

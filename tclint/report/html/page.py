@@ -126,7 +126,7 @@ the text report (<code>--format text</code>) has the findings without it.</p></n
 <section id="left-out"><h2>What was not analysed</h2>{html_summary.left_out(report)}</section>
 </main>
 <footer><p>tclint {text(tool(report)["version"])}. Times are predictions for GPU kernels, not measurements; \
-+- is the mean error that predictions of such kernels had on shapes not fitted to.</p>
+\N{PLUS-MINUS SIGN} is the mean error that predictions of such kernels had on shapes not fitted to.</p>
 """
     return document(title, body, ("report.js", "models.js"))
 

@@ -19,13 +19,11 @@ from tclint.core.units import (
     uncertainty_text,
 )
 from tclint.engine.report import Entry, Metrics, PlannedFix, Report
-from tclint.report.html.markup import Cell, overview_section, text
+from tclint.report.html.markup import Cell, overview_section, signs, text
 from tclint.report.layers import layer_table, layers
 from tclint.report.overview import FEW_MODELS, HEADER, ModelRow, header, rows
 from tclint.report.step_text import comparison_table, entry_lines, gap_text, memory_parts
 from tclint.report.words import counts_text, doubts, not_listed, step_text
-
-PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 
 Part = tuple[str, float, str]
 """Name, size, and the size in words."""
@@ -116,7 +114,7 @@ def heading(report: Report) -> str:
     parts = [counts_text(report), *not_listed(report)]
     if report.errors:
         parts.append(f"{plural(len(report.errors), 'target')} failed")
-    said = "".join(f"<p>{text(doubt)}</p>" for doubt in doubts(report)[:LISTED_AT_MOST])
+    said = "".join(f"<p>{text(signs(doubt))}</p>" for doubt in doubts(report)[:LISTED_AT_MOST])
     return f"<p class='counts'>{text('; '.join(parts))}.</p>{said}"
 
 
@@ -177,7 +175,7 @@ def _model(entry: Entry, number: int, *, closed: bool, several: bool) -> str:
         f"{name or 'input'} {dtype}[{', '.join(str(size) for size in shape)}]"
         for name, dtype, shape in entry.inputs
     )
-    lines = "".join(f"<li>{text(line)}</li>" for line in entry_lines(entry))
+    lines = "".join(f"<li>{text(signs(line))}</li>" for line in entry_lines(entry))
     cards = "".join(_card(metrics, entry) for metrics in entry.metrics.values())
     title = f"<h2 tabindex='-1'>{text(entry.target)}</h2>"
     back = "<p class='back' hidden><a href='#overview'>All models</a></p>" if several else ""
@@ -220,7 +218,7 @@ def _comparison(comparison: Comparison) -> str:
 
 
 def _with_notes(table: Table, notes: Sequence[str]) -> str:
-    items = "".join(f"<li>{text(note)}</li>" for note in notes)
+    items = "".join(f"<li>{text(signs(note))}</li>" for note in notes)
     shown = f"<div class='scroll'>{html_table(table, text)}</div>"
     return shown + (f"<ul class='notes'>{items}</ul>" if items else "")
 
@@ -246,7 +244,7 @@ def _card(metrics: Metrics, entry: Entry) -> str:
     drawn = phases(metrics) if entry.mode == "train" else ""
     drawn += fixes(metrics, entry.plan) + memory(metrics)
     ready = metrics.readiness_percent
-    error = uncertainty_text(metrics.uncertainty_percent).replace("+-", PLUS_MINUS)
+    error = signs(uncertainty_text(metrics.uncertainty_percent))
     if metrics.step_time_range_us is not None:
         error = "depending on what was guessed"
     meter = f"<meter min='0' max='100' value='{ready:.1f}'></meter>" if math.isfinite(ready) else ""
@@ -301,7 +299,7 @@ def _list(title: str, lines: Sequence[str]) -> Iterator[str]:
     if not lines:
         return
     yield f"<h3>{text(title)}</h3><ul>"
-    yield from (f"<li>{text(line)}</li>" for line in lines[:LISTED_AT_MOST])
+    yield from (f"<li>{text(signs(line))}</li>" for line in lines[:LISTED_AT_MOST])
     if len(lines) > LISTED_AT_MOST:
         yield f"<li>and {len(lines) - LISTED_AT_MOST} more</li>"
     yield "</ul>"

@@ -17,7 +17,7 @@ from tclint.tracing.inputs.given import CallInputs, InferenceFailed, described
 from tclint.tracing.inputs.guesses.inference import guesses_for, infer_inputs
 from tclint.tracing.inputs.guesses.layer_inputs import BATCH
 from tclint.tracing.inputs.guesses.named_inputs import floating_dtype
-from tclint.tracing.inputs.stated_sizes import LENGTH_NAMES, attribute, number
+from tclint.tracing.inputs.stated_sizes import attribute, stated_length
 from tclint.tracing.session.build import on_meta
 from tclint.tracing.session.trace import record
 from tclint.tracing.values.cache import Cache, filled
@@ -118,7 +118,7 @@ class _Call:
 
     def _find_limit(self, phase: Phase) -> int | None:
         owners = (self._model, *(attribute(self._model, one) for one in ("config", "params", "args")))
-        limit = next((found for one in owners if (found := number(one, *LENGTH_NAMES)) is not None), None)
+        limit = next((found for one in owners if (found := stated_length(one)) is not None), None)
         if limit is not None and phase.tokens > limit:
             option = "--prompt" if phase.name == "prefill" else "--kv-length"
             raise TargetError(

@@ -207,8 +207,15 @@ def states_length(model: nn.Module) -> bool:
     return bool(_stated_lengths(model)) or _customary_length(model) != SEQUENCE_LENGTH
 
 
+def stated_length(owner: Any) -> int | None:
+    """What a model or a configuration calls the number of its tokens."""
+    # Beside a number of beams, max_length is where `generate` stops: 20 by default in transformers 4.
+    generates = number(owner, "num_beams") is not None
+    return number(owner, *(name for name in LENGTH_NAMES if not (generates and name == "max_length")))
+
+
 def _stated_lengths(model: nn.Module) -> list[int]:
-    limits = [limit for owner in _owners(model) if (limit := number(owner, *LENGTH_NAMES)) is not None]
+    limits = [limit for owner in _owners(model) if (limit := stated_length(owner)) is not None]
     return limits or [
         layer.num_embeddings
         for name, layer in model.named_modules()

@@ -25,6 +25,13 @@ _LIBRARY_FOLDERS = tuple({_PATHS[key] + os.sep for key in ("stdlib", "platstdlib
 _LIBRARY_PARTS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
+def file_of(code_file: str) -> str:
+    """The file of code as reports name it: of a cell of a session of IPython, 'In[3]'."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    named = getattr(getattr(shell, "compile", None), "format_code_name", lambda _: None)(code_file)
+    return named[1] if named else code_file
+
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _LINE = re.compile(r'File "([^"]*)", line (\d+)(?:, in (\S+))?')
 
@@ -201,8 +208,8 @@ class SiteFinder:
         key = (id(code), line)
         site = self._sites.get(key)
         if site is None:
-            path = code.co_filename
-            if not path.startswith("<"):
+            path = file_of(code.co_filename)
+            if path == code.co_filename and not path.startswith("<"):
                 path = os.path.abspath(path)
             site = self._sites[key] = Site(path, line, code.co_name)
         return site
@@ -213,7 +220,7 @@ class SiteFinder:
         return self._kind_of_file(code.co_filename)
 
     def _kind_of_file(self, path: str) -> int:
-        if path in self._files:
+        if path in self._files or file_of(path) != path:
             return _USER
         if path.startswith("<"):
             return _SKIPPED

@@ -174,9 +174,7 @@ class _Given:
         if not (is_model(given) or callable(given)):
             raise TargetError(str(not_a_target(given)))
         given = unwrapped(given)
-        site = site_of(type(given) if is_model(given) else given)
-        if site is not None and os.path.abspath(site.path).startswith(_TORCH_FOLDER):
-            site = SiteFinder().find(sys._getframe()).site
+        site = place_of(given)
         roots = [os.getcwd()]
         if site is not None and os.path.isabs(site.path):
             roots.append(os.path.dirname(site.path))
@@ -242,6 +240,14 @@ class _Given:
             line = where_in_user_code(error, self.sites.is_user_file)
             needed = needed_by(build)
             raise TargetError(f"{self.name} raised {describe(error)}{line}.", needed=needed) from error
+
+
+def place_of(given: Any) -> Site | None:
+    """Where a model's class or a callable is defined; of torch's own, where the caller is."""
+    site = site_of(type(given) if is_model(given) else given)
+    if site is not None and os.path.abspath(site.path).startswith(_TORCH_FOLDER):
+        site = SiteFinder().find(sys._getframe()).site
+    return site
 
 
 def name_of(given: Any) -> str:

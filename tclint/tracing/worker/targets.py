@@ -33,7 +33,7 @@ from tclint.tracing.stand_ins.absent import (
     stand_in_for_compiled,
 )
 from tclint.tracing.stand_ins.install import can_be_offered, has_stand_in, offer, stand_in_for, stand_ins
-from tclint.tracing.values.sites import SiteFinder, entrance
+from tclint.tracing.values.sites import SiteFinder, entrance, file_of
 from tclint.tracing.worker.hints import hint_for, holds_weights, in_plain_words
 from tclint.tracing.worker.project_files import import_roots, package_of, setup_text
 from tclint.tracing.worker.project_imports import (
@@ -300,7 +300,7 @@ def site_of(target: Any) -> Site | None:
     code = getattr(target, "__code__", None)
     if code is not None:
         line = _behind_decorators(code.co_filename, code.co_firstlineno)
-        return Site(code.co_filename, line, getattr(target, "__name__", ""))
+        return Site(file_of(code.co_filename), line, getattr(target, "__name__", ""))
     try:
         path = inspect.getsourcefile(target)
         _, line = inspect.getsourcelines(target)
@@ -308,11 +308,14 @@ def site_of(target: Any) -> Site | None:
         # The class's source is out of reach (a notebook, an unregistered module): its first method's is not.
         codes = (getattr(value, "__code__", None) for value in getattr(target, "__dict__", {}).values())
         first = min((code for code in codes if code), key=lambda code: code.co_firstlineno, default=None)
-        return Site(first.co_filename, first.co_firstlineno, target.__qualname__) if first else None
+        if first is None:
+            return None
+        return Site(file_of(first.co_filename), first.co_firstlineno, target.__qualname__)
     if not path:
         return None
     line = _behind_decorators(path, line)
-    return Site(os.path.abspath(path), line, getattr(target, "__qualname__", ""))
+    cell = file_of(path)
+    return Site(cell if cell != path else os.path.abspath(path), line, getattr(target, "__qualname__", ""))
 
 
 def _behind_decorators(path: str, line: int) -> int:

@@ -104,7 +104,7 @@
     if (finding.effect.length) {
       const rows = finding.effect.map(([gpu, gain, share, steps, calibrated]) =>
         [text(gpu) + (calibrated ? "" : " *"), text(gain), text(share), text(steps)]);
-      body.append(table(["GPU", "gain per step", "of the step", "step before -> after"], rows, new Set([1, 2, 3])));
+      body.append(table(["GPU", "gain per step", "of the step", "step before → after"], rows, new Set([1, 2, 3])));
       if (finding.effect.some((row) => !row[4])) {
         body.append(make("p", { class: "facts" }, "* priced with constants of that GPU's relatives"));
       }
