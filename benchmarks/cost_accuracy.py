@@ -102,11 +102,12 @@ def judge(item: Group | Unhandled, *, held_out_only: bool, unmeasured: bool = Fa
     if not works:
         return Line(*head, split=split, note="no rows")
     try:
-        gpu = timed_alone(load_gpu(item.gpu))
+        gpu = load_gpu(item.gpu)
     except UsageError as error:
         return Line(*head, split=split, note=str(error))
     if unmeasured:
         gpu, split = as_unmeasured(gpu), UNMEASURED
+    gpu = timed_alone(gpu)
     _, precision = DTYPES[item.dtype]
     prices = price_works(works, gpu, precision)
     if any(price is None for price in prices):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 from tclint.analysis.change import Change, resize
 from tclint.analysis.layers import (
@@ -109,16 +110,43 @@ def _padded(
     return effect, sizes_phrase(tuple(pairs)), change if is_priced_so else None
 
 
+def _odd_rows(rule: GraphRule, context: GraphContext) -> Iterator[Finding]:
+    """Layers whose rows are no multiple either: the inner dim of their weight gradient."""
+    layers = [
+        op
+        for op in leaf_ops(context.graph)
+        # The others stay in 16 bits.
+        if op.name == "linear"
+        and _in_format(op, context, "fp8")
+        and not any(size % _REQUIRED for size in op.inputs[1].shape)
+    ]
+    for rows in sorted({prod(op.inputs[0].shape[:-1]) for op in layers}):
+        if rows % _REQUIRED:
+            yield rule.finding(
+                context.root_location(),
+                f"{rows} rows (samples times tokens): the weight gradient of an fp8 layer sums over them, "
+                f"and fp8 products take that dim only in multiples of {_REQUIRED}.",
+                effect=Effect(unknown="the product is refused, so there is nothing to compare with"),
+                evidence={"rows": rows, "format": "fp8"},
+                fix=Fix(
+                    f"Make samples times tokens a multiple of {_REQUIRED}, or pad (torchao: pad_inner_dim)."
+                ),
+                identity=f"rows {rows}",
+            )
+
+
 class Fp8Dims(GraphRule):
     """A layer that runs in fp8 has a width that is not a multiple of 16.
 
     What it does
     With --quantized fp8, or where the traced weights are fp8, checks in_features and out_features of every
-    linear layer. Also says when none of the chosen GPUs has fp8 Tensor Cores.
+    linear layer and, in training, the rows that they get. Also says when none of the chosen GPUs has fp8
+    Tensor Cores.
 
     Why it costs
     fp8 products accept both dims only in multiples of 16: Transformer Engine and torch._scaled_mm raise
-    an error otherwise. MXFP8 scales blocks of 32.
+    an error otherwise. The gradient of a weight sums over the rows, samples times tokens. MXFP8 scales blocks
+    of 32.
 
     Example
         te.Linear(1000, 4096)
@@ -150,6 +178,8 @@ class Fp8Dims(GraphRule):
                 )
                 return
         yield from _format_findings(self, context, "fp8", "take both dims only in")
+        if context.settings.mode == "train":
+            yield from _odd_rows(self, context)
 
 
 class Int8Dims(GraphRule):

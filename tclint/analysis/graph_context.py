@@ -43,6 +43,14 @@ def _elsewhere(before: Estimate, gain_us: FloatArray, concerned: Iterable[int]) 
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
+def _felt_us(before: Estimate, after: Estimate, samples: float) -> float | None:
+    """What a change saves of steps that last as long as the slower of host and GPU; None where the GPU is."""
+    if before.bound == after.bound == "gpu":
+        return None
+    was, becomes = (max(step.step_time_us, step.host_time_us) for step in (before, after))
+    return was - becomes / samples
+
+
 @dataclass(frozen=True, slots=True)
 class _Priced:
     """A change with its priced gain."""
@@ -176,7 +184,11 @@ class GraphContext:
             gain_us = before.step_time_us - after.step_time_us / change.samples
             own_us = float(by_op_us[[index + 1 for index in concerned]].sum())
             priced = gpu_effect(before, concerned, gain_us)
-            per_gpu[before.gpu.id] = replace(priced, elsewhere_us=_elsewhere(before, by_op_us, concerned))
+            per_gpu[before.gpu.id] = replace(
+                priced,
+                elsewhere_us=_elsewhere(before, by_op_us, concerned),
+                felt_us=_felt_us(before, after, change.samples),
+            )
             own_gain_percent.append(before.percent_of_step(own_us))
         effect = Effect(per_gpu=per_gpu, op_indices=tuple(sorted(concerned - {-1})))
         found = self._effects[id(change), cost_of] = _Priced(change, effect, tuple(own_gain_percent))

@@ -67,6 +67,17 @@ class GpuEffect:
     elsewhere_us: Mapping[str, float] = field(default_factory=dict)
     """By operator, the largest first: the parts of gain_us in other kernels than those of cost_us."""
 
+    felt_us: float | None = None
+    """What the step gets shorter by where launching takes longer than the kernels, before the fix or after;
+    None: gain_us."""
+
+    @property
+    def felt_percent(self) -> float:
+        """gain_percent, of what is felt."""
+        if self.felt_us is None or not self.gain_us:
+            return self.gain_percent
+        return self.gain_percent * self.felt_us / self.gain_us
+
     @property
     def is_within_error(self) -> bool:
         """Whether the gain is smaller than the error of the times it is a difference of."""
@@ -88,6 +99,13 @@ class Effect:
         if self.unknown is not None or not self.per_gpu:
             return None
         return max(effect.gain_percent for effect in self.per_gpu.values())
+
+    @property
+    def best_felt_percent(self) -> float | None:
+        """The same of what is felt where launching limits the step."""
+        if self.unknown is not None or not self.per_gpu:
+            return None
+        return max(effect.felt_percent for effect in self.per_gpu.values())
 
     @property
     def best_gain_us(self) -> float | None:

@@ -219,10 +219,10 @@ def _places(finding: Finding) -> Iterator[tuple[str, int]]:
 
 
 def rank(findings: Sequence[Finding]) -> list[Finding]:
-    """Errors first, then by the largest predicted gain on any of the GPUs, then unpriced ones by level."""
+    """Errors first, then by the largest gain that is felt on any of the GPUs, then unpriced ones by level."""
 
     def key(finding: Finding) -> tuple[bool, bool, float, int, str, int, str]:
-        gain_percent = finding.effect.best_gain_percent
+        gain_percent = finding.effect.best_felt_percent
         return (
             finding.level != "error",
             gain_percent is None,

@@ -42,7 +42,7 @@ def effect_text(finding: Finding) -> str:
         return f"Effect unknown: {effect.unknown or 'not priced'}."
     parts = [
         f"{gpu} {time_text(priced.gain_us)} ({percent_text(priced.gain_percent)} of the step, "
-        f"{uncertainty_text(priced.uncertainty_percent)})"
+        f"{uncertainty_text(priced.uncertainty_percent)}{felt_text(priced)})"
         for gpu, priced in effect.per_gpu.items()
     ]
     saved = savings_text(effect)
@@ -51,6 +51,8 @@ def effect_text(finding: Finding) -> str:
 
 _MUCH = 0.2
 """The share of a gain from which on it is said where else it is."""
+_UNFELT = 0.05
+"""The share of a gain up to which it makes no difference."""
 
 
 def elsewhere_text(priced: GpuEffect) -> str:
@@ -60,6 +62,17 @@ def elsewhere_text(priced: GpuEffect) -> str:
     if not gains or sum(gains.values()) < _MUCH * priced.gain_us:
         return ""
     return f" ({time_text(sum(gains.values()))} of it in {listed(tuple(gains), 2)})"
+
+
+def felt_text(priced: GpuEffect) -> str:
+    """', 24.7 ms felt: launches take longer than the kernels' where they do, before the fix or after it,
+    and it makes a difference; else ''."""
+    if priced.felt_us is None or abs(priced.felt_us - priced.gain_us) < _UNFELT * abs(priced.gain_us):
+        return ""
+    why = "launches take longer than the kernels"
+    if abs(priced.felt_us) < _UNFELT * abs(priced.gain_us):
+        return f", not felt: {why}"
+    return f", {time_text(priced.felt_us)} felt: {why}"
 
 
 def savings_text(effect: Effect) -> str:

@@ -123,6 +123,12 @@ def test_a_missing_folder_is_one_sentence(tmp_path: Path, capsys: pytest.Capture
     assert "is not a folder" in capsys.readouterr().err
 
 
+def test_a_gpu_as_if_nothing_had_been_measured_on_it(folder: Path) -> None:
+    own, stand_in = accuracy(folder), accuracy(folder, "--as-unmeasured")
+    attention = [next(row for row in rows if row["kind"] == "attention") for rows in (own, stand_in)]
+    assert attention[0]["mean"] != attention[1]["mean"]
+
+
 @pytest.mark.skipif(DATA is None, reason="TCLINT_MEASUREMENTS names no folder of measurements")
 def test_held_out_accuracy_on_the_measurements() -> None:
     assert DATA is not None

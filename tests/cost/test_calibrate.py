@@ -74,7 +74,7 @@ def test_products_give_their_constants_back(tmp_path: Path) -> None:
     assert unit is not None
     cases = [case for case in measure_cases.gemms(("bf16",)) if case.row["batch"] == 1]
     problem = measured(tmp_path, cases, lambda works: gemm_times(gemm_shapes(works), GPU, unit, true).time_us)
-    found = calibrate.fit(problem, rounds=8)
+    found = calibrate.fit(problem, rounds=16)
     assert np.abs(found.held_out_errors).mean() < 4
     for name in ("math_efficiency", *MISALIGNED):
         assert found.constants[name] == pytest.approx(getattr(true, name), rel=0.1), name
@@ -132,3 +132,20 @@ def test_constants_that_no_row_shows_keep_their_start(tmp_path: Path) -> None:
     assert "transform_bandwidth_share" not in problem.free
     assert not any(name.startswith(("depthwise", "grouped")) for name in problem.free)
     assert {"forward_factor", "dgrad_factor", "wgrad_factor"} <= set(problem.free)
+
+
+def test_a_fit_that_ends_at_a_bound_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unit = unit_class(GPU, "bfloat16", tf32=False)
+    assert unit is not None
+    cases = [case for case in measure_cases.gemms(("bf16",)) if case.row["batch"] == 1]
+    true = GemmConstants(dram_efficiency=0.65)
+    measured(tmp_path, cases, lambda works: gemm_times(gemm_shapes(works), GPU, unit, true).time_us)
+    monkeypatch.setattr(calibrate, "BOUNDS", {**calibrate.BOUNDS, "dram_efficiency": (0.3, 0.5)})
+    written: list[Path] = []
+    monkeypatch.setattr(calibrate, "write_tables", lambda path, result: written.append(path))
+    monkeypatch.setattr(sys, "argv", ["calibrate.py", "--data", str(tmp_path), "--rounds", "4", "--write"])
+    assert calibrate.main() == 2
+    assert written == []
+    assert "dram_efficiency = 0.5 at a bound of the search" in capsys.readouterr().err

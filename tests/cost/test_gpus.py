@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Iterator
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import calibrate
+import calibrate_models
+
+import tclint.cost.gpu
 from tclint.core.errors import UsageError
 from tclint.core.toml import parse_toml
 from tclint.cost.gpu import all_gpus, load_gpu
@@ -146,3 +156,36 @@ def test_every_name_is_of_one_gpu_and_every_file_named_after_its_own() -> None:
             for name in (gpu_id, *row.get("aliases", ())):
                 assert names.setdefault(name, gpu_id) == gpu_id, name
     assert all(load_gpu(name).id == gpu_id for name, gpu_id in names.items())
+
+
+def shipped() -> Iterator[tuple[str, str, str, dict[str, float], bool]]:
+    """GPU, kind, class and fitted constants of every calibration, and whether whole models gave them."""
+    for path in sorted(Path(tclint.cost.gpu.__file__).parent.glob("*.toml")):
+        text = path.read_text(encoding="utf-8")
+        tables = parse_toml(text).get("calibration", {})
+        for kind, classes in tables.items():
+            for name, calibration in classes.items():
+                found = re.search(rf"\[calibration\.{kind}\.{name}\.constants\]\n(#.*)?", text)
+                assert found is not None
+                assumed = (found[1] or "").partition(": ")[2].split(", ")
+                constants = calibration["constants"]
+                fitted = {key: value for key, value in constants.items() if key not in assumed}
+                yield path.stem, kind, name, fitted, "whole models" in calibration["fitted_on"]
+
+
+def test_no_shipped_constant_lies_at_a_bound_of_its_search() -> None:
+    seen, stuck = 0, []
+    for gpu, kind, name, fitted, by_models in shipped():
+        bounds: dict[str, tuple[float, float]] = calibrate.bounds_of(kind, name)
+        if by_models:
+            prefix = f"{'conv' if kind == 'conv' else name}."
+            bounds = {
+                key.removeprefix(prefix): (least, most)
+                for key, (_, least, most) in calibrate_models.START.items()
+                if key.startswith(prefix)
+            }
+        chosen = {key: value for key, value in fitted.items() if key not in calibrate.CHOSEN}
+        seen += len(chosen)
+        stuck += [f"{gpu} {kind}.{name} {found}" for found in calibrate.at_bounds(chosen, bounds)]
+    assert seen > 300
+    assert stuck == []

@@ -9,6 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from tclint.cli.main import cli
+from tclint.core.finding import Effect, Finding, GpuEffect, Location
+from tclint.engine.check import rank
 
 _MODEL = """
 import torch
@@ -106,6 +108,39 @@ def test_a_step_of_small_kernels_is_bound_by_the_host() -> None:
     text = CliRunner().invoke(cli, ["model.py:Words", *options, "-v", "--fail-on", "never"])
     assert "host-bound on a100-sxm4-80gb" in text.stdout
     assert "faster kernels will not be felt" in " ".join(text.stdout.split())
+
+
+def test_findings_say_what_is_felt_of_their_gain() -> None:
+    def effects(*options: str) -> dict[str, dict[str, float]]:
+        text = (
+            CliRunner()
+            .invoke(cli, ["model.py:Words", *options, "--format", "json", "--min-gain", "0"])
+            .stdout
+        )
+        found = json.loads(text)["findings"]
+        return {
+            each["code"]: each["effect"]["a100-sxm4-80gb"]
+            for each in found
+            if "unknown" not in each["effect"]
+        }
+
+    small = effects("--arg", "classes=1003", "--input", "tokens=int64[1,8]")
+    assert next(iter(small)) == "ARC021", "the batch is felt, and comes first"
+    assert small["ARC021"]["felt_us"] > small["ARC021"]["gain_us"]
+    assert abs(small["DIM003"]["felt_us"]) < 0.1 * small["DIM003"]["gain_us"]
+    large = effects("--arg", "classes=50257", "--input", "tokens=int64[8,1024]")
+    assert "felt_us" not in large["DIM003"]
+
+
+def test_what_is_not_felt_comes_later() -> None:
+    def finding(code: str, gain_percent: float, felt_us: float | None) -> Finding:
+        effect = Effect(
+            {"a100-sxm4-80gb": GpuEffect(100.0, gain_percent, gain_percent, 8.0, felt_us=felt_us)}
+        )
+        return Finding(code, "name", "warning", "high", "Slow.", Location("model.py", 1), effect=effect)
+
+    found = [finding("DIM001", 50.0, 0.0), finding("ARC016", 10.0, 30.0), finding("ARC021", 20.0, None)]
+    assert [each.code for each in rank(found)] == ["ARC016", "ARC021", "DIM001"]
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,25 @@ def test_what_is_gained_in_other_operators_is_said_where_it_is_much(
     assert said in render(replace(report, findings=(odd,)), "text", Style(width=110))
 
 
+@pytest.mark.parametrize(
+    ("felt_us", "said"),
+    [
+        (None, "on v100\n"),
+        (295.0, "on v100\n"),
+        (0.0, "on v100, not felt: launches take longer than the kernels\n"),
+        (-10.0, "on v100, not felt: launches take longer than the kernels\n"),
+        (100.0, "on v100, 100 us felt: launches take longer than the kernels\n"),
+        (4000.0, "on v100, 4.00 ms felt: launches take longer than the kernels\n"),
+    ],
+)
+def test_what_is_felt_is_said_where_launching_makes_it_another_time(
+    report: Report, felt_us: float | None, said: str
+) -> None:
+    effect = replace(gpu_effect(300.0, 2000.0), felt_us=felt_us)
+    odd = replace(STEM, effect=Effect(per_gpu={"v100": effect}))
+    assert said in render(replace(report, findings=(odd,)), "text", Style(width=150))
+
+
 def many_models(report: Report) -> Report:
     """Four models; the second has the findings on models."""
     entries = tuple(replace(ENTRY, target=f"m.py:net{number}") for number in range(4))

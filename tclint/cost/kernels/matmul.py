@@ -42,6 +42,14 @@ POWER_SCALE_US = 1000.0
 """Kernel time at which half of GemmConstants.power_slowdown applies."""
 LONG_ROW_BYTES = 2.0**17
 """Length of the rows of A and B in memory at which half of GemmConstants.long_k_slowdown applies."""
+ONE_TILE_SIDES = (16, 128)
+"""Shorter and longer side of results that one tile holds (is_unsplit)."""
+UNSPLIT_STEP_NS = 2.9
+"""Time per element of K of those products: 274 to 330 us for 3 to 15 (odd) x 100 over 100,000 rows
+(pytorch/pytorch#106469; 10 us for even sides)."""
+UNSPLIT_FAR_STEP_NS = 22.0
+"""The same where K lies in rows as far apart as LONG_ROW_BYTES: 685 ms for 16 x 3 over 30 million on an A100
+(#146817; 5 ms for 16 x 2), 449 ms for 2 x 13 over 20.6 million (#125650; 1.3 ms padded)."""
 GEMM_CHUNK = 4096
 """Products priced at once, so that the working set (products x tiles x splits) stays in the caches."""
 
@@ -162,6 +170,17 @@ def misalignment_factor(shapes: GemmShapes, unit: UnitClass, constants: GemmCons
     )
 
 
+def is_unsplit(shapes: GemmShapes, gpu: Gpu, unit: UnitClass) -> BoolArray:
+    """Narrow products of odd sizes for which cuBLAS has no kernel that splits K: in bf16 before Hopper (the
+    condition of Inductor's pad_mm). One SM walks all of K and waits for the loads of every step."""
+    if unit.name != "bf16" or gpu.compute_capability >= (9, 0) or shapes.rate_factor is not None:
+        return np.zeros(len(shapes), dtype=bool)
+    shorter, longer = np.minimum(shapes.m, shapes.n), np.maximum(shapes.m, shapes.n)
+    odd = (shapes.contiguous_a % 2 == 1) | (shapes.contiguous_b % 2 == 1) | (shapes.contiguous_c % 2 == 1)
+    found: BoolArray = odd & (shorter > 1) & (shorter <= ONE_TILE_SIDES[0]) & (longer <= ONE_TILE_SIDES[1])
+    return found
+
+
 def gemm_times(shapes: GemmShapes, gpu: Gpu, unit: UnitClass, constants: GemmConstants) -> GemmTimes:
     """Predict the kernel times of many products on one GPU."""
     narrow = (np.minimum(shapes.m, shapes.n) <= NARROW) & unit.tensor_cores
@@ -225,7 +244,11 @@ def _chunk_times(
     long_rows = 1 / (1 + (LONG_ROW_BYTES / (k * unit.element_bytes)) ** 4)
     per_tile_us = per_tile_us * (1 + c.long_k_slowdown * long_rows)
     loop_us = rounds * per_tile_us
-    busy_us = np.maximum(loop_us, resident_rounds * k_slice * (c.k_step_ns / 1e3))
+    unsplit = is_unsplit(shapes, gpu, unit)[:, None, None]
+    in_rows = ((shapes.contiguous_a == shapes.k) | (shapes.contiguous_b == shapes.k))[:, None, None]
+    waiting_ns = UNSPLIT_STEP_NS + (UNSPLIT_FAR_STEP_NS - UNSPLIT_STEP_NS) * long_rows * in_rows
+    step_ns = np.where(unsplit, waiting_ns / slowdown, c.k_step_ns)
+    busy_us = np.maximum(loop_us, resident_rounds * k_slice * (step_ns / 1e3))
     # Only long kernels at full rate heat the chip up to its power limit.
     throttled = 1 + c.power_slowdown * busy_us / (busy_us + POWER_SCALE_US)
     in_step = gpu.step_slowdown.get(unit.calibration, 1.0) if unit.tensor_cores else 1.0
@@ -261,7 +284,7 @@ def _chunk_times(
     # Partial sums are written and read in fp32.
     reduction_us = c.split_k_us + split * c_elements * 8 / (l2_bytes_per_us * c.split_k_bandwidth)
     time_us = c.launch_us + core_us + np.where(split > 1, reduction_us, 0.0)
-    time_us = np.where(is_batched & (split > 1), np.inf, time_us)
+    time_us = np.where((is_batched | unsplit) & (split > 1), np.inf, time_us)
     is_gemv = np.minimum(np.minimum(m, n), k) <= 1
     # Two vectors' worth of work never costs less than one's.
     gemv_us = np.minimum(c.gemv_launch_us + memory_us * c.gemv_memory_factor, time_us)

@@ -30,7 +30,7 @@ from tclint.cost.kernels.constants import (
     TrafficConstants,
 )
 from tclint.cost.kernels.convolution import SMALL_CHANNELS, convolution_times
-from tclint.cost.kernels.matmul import GemmShapes, gemm_times, misalignment_factor
+from tclint.cost.kernels.matmul import GemmShapes, gemm_times, is_unsplit, misalignment_factor
 from tclint.cost.math_units import UnitClass, tf32_switches, unit_class
 from tclint.cost.rows import Price
 from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic, Work
@@ -223,9 +223,14 @@ def _price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass, key: str) -> 
     repeats = np.array([w.repeats for w in works], dtype=np.float64)
     elements = unit.element_bytes * shapes.batch * repeats
     factors = misalignment_factor(shapes, unit, constants)
+    unsplit = is_unsplit(shapes, gpu, unit)
     reasons = [
-        unit.reason if factor == 1 else f"{unit.reason}, slowed {factor:.2f}x by a misaligned contiguous dim"
-        for factor in factors
+        unit.reason
+        if factor == 1
+        else f"{unit.reason}, slowed by an odd side in which no kernel splits K"
+        if one_tile
+        else f"{unit.reason}, slowed {factor:.2f}x by a misaligned contiguous dim"
+        for factor, one_tile in zip(factors, unsplit, strict=True)
     ]
     vectors = [unit.tensor_cores and min(w.m, w.n, w.k) == 1 for w in works]
     return matrix_prices(
@@ -239,7 +244,7 @@ def _price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass, key: str) -> 
         aligned=[factor == 1 for factor in factors],
         uses_tensor_cores=[unit.tensor_cores and not vector for vector in vectors],
         # The law of misaligned sizes was measured on the A100; elsewhere a few products were.
-        thin=(factors > 1) & (gpu.compute_capability != (8, 0)),
+        thin=unsplit | ((factors > 1) & (gpu.compute_capability != (8, 0))),
         reasons=[NO_VECTOR_KERNEL if v else reason for v, reason in zip(vectors, reasons, strict=True)],
         gemm=times,
         parts={

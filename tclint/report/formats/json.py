@@ -240,7 +240,7 @@ def _without_run(values: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in values.items()
-        if value not in (None, {}) or not name.startswith(("run_", "measured_", "elsewhere_"))
+        if value not in (None, {}) or not name.startswith(("run_", "measured_", "elsewhere_", "felt_"))
     }
 
 

@@ -29,6 +29,7 @@ from tclint.report.words import (
     conclusion,
     doubts,
     elsewhere_text,
+    felt_text,
     models_text,
     place_text,
     savings_text,
@@ -327,8 +328,10 @@ def _priced(priced: GpuEffect) -> tuple[str, str, str, str]:
 
 
 def _notes(priced: GpuEffect) -> str:
-    return ("" if priced.calibrated else ", inherited constants") + (
-        ", gain within the uncertainty" if priced.is_within_error else ""
+    return (
+        ("" if priced.calibrated else ", inherited constants")
+        + (", gain within the uncertainty" if priced.is_within_error else "")
+        + felt_text(priced)
     )
 
 
