@@ -2,7 +2,7 @@
 
 `tclint model.py:Net` has to make a Net. Where its constructor needs arguments that nobody gave, a program
 that makes one says what they are in practice: as constants, through variables and functions, or as the
-defaults of its options. The program is read, not run.
+defaults of its options. The program is read; where that does not tell, it is run up to there.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tclint.core.text import listed
 from tclint.engine.script.argument_text import argument_text, sized_text
 from tclint.engine.script.guessed_sizes import with_guessed_sizes
 from tclint.engine.script.models import file_of, files_of_project
+from tclint.engine.script.program_runs import calls_by_running
 from tclint.graph.ops import Assumption, Graph, Site
 from tclint.source.project.scripts import Scripts, root_of
 from tclint.source.project.test_paths import is_test_path
@@ -66,6 +67,8 @@ class Construction:
     """Where another program, which trains, makes it with arguments that reading does not tell."""
     otherwise: str = ""
     """Where another call, of equal standing, makes it with other arguments."""
+    is_run: bool = False
+    """Whether the program was run up to there, and not only read."""
 
     @property
     def place(self) -> str:
@@ -102,9 +105,10 @@ def runs_as_built(
             continue
         needed = () if error is None else tuple(error.needed)
         if (where, needed) not in known:
-            known[where, needed] = (
-                constructions(where, needed, settings) if has_failed else _trained_so(where, settings)
-            )
+            read = constructions(where, needed, settings) if has_failed else _trained_so(where, settings)
+            if (has_failed or read) and not _is_certain(read, where, needed):
+                read = _with_runs(where, needed, read, settings)
+            known[where, needed] = read
         found = known[where, needed]
         tries = list(_tries(found, needed, settings))
         if tries:
@@ -299,8 +303,11 @@ def _noted(result: TraceResult, found: Construction, stated: Mapping[str, str]) 
     if result.graph is not None:
         does = "does" if found.is_own else f"makes another {result.target.rpartition(':')[2]}"
         kept = f", and {listed(found.untold, _MOST_LISTED)} by default, as only running the program tells"
+        if found.is_run:
+            kept = f", and {listed(found.untold, _MOST_LISTED)} by default, as it lacks its data here"
         trained = f", although {found.trained_at}, which trains it, gives what only running tells"
-        what = f"made with {shown}, as its project {does}{kept if found.untold else ''}"
+        how = f"as {found.place} passes them, run up to there" if found.is_run else f"as its project {does}"
+        what = f"made with {shown}, {how}{kept if found.untold else ''}"
         what += trained if found.trained_at else ""
         what += f", although {found.otherwise} makes it otherwise" if found.otherwise else ""
         is_doubtful = bool(found.untold or found.trained_at or found.otherwise)
@@ -326,11 +333,61 @@ def _incomplete(target: str, needed: Sequence[str], found: Construction) -> Targ
     missing = [name for name in needed if name not in found.arguments]
     values = {**dict.fromkeys(needed, "VALUE"), **found.arguments}
     given = " ".join(f"--arg {shlex.quote(f'{name}={text}')}" for name, text in values.items())
+    tells = "running it up to there does not tell" if found.is_run else "only running it tells"
     return TargetError(
         f"{target.rpartition(':')[2]} needs arguments ({', '.join(needed)}). {found.place} makes one, "
-        f"and only running it tells what it gives for {listed(missing, _MOST_LISTED)}: "
+        f"and {tells} what it gives for {listed(missing, _MOST_LISTED)}: "
         f"tclint {shlex.quote(target)} {given}"
     )
+
+
+def _is_certain(found: Sequence[Construction], where: str, needed: Collection[str]) -> bool:
+    """Whether reading tells how a program makes the model, all of it; a test or its own file may make a small
+    one."""
+    one = found[0] if found else None
+    if one is None or not set(needed) <= set(one.arguments):
+        return False
+    if one.untold or one.trained_at or one.otherwise:
+        return False
+    own = os.path.realpath(where.rpartition(":")[0])
+    is_elsewhere = one.is_trained or os.path.realpath(one.site.path) != own
+    return is_elsewhere and not is_test_path(one.site.path)
+
+
+def _by_running(where: str, needed: Collection[str], settings: Settings) -> list[Construction]:
+    """The calls that running the project's programs comes to."""
+    target, _, name = where.rpartition(":")
+    file = file_of(target, files_of_project(settings)) if settings.run_programs else None
+    if file is None or not SiteFinder().is_user_file(file.path):
+        return []
+    programs = _programs(file.path, re.compile(rf"\b{re.escape(name)}\b"), ())
+    return [
+        Construction(
+            call["arguments"],
+            call["sizes"],
+            Site(call["path"], call["line"]),
+            tuple(call["files"]),
+            is_trained=call["trains"],
+            untold=tuple(call["untold"]),
+            is_run=True,
+        )
+        for call in calls_by_running(f"{file.path}:{name}", programs, needed, settings)
+    ]
+
+
+def _with_runs(
+    where: str, needed: Collection[str], found: list[Construction], settings: Settings
+) -> list[Construction]:
+    """What reading gave, behind what running a program that trains tells, and before what is less."""
+    wanted = set(needed)
+    more = [
+        one
+        for one in _by_running(where, needed, settings)
+        if not (one.untold and any(set(one.arguments) <= set(read.arguments) for read in found))
+    ]
+    best = [one for one in more if one.is_trained and wanted <= set(one.arguments)]
+    others = [*found, *(one for one in more if one not in best)]
+    return [*best, *sorted(others, key=lambda one: -len(wanted & set(one.arguments)))]
 
 
 def constructions(target: str, needed: Collection[str], settings: Settings) -> list[Construction]:
