@@ -178,3 +178,44 @@ def test_a_configurations_unknown_size_is_a_guess(tmp_path: Path) -> None:
     text = " ".join(done.stdout.split())
     assert "config.words = 32768, a guess" in text
     assert "2.11 M parameters" in text  # two layers of 64, and the table
+
+
+CALLED = """
+    import pathlib
+
+    import torch
+    from torch.utils.data import DataLoader
+
+    import model
+
+
+    class Rows:
+        def __init__(self):
+            self.rows = pathlib.Path("rows.txt").read_text().split(",")
+
+        def __len__(self):
+            return len(self.rows)
+
+        def __getitem__(self, at):
+            return torch.full((7, 48), float(self.rows[at])), {"length": torch.tensor(at)}
+
+
+    data = DataLoader(Rows(), batch_size=5)
+    sizes = {word[2:]: int(word[:2]) for word in pathlib.Path("sizes.txt").read_text().split()}
+    net = model.Net(**sizes)
+    for rows, extra in data:
+        net(rows.cuda()).sum().backward()
+"""
+
+
+def test_a_program_that_has_its_data_calls_the_model(tmp_path: Path) -> None:
+    (tmp_path / "sizes.txt").write_text("48width 02depth")
+    (tmp_path / "rows.txt").write_text(",".join(map(str, range(12))))
+    said = made_with(tclint(tmp_path, train=CALLED))
+    assert "as train.py:23 passes them, run up to there, and called as there" in said
+    done = tclint(tmp_path, train=CALLED)
+    assert "input x: float32 5x7x48" in " ".join(done.stdout.split())
+    given = tclint(tmp_path, "--input", "x=float32[2,48]", train=CALLED)
+    assert "input x: float32 2x48" in " ".join(given.stdout.split())
+    (tmp_path / "rows.txt").unlink()
+    assert "and called as there" not in made_with(tclint(tmp_path, train=CALLED))

@@ -69,6 +69,8 @@ class Construction:
     """Where another call, of equal standing, makes it with other arguments."""
     is_run: bool = False
     """Whether the program was run up to there, and not only read."""
+    inputs: tuple[str, ...] = ()
+    """Of the model's first call, as `--input` takes them, where the program was run up to that."""
 
     @property
     def place(self) -> str:
@@ -106,7 +108,8 @@ def runs_as_built(
         needed = () if error is None else tuple(error.needed)
         if (where, needed) not in known:
             read = constructions(where, needed, settings) if has_failed else _trained_so(where, settings)
-            if (has_failed or read) and not _is_certain(read, where, needed):
+            is_open = (has_failed and not needed) or not _is_certain(read, where, needed)
+            if (has_failed or read) and is_open:
                 read = _with_runs(where, needed, read, settings)
             known[where, needed] = read
         found = known[where, needed]
@@ -125,7 +128,11 @@ def runs_as_built(
             at = positions[number]
             last = again.pop(at)
             maker, stated = last.tries[0]
-            noted = [replace(_noted(one, maker, stated), arguments=last.given.arguments) for one in results]
+            given = last.given
+            noted = [
+                replace(_noted(one, maker, stated), arguments=given.arguments, inputs=given.inputs)
+                for one in results
+            ]
             following = last.following(noted)
             if maker.sizes and any(one.graph is None for one in noted):
                 open_sizes[at] = following, maker, ()
@@ -200,7 +207,7 @@ class _Again:
     @property
     def given(self) -> TraceResult:
         texts = tuple(f"{name}={text}" for name, text in self.tries[0][1].items())
-        return replace(self.results[0], arguments=texts)
+        return replace(self.results[0], arguments=texts, inputs=self.tries[0][0].inputs)
 
     def following(self, made: list[TraceResult]) -> _Again:
         """What is left after a try; nothing where it ran."""
@@ -216,12 +223,17 @@ def _tries(
     """The calls that give a callable what it needs; then the first of them without what it can do without."""
     named = {text.partition("=")[0] for text in settings.arguments}
     complete = [one for one in found if set(needed) <= set(one.arguments)]
+    is_free = not (settings.inputs or settings.input_sets or settings.phase != "none")
     for one in complete[:_MOST_CALLS]:
-        if stated := {name: text for name, text in one.arguments.items() if name not in named}:
+        stated = {name: text for name, text in one.arguments.items() if name not in named}
+        if one.inputs and is_free:
             yield one, stated
+        if stated:
+            yield replace(one, inputs=()), stated
     for one in complete[:1] if needed else ():
         if set(needed) < set(one.arguments) - named:
-            yield one, {name: text for name, text in one.arguments.items() if name in needed}
+            least = {name: text for name, text in one.arguments.items() if name in needed}
+            yield replace(one, inputs=()), least
 
 
 def trace_as_built(
@@ -309,6 +321,7 @@ def _noted(result: TraceResult, found: Construction, stated: Mapping[str, str]) 
         how = f"as {found.place} passes them, run up to there" if found.is_run else f"as its project {does}"
         what = f"made with {shown}, {how}{kept if found.untold else ''}"
         what += trained if found.trained_at else ""
+        what += ", and called as there" if found.inputs else ""
         what += f", although {found.otherwise} makes it otherwise" if found.otherwise else ""
         is_doubtful = bool(found.untold or found.trained_at or found.otherwise)
         note = Assumption(f"{what}; {sets}", found.site, is_doubtful=is_doubtful)
@@ -370,6 +383,7 @@ def _by_running(where: str, needed: Collection[str], settings: Settings) -> list
             is_trained=call["trains"],
             untold=tuple(call["untold"]),
             is_run=True,
+            inputs=tuple(call.get("inputs", ())),
         )
         for call in calls_by_running(f"{file.path}:{name}", programs, needed, settings)
     ]

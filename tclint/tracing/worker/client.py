@@ -66,7 +66,8 @@ def trace_targets(
     runs = []
     for target in targets:
         stated = (own or {}).get(target, settings)
-        runs.append((target, replace(settings, batch=stated.batch, arguments=stated.arguments)))
+        given = {name: getattr(stated, name) for name in ("batch", "arguments", "inputs")}
+        runs.append((target, replace(settings, **given)))
     found = trace_runs(runs, jobs=settings.jobs, on_progress=on_progress)
     return (result for results in in_order(found) for result in results)
 

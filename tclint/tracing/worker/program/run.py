@@ -1,4 +1,4 @@
-"""Runs a program in this process until it makes a model, and notes what it gives it."""
+"""Runs a program in this process until it makes a model, or calls that, and notes what it gives it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tclint.tracing.patches.patch import patch, patched
 from tclint.tracing.patches.stored_weights import random_weights, without_initialisation
 from tclint.tracing.patches.writes import no_training, nothing_written
 from tclint.tracing.values.sites import SiteFinder
-from tclint.tracing.worker.program.texts import SIZE, Texts
+from tclint.tracing.worker.program.texts import SIZE, Texts, inputs_of
 from tclint.tracing.worker.program.tolerant import Tolerance, tolerant
 from tclint.tracing.worker.program.unknown import UNKNOWN
 from tclint.tracing.worker.project_files import import_roots, project_folder, watch
@@ -42,9 +42,10 @@ _MOST_CALLS = 8
 
 
 def run_program(target: str, request: Mapping[str, Any]) -> NoReturn:
-    """Run a script up to the first call of a class or builder whose arguments are known, and end the process.
+    """Run a script until it makes a model of a class or builder with arguments that are known, and on to the
+    model's first call, and end the process.
 
-    What was seen is written to the file that the request names, whether the program came that far or not.
+    What was seen is written to the file that the request names, however far the program came.
 
     Args:
         target: 'path/file.py:Net'.
@@ -114,6 +115,8 @@ class _Watched:
         self._result, self._files = result, files
         self._calls: list[dict[str, Any]] = []
         self._made: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self._models: list[nn.Module] = []
+        """Those of the last call, once its arguments are known."""
         self.tolerance = Tolerance(self._builder)
         self.tolerance.install()
         self._open, self._exit, self._dumps = open, os._exit, json.dumps
@@ -125,14 +128,24 @@ class _Watched:
         def __new__(cls: type, *args: Any, **keywords: Any) -> Any:
             caller = sys._getframe(1)
             is_copy = caller.f_globals.get("__name__") in ("copyreg", "copy")
-            if not is_copy and self._is_target(cls):
-                self._called(cls.__init__, (None, *args), keywords, caller)  # type: ignore[misc]
             module: Any = object.__new__(cls)
             self._made[module] = args, keywords
+            given = cls.__init__, (None, *args), keywords, caller  # type: ignore[misc]
+            if not is_copy and self._is_target(cls) and self._is_known(*given):
+                self._models.append(module)
             return module
 
-        nn.Module.__new__ = __new__
-        yield
+        call = nn.Module.__call__
+
+        def __call__(module: nn.Module, *args: Any, **keywords: Any) -> Any:
+            if any(module is one for one in self._models):
+                self._calls[-1]["inputs"] = inputs_of(module.forward, args, keywords)
+                self.end()
+            return call(module, *args, **keywords)
+
+        with patched([(nn.Module, "__call__", __call__)]):
+            nn.Module.__new__ = __new__
+            yield
 
     def _is_target(self, cls: type) -> bool:
         file = getattr(sys.modules.get(cls.__module__), "__file__", None)
@@ -141,22 +154,29 @@ class _Watched:
     def _builder(self, function: Any) -> Any:
         @functools.wraps(function)
         def called(*args: Any, **keywords: Any) -> Any:
-            self._called(function, args, keywords, sys._getframe(1))
-            return function(*args, **keywords)
+            is_known = self._is_known(function, args, keywords, sys._getframe(1))
+            made = function(*args, **keywords)
+            parts = made if isinstance(made, (tuple, list)) else [made]
+            if is_known:
+                self._models += [part for part in parts if isinstance(part, nn.Module)]
+            return made
 
         return called
 
-    def _called(
+    def _is_known(
         self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], caller: FrameType
-    ) -> None:
+    ) -> bool:
+        """Note a call of the target; whether all of its arguments are known, for the first time."""
+        if self._models:
+            return False
         try:
             signature = inspect.signature(function)
             given = signature.bind(*args, **keywords).arguments
         except (TypeError, ValueError):
-            return
+            return False
         for kind, parameter in ((one.kind, one.name) for one in signature.parameters.values()):
             if kind == inspect.Parameter.VAR_POSITIONAL and given.pop(parameter, None):
-                return  # `--arg` gives arguments by name
+                return False  # `--arg` gives arguments by name
             if kind == inspect.Parameter.VAR_KEYWORD:
                 given |= given.pop(parameter, {})
         given = {name: value for name, value in given.items() if name not in _NEEDLESS}
@@ -169,15 +189,20 @@ class _Watched:
         untold = [name for name in given if name not in told and name not in sizes]
         place = {"path": caller.f_code.co_filename, "line": caller.f_lineno}
         self._calls.append({**place, "arguments": told, "sizes": sizes, "untold": untold})
-        if not untold or len(self._calls) == _MOST_CALLS:
+        if len(self._calls) == _MOST_CALLS:
             self.end()
+        self._write()  # the program may end in any way
+        return not untold and not sizes
+
+    def _write(self) -> None:
+        seen = {"calls": self._calls, "files": [*self._files()]}
+        with self._open(self._result, "w", encoding="utf-8") as file:
+            file.write(self._dumps(seen))
 
     def end(self) -> NoReturn:
         """Write what was seen, and end the process."""
         try:
-            seen = {"calls": self._calls, "files": [*self._files()]}
-            with self._open(self._result, "w", encoding="utf-8") as file:
-                file.write(self._dumps(seen))
+            self._write()
         finally:
             self._exit(0)
 

@@ -1,4 +1,4 @@
-"""Writes what a running program gives a model as texts that `--arg` takes."""
+"""Writes what a running program gives a model as texts that `--arg` and `--input` take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -193,3 +193,35 @@ def _array(value: Any) -> str:
     if math.prod(value.shape) > _MOST_VALUES:
         return f"{library}.zeros({tuple(value.shape)}, dtype={kind})"
     return f"{library}.{shape}({value.tolist()}, dtype={kind})"
+
+
+def inputs_of(forward: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[str]:
+    """The inputs of a call, as `--input` takes them; none if one of them is not told."""
+    try:
+        signature = inspect.signature(forward)
+        given = signature.bind(*args, **keywords).arguments
+        kinds = {one.kind for name, one in signature.parameters.items() if name in given}
+        if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+            return []
+        found = [text for name, value in given.items() for text in _inputs(name, value)]
+    except (Untold, TypeError, ValueError):
+        return []
+    return found if any(":=" not in text for text in found) else []
+
+
+def _inputs(name: str, value: Any) -> Iterator[str]:
+    if isinstance(value, torch.Tensor):
+        sizes = ",".join(map(str, value.shape))
+        is_number = value.dtype.is_floating_point or value.dtype.is_complex or value.dtype == torch.bool
+        below = "" if is_number or value.is_meta or not value.numel() else f"<{int(value.max()) + 1}"
+        yield f"{name}={str(value.dtype).removeprefix('torch.')}[{sizes}]{below}"
+    elif isinstance(value, Mapping):
+        for key in value:
+            yield from _inputs(f"{name}[{key!r}]", value[key])
+    elif isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
+        for index, item in enumerate(value):
+            yield from _inputs(f"{name}[{index}]", item)
+    elif value is None or isinstance(value, (bool, int, float, str, tuple)):
+        yield f"{name}:={value!r}"
+    else:
+        raise Untold
