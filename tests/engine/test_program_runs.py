@@ -8,7 +8,7 @@ from pathlib import Path
 import in_process
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 MODEL = """
 from torch import nn
@@ -219,3 +219,25 @@ def test_a_program_that_has_its_data_calls_the_model(tmp_path: Path) -> None:
     assert "input x: float32 2x48" in " ".join(given.stdout.split())
     (tmp_path / "rows.txt").unlink()
     assert "and called as there" not in made_with(tclint(tmp_path, train=CALLED))
+
+
+def test_a_guess_is_settled_by_the_program(tmp_path: Path) -> None:
+    model = MODEL.replace("nn.Linear(width, width)", "nn.Conv2d(width, width, 3, padding=1)")
+    train = """
+        import torch
+
+        from model import Net
+
+        net = Net(8, 2)
+        with torch.no_grad():
+            net(torch.zeros(1, 8, 16, 16))  # whether it runs at all
+        pictures = torch.load("pictures.pt")
+        for batch in pictures.split(4):
+            net(batch).sum().backward()
+    """
+    torch.save(torch.zeros(9, 8, 72, 40), tmp_path / "pictures.pt")
+    done = tclint(tmp_path, model=model, train=train)
+    assert "input x: float32 4x8x72x40" in " ".join(done.stdout.split())
+    assert "a guess" not in done.stdout
+    (tmp_path / "pictures.pt").unlink()
+    assert "every figure rests on a guess" in tclint(tmp_path, model=model, train=train).stdout

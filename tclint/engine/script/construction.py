@@ -87,20 +87,56 @@ def runs_as_built(
     runs: Runs, trace: Callable[[Runs], Traced], written_at: Mapping[str, str] | None = None
 ) -> Generator[tuple[int, list[TraceResult]], None, None]:
     """Trace runs; those that need arguments, or fail without, are traced again with those that their project
-    states.
+    states. A single one that rests on a guess of its inputs gets those that its program calls it with.
 
     Args:
         trace: `tclint.tracing.trace_runs`, or another function that does the same.
         written_at: run's target -> the file and the name of its code, if the target does not say; '' for a
             model that is made already.
     """
+    asked: set[str] = set()
+    for at, results in _runs_as_read(runs, trace, written_at or {}, asked):
+        where = (written_at or {}).get(runs[at][0], runs[at][0])
+        is_open = len(runs) == 1 and where not in asked and _has_guessed_inputs(results)
+        yield at, _as_called(where, runs[at], trace, results) if is_open else results
+
+
+def _has_guessed_inputs(results: Sequence[TraceResult]) -> bool:
+    graph = results[0].graph if len(results) == 1 else None
+    return graph is not None and bool(graph.guesses) and graph.metadata.get("inputs_from") == "inferred"
+
+
+def _as_called(
+    where: str, run: tuple[str, Settings], trace: Callable[[Runs], Traced], results: list[TraceResult]
+) -> list[TraceResult]:
+    """A run with what the project's program gives the model, or as it was where it does not come to that."""
+    target, settings = run
+    called = [one for one in _by_running(where, (), settings) if one.inputs]
+    for one, stated in _tries(called[:1], (), settings):
+        tried = _Again(results, [(one, stated)]).given
+        [(_, [result, *_])] = trace([(target, tried.made_so(settings))])
+        if result.graph is not None:
+            return [replace(_noted(result, one, stated), arguments=tried.arguments, inputs=tried.inputs)]
+    return results
+
+
+def _runs_as_read(
+    runs: Runs, trace: Callable[[Runs], Traced], written_at: Mapping[str, str], asked: set[str]
+) -> Generator[tuple[int, list[TraceResult]], None, None]:
+    """As `runs_as_built`, but for guessed inputs.
+
+    Args:
+        asked: gets the targets whose programs were run.
+    """
     known: dict[tuple[str, tuple[str, ...]], list[Construction]] = {}
+    read_only: dict[int, tuple[str, tuple[str, ...]]] = {}
+    """The runs whose programs were not run so far."""
     again: dict[int, _Again] = {}
     open_sizes: dict[int, tuple[_Again, Construction, Sequence[str]]] = {}
     for at, results in trace(runs) if runs else ():
         target, settings = runs[at]
         error = results[0].error if len(results) == 1 else None
-        where = (written_at or {}).get(target, target)
+        where = written_at.get(target, target)
         has_failed = error is not None and (bool(error.needed) or error.has_run)
         if not where or not (has_failed or _rests_on_defaults(results, settings)):
             yield at, results
@@ -110,7 +146,10 @@ def runs_as_built(
             read = constructions(where, needed, settings) if has_failed else _trained_so(where, settings)
             is_open = (has_failed and not needed) or not _is_certain(read, where, needed)
             if (has_failed or read) and is_open:
+                asked.add(where)
                 read = _with_runs(where, needed, read, settings)
+            elif has_failed:
+                read_only[at] = where, needed
             known[where, needed] = read
         found = known[where, needed]
         tries = list(_tries(found, needed, settings))
@@ -136,7 +175,13 @@ def runs_as_built(
             following = last.following(noted)
             if maker.sizes and any(one.graph is None for one in noted):
                 open_sizes[at] = following, maker, ()
-            elif following.tries:
+                continue
+            if not following.tries and any(one.graph is None for one in noted) and at in read_only:
+                where, needed = read_only.pop(at)
+                asked.add(where)
+                ran = _with_runs(where, needed, [], runs[at][1])
+                following = replace(following, tries=list(_tries(ran, needed, runs[at][1])))
+            if following.tries:
                 again[at] = following
             else:
                 yield at, following.results

@@ -43,7 +43,7 @@ _MOST_CALLS = 8
 
 def run_program(target: str, request: Mapping[str, Any]) -> NoReturn:
     """Run a script until it makes a model of a class or builder with arguments that are known, and on to the
-    model's first call, and end the process.
+    model's first call in training, and end the process.
 
     What was seen is written to the file that the request names, however far the program came.
 
@@ -138,8 +138,10 @@ class _Watched:
         call = nn.Module.__call__
 
         def __call__(module: nn.Module, *args: Any, **keywords: Any) -> Any:
-            if any(module is one for one in self._models):
-                self._calls[-1]["inputs"] = inputs_of(module.forward, args, keywords)
+            # Under no_grad it is tried out, or evaluated.
+            is_training = torch.is_grad_enabled() and any(module is one for one in self._models)
+            if is_training and (inputs := inputs_of(module.forward, args, keywords)):
+                self._calls[-1]["inputs"] = inputs
                 self.end()
             return call(module, *args, **keywords)
 
