@@ -241,3 +241,12 @@ def test_a_guess_is_settled_by_the_program(tmp_path: Path) -> None:
     assert "a guess" not in done.stdout
     (tmp_path / "pictures.pt").unlink()
     assert "every figure rests on a guess" in tclint(tmp_path, model=model, train=train).stdout
+
+
+def test_a_tests_small_model_does_not_stand_for_the_trained_one(tmp_path: Path) -> None:
+    model = MODEL.replace("return self.layers(x)", "return self.layers(x.view(-1, 16))")
+    test = "from model import Net\nimport torch\n\nNet(16, 1)(torch.zeros(8, 16)).sum().backward()\n"
+    (tmp_path / "sizes.txt").write_text("49width 02depth")
+    done = tclint(tmp_path, model=model, train=CALLED, test_net=test)
+    assert done.returncode == 2
+    assert "made with width = 49 and depth = 2, as train.py:23 does" in " ".join(done.stdout.split())

@@ -437,7 +437,7 @@ def _by_running(where: str, needed: Collection[str], settings: Settings) -> list
 def _with_runs(
     where: str, needed: Collection[str], found: list[Construction], settings: Settings
 ) -> list[Construction]:
-    """What reading gave, behind what running a program that trains tells, and before what is less."""
+    """What running a program that trains tells, or else what reading gave, with runs that tell more."""
     wanted = set(needed)
     more = [
         one
@@ -445,8 +445,8 @@ def _with_runs(
         if not (one.untold and any(set(one.arguments) <= set(read.arguments) for read in found))
     ]
     best = [one for one in more if one.is_trained and wanted <= set(one.arguments)]
-    others = [*found, *(one for one in more if one not in best)]
-    return [*best, *sorted(others, key=lambda one: -len(wanted & set(one.arguments)))]
+    # Where that fails, a test's small model would run, and be another one than is trained.
+    return best or sorted([*found, *more], key=lambda one: -len(wanted & set(one.arguments)))
 
 
 def constructions(target: str, needed: Collection[str], settings: Settings) -> list[Construction]:
