@@ -24,7 +24,7 @@ from torch import nn
 
 from tclint.tracing.patches.devices import DeviceRewriter
 from tclint.tracing.patches.environment import without_gpu
-from tclint.tracing.patches.patch import patch, patched
+from tclint.tracing.patches.patch import patched
 from tclint.tracing.patches.stored_weights import random_weights, without_initialisation
 from tclint.tracing.patches.writes import no_training, nothing_written
 from tclint.tracing.values.sites import SiteFinder
@@ -247,13 +247,9 @@ def _refuse(*_args: object, **_keywords: object) -> NoReturn:
     raise _Ended
 
 
-@patch(
-    replaces="`sys.exit`, `exit`, `quit`, `os._exit`, `argparse.ArgumentParser.parse_known_args` and "
-    "`torch.multiprocessing.spawn`",
-    why="a program that is run for the model that it makes may lack options and data, without which it would "
-    "end, and is one process",
-)
+@contextlib.contextmanager
 def lenient_command_line() -> Iterator[None]:
+    """No want of an option or of data ends the program, which is one process."""
     parse = argparse.ArgumentParser.parse_known_args
 
     def parse_known_args(self: argparse.ArgumentParser, *args: Any, **keywords: Any) -> Any:
