@@ -398,9 +398,7 @@ def test_sizes_of_data_are_guessed_and_said(tmp_path: Path) -> None:
     entry = entry_of(report_on_sizes(tmp_path, "Scorer", train))
     assert entry.parameters == 128 * 128 + 128
     [told] = [one for one in entry.assumptions if "a guess" in one.what]
-    assert told.what.startswith(
-        "classes = 128 and features = 128, a guess, as only running the program tells"
-    )
+    assert told.what.startswith("classes = 128 and features = 128, a guess, as only the program's data tell")
     assert told.site is not None
     assert (Path(told.site.path).name, told.site.line) == ("train.py", 6)
     assert entry.settings is not None

@@ -134,6 +134,23 @@ def test_a_program_changes_nothing(tmp_path: Path) -> None:
     assert names == {"kept", "file.txt", "kept.txt", "model.py", "train.py", "requirements.txt"}
 
 
+FILL = """
+class Words:
+    def __init__(self):
+        self.known = ["<pad>"]
+
+    def append(self, word):
+        self.known.append(word)
+
+
+def fill(words):
+    for word in open("words.txt"):
+        words.append(word)
+
+
+"""
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -143,10 +160,12 @@ def test_a_program_changes_nothing(tmp_path: Path) -> None:
         'width = 16\ntry:\n    width = int(open("words.txt").read())\nexcept ValueError:\n    width = 32',
         'with open("words.txt") as file:\n    width = len(file.read())',
         "width = 16\nwhile True:\n    width += 0",
+        "words = Words()\nfill(words)\nwidth = len(words.known)",
+        "words = [0]\nfill(words)\nwidth = len(words)",
     ],
 )
 def test_what_lacks_data_is_not_known(tmp_path: Path, data: str) -> None:
-    train = f"from model import Net\nfrom torch.utils.data import DataLoader\nmake = [Net][0]\n{data}\n"
+    train = f"from model import Net\nfrom torch.utils.data import DataLoader\nmake = [Net][0]\n{FILL}{data}\n"
     train += "net = make(**dict(width=width, depth=2))\ndata = []\n" + LOOP
     done = tclint(tmp_path, "--timeout", "8", train=train)
     assert "width = 16" not in done.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
+from itertools import islice
 from typing import Any
 
 from tclint.config.settings import Settings
@@ -14,6 +15,8 @@ from tclint.source.project.test_paths import is_test_path
 from tclint.tracing import run_programs
 
 _MOST_SCRIPTS = 4
+_MOST_RUNS, _MOST_FOR_INPUTS = 4, 2
+"""Where the model cannot be made without, and where only its inputs are guessed."""
 
 
 def calls_by_running(
@@ -28,7 +31,8 @@ def calls_by_running(
         files: that name it, best first.
         needed: the arguments that it cannot be made without.
     """
-    programs = list(_programs(target.rpartition(":")[0], files))
+    most = _MOST_RUNS if needed else _MOST_FOR_INPUTS
+    programs = list(islice(_programs(target.rpartition(":")[0], files), most))
     found: list[dict[str, Any]] = []
     with closing(run_programs(target, programs, settings)) as shown:
         for program, one in zip(programs, shown, strict=False):

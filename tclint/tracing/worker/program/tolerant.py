@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any, TypeAlias
 
-from tclint.tracing.worker.program.unknown import UNKNOWN
+from tclint.tracing.worker.program.unknown import UNKNOWN, Unknown
 
 NAME = "_tclint"
 """Of this file's `Tolerance`, among the builtins of the program."""
@@ -38,10 +38,18 @@ class Tolerance:
     def __init__(self, builder: Callable[[Any], Any]) -> None:
         self.builder = builder
         self.is_on = True
+        self._spoilt: dict[int, Any] = {}
+        """Lists and the like that may lack items, by their ids."""
 
     def install(self) -> None:
-        """Let rewritten code find this."""
+        """Let rewritten code find this, and have no length of what may lack items."""
         setattr(builtins, NAME, self)
+        length: Callable[[Any], int] = builtins.len
+
+        def known_length(of: Any) -> int:
+            return length(UNKNOWN if id(of) in self._spoilt else of)
+
+        builtins.len = known_length
 
     def failed(self, error: Exception) -> None:
         """Go on after a statement, or not."""
@@ -79,10 +87,16 @@ class Tolerance:
                 self.failed(error)
             yield entered
 
-    @staticmethod
-    def stays(value: object) -> bool:
-        """Whether a failed call of something's function leaves it as it was."""
-        return isinstance(value, (ModuleType, FunctionType, type))
+    def spoil(self, value: object) -> bool:
+        """Make what a failed statement may have changed unknown wherever it is held, as far as Python lets;
+        whether it may have changed."""
+        if isinstance(value, (ModuleType, FunctionType, type)):
+            return False
+        try:
+            object.__setattr__(value, "__class__", Unknown)
+        except TypeError:
+            self._spoilt[id(value)] = value
+        return True
 
 
 def tolerant(source: bytes | str, path: str, builder: str = "") -> Any:
@@ -272,19 +286,19 @@ class _Rewriter:
         found: dict[str, str] = {}
         for node in (leaf for one in nodes for leaf in _leaves(one)):
             text = ast.unparse(node)
-            if isinstance(node, ast.Name) and not self._may_set(node.id, is_changed=are_changed):
+            if text in ("self", "cls") or not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
                 continue
-            if text not in ("self", "cls") and isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
-                found[text] = f"if not {NAME}.stays({text}): " if are_changed else ""
-        lines = (
-            f"try:\n {test}{text} = {NAME}.UNKNOWN\nexcept Exception: pass" for text, test in found.items()
-        )
+            found[text] = f"{text} = {NAME}.UNKNOWN"
+            if are_changed:
+                is_set = not isinstance(node, ast.Name) or self._may_set(node.id)
+                found[text] = f"if {NAME}.spoil({text}): {found[text] if is_set else 'pass'}"
+        lines = (f"try:\n {line}\nexcept Exception: pass" for line in found.values())
         return [_without_places(one) for one in ast.parse("\n".join(lines)).body]
 
-    def _may_set(self, name: str, *, is_changed: bool) -> bool:
+    def _may_set(self, name: str) -> bool:
         """Whether setting a name sets what the code reads by it: a function's own, or the module's."""
         own = self._locals[-1]
-        return not is_changed or own is None or name in own
+        return own is None or name in own
 
 
 def _leaves(node: ast.expr) -> Iterator[ast.expr]:
