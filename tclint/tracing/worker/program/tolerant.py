@@ -94,6 +94,7 @@ class Tolerance:
             return False
         try:
             object.__setattr__(value, "__class__", Unknown)
+            vars(value).clear()
         except TypeError:
             self._spoilt[id(value)] = value
         return True
