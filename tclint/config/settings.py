@@ -294,6 +294,12 @@ class Settings:
         "Build the model that a named configuration file trains, and price its step.",
         key="price-recipes",
     )
+    run_programs: bool = setting(
+        True,
+        kinds.SWITCH,
+        "Run the project's program up to where it makes a model whose arguments reading does not tell.",
+        key="run-programs",
+    )
     program_events: int = setting(
         60_000,
         kinds.COUNT,

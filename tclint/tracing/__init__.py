@@ -13,14 +13,15 @@ from tclint.tracing.worker.client import (
     in_order,
     library_models,
     progress,
+    run_programs,
     trace_runs,
     trace_targets,
 )
 from tclint.tracing.worker.result_file import TraceResult
 
 __all__ = [
-    "TraceResult", "in_order", "library_models", "object_names", "trace_callable", "trace_objects",
-    "trace_runs", "trace_targets",
+    "TraceResult", "in_order", "library_models", "object_names", "run_programs", "trace_callable",
+    "trace_objects", "trace_runs", "trace_targets",
 ]  # fmt: skip
 
 

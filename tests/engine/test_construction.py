@@ -398,9 +398,7 @@ def test_sizes_of_data_are_guessed_and_said(tmp_path: Path) -> None:
     entry = entry_of(report_on_sizes(tmp_path, "Scorer", train))
     assert entry.parameters == 128 * 128 + 128
     [told] = [one for one in entry.assumptions if "a guess" in one.what]
-    assert told.what.startswith(
-        "classes = 128 and features = 128, a guess, as only running the program tells"
-    )
+    assert told.what.startswith("classes = 128 and features = 128, a guess, as only the program's data tell")
     assert told.site is not None
     assert (Path(told.site.path).name, told.site.line) == ("train.py", 6)
     assert entry.settings is not None
@@ -854,12 +852,13 @@ def test_classes_devices_and_what_torch_names_are_given(tmp_path: Path) -> None:
     }
 
 
-def test_a_class_that_the_models_file_does_not_define_is_left_to_the_user(tmp_path: Path) -> None:
+def test_a_class_of_another_file_is_given_by_its_modules_name(tmp_path: Path) -> None:
     train = MADE_OF_PARTS.format(imports="from parts import Plain\nfrom stack import Stack", block="Plain")
     parts = "from torch import nn\n\n\nclass Plain(nn.Linear):\n    pass\n"
-    [error] = report_on_stack(tmp_path, train=train, parts=parts).errors
-    assert "--arg block=VALUE" in error.message
-    assert "--arg act=torch.nn.GELU" in error.message
+    entry = entry_of(report_on_stack(tmp_path, train=train, parts=parts))
+    assert entry.parameters == PLAIN_STACK
+    assert entry.settings is not None
+    assert "block=parts.Plain" in entry.settings.arguments
 
 
 def test_calls_that_disagree_are_said_first_where_none_trains(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 `tclint model.py:Net` has to make a Net. Where its constructor needs arguments that nobody gave, a program
 that makes one says what they are in practice: as constants, through variables and functions, or as the
-defaults of its options. The program is read, not run.
+defaults of its options. The program is read; where that does not tell, it is run up to there.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tclint.core.text import listed
 from tclint.engine.script.argument_text import argument_text, sized_text
 from tclint.engine.script.guessed_sizes import with_guessed_sizes
 from tclint.engine.script.models import file_of, files_of_project
+from tclint.engine.script.program_runs import calls_by_running
 from tclint.graph.ops import Assumption, Graph, Site
 from tclint.source.project.scripts import Scripts, root_of
 from tclint.source.project.test_paths import is_test_path
@@ -66,6 +67,10 @@ class Construction:
     """Where another program, which trains, makes it with arguments that reading does not tell."""
     otherwise: str = ""
     """Where another call, of equal standing, makes it with other arguments."""
+    is_run: bool = False
+    """Whether the program was run up to there, and not only read."""
+    inputs: tuple[str, ...] = ()
+    """Of the model's first call, as `--input` takes them, where the program was run up to that."""
 
     @property
     def place(self) -> str:
@@ -82,29 +87,70 @@ def runs_as_built(
     runs: Runs, trace: Callable[[Runs], Traced], written_at: Mapping[str, str] | None = None
 ) -> Generator[tuple[int, list[TraceResult]], None, None]:
     """Trace runs; those that need arguments, or fail without, are traced again with those that their project
-    states.
+    states. A single one that rests on a guess of its inputs gets those that its program calls it with.
 
     Args:
         trace: `tclint.tracing.trace_runs`, or another function that does the same.
         written_at: run's target -> the file and the name of its code, if the target does not say; '' for a
             model that is made already.
     """
+    asked: set[str] = set()
+    for at, results in _runs_as_read(runs, trace, written_at or {}, asked):
+        where = (written_at or {}).get(runs[at][0], runs[at][0])
+        is_open = len(runs) == 1 and where not in asked and _has_guessed_inputs(results)
+        yield at, _as_called(where, runs[at], trace, results) if is_open else results
+
+
+def _has_guessed_inputs(results: Sequence[TraceResult]) -> bool:
+    graph = results[0].graph if len(results) == 1 else None
+    return graph is not None and bool(graph.guesses) and graph.metadata.get("inputs_from") == "inferred"
+
+
+def _as_called(
+    where: str, run: tuple[str, Settings], trace: Callable[[Runs], Traced], results: list[TraceResult]
+) -> list[TraceResult]:
+    """A run with what the project's program gives the model, or as it was where it does not come to that."""
+    target, settings = run
+    called = [one for one in _by_running(where, (), settings) if one.inputs]
+    for one, stated in _tries(called[:1], (), settings):
+        tried = _Again(results, [(one, stated)]).given
+        [(_, [result, *_])] = trace([(target, tried.made_so(settings))])
+        if result.graph is not None:
+            return [replace(_noted(result, one, stated), arguments=tried.arguments, inputs=tried.inputs)]
+    return results
+
+
+def _runs_as_read(
+    runs: Runs, trace: Callable[[Runs], Traced], written_at: Mapping[str, str], asked: set[str]
+) -> Generator[tuple[int, list[TraceResult]], None, None]:
+    """As `runs_as_built`, but for guessed inputs.
+
+    Args:
+        asked: gets the targets whose programs were run.
+    """
     known: dict[tuple[str, tuple[str, ...]], list[Construction]] = {}
+    read_only: dict[int, tuple[str, tuple[str, ...]]] = {}
+    """The runs whose programs were not run so far."""
     again: dict[int, _Again] = {}
     open_sizes: dict[int, tuple[_Again, Construction, Sequence[str]]] = {}
     for at, results in trace(runs) if runs else ():
         target, settings = runs[at]
         error = results[0].error if len(results) == 1 else None
-        where = (written_at or {}).get(target, target)
+        where = written_at.get(target, target)
         has_failed = error is not None and (bool(error.needed) or error.has_run)
         if not where or not (has_failed or _rests_on_defaults(results, settings)):
             yield at, results
             continue
         needed = () if error is None else tuple(error.needed)
         if (where, needed) not in known:
-            known[where, needed] = (
-                constructions(where, needed, settings) if has_failed else _trained_so(where, settings)
-            )
+            read = constructions(where, needed, settings) if has_failed else _trained_so(where, settings)
+            is_open = (has_failed and not needed) or not _is_certain(read, where, needed)
+            if (has_failed or read) and is_open:
+                asked.add(where)
+                read = _with_runs(where, needed, read, settings)
+            elif has_failed:
+                read_only[at] = where, needed
+            known[where, needed] = read
         found = known[where, needed]
         tries = list(_tries(found, needed, settings))
         if tries:
@@ -121,11 +167,21 @@ def runs_as_built(
             at = positions[number]
             last = again.pop(at)
             maker, stated = last.tries[0]
-            noted = [replace(_noted(one, maker, stated), arguments=last.given.arguments) for one in results]
+            given = last.given
+            noted = [
+                replace(_noted(one, maker, stated), arguments=given.arguments, inputs=given.inputs)
+                for one in results
+            ]
             following = last.following(noted)
             if maker.sizes and any(one.graph is None for one in noted):
                 open_sizes[at] = following, maker, ()
-            elif following.tries:
+                continue
+            if not following.tries and any(one.graph is None for one in noted) and at in read_only:
+                where, needed = read_only.pop(at)
+                asked.add(where)
+                ran = _with_runs(where, needed, [], runs[at][1])
+                following = replace(following, tries=list(_tries(ran, needed, runs[at][1])))
+            if following.tries:
                 again[at] = following
             else:
                 yield at, following.results
@@ -196,7 +252,7 @@ class _Again:
     @property
     def given(self) -> TraceResult:
         texts = tuple(f"{name}={text}" for name, text in self.tries[0][1].items())
-        return replace(self.results[0], arguments=texts)
+        return replace(self.results[0], arguments=texts, inputs=self.tries[0][0].inputs)
 
     def following(self, made: list[TraceResult]) -> _Again:
         """What is left after a try; nothing where it ran."""
@@ -212,12 +268,17 @@ def _tries(
     """The calls that give a callable what it needs; then the first of them without what it can do without."""
     named = {text.partition("=")[0] for text in settings.arguments}
     complete = [one for one in found if set(needed) <= set(one.arguments)]
+    is_free = not (settings.inputs or settings.input_sets or settings.phase != "none")
     for one in complete[:_MOST_CALLS]:
-        if stated := {name: text for name, text in one.arguments.items() if name not in named}:
+        stated = {name: text for name, text in one.arguments.items() if name not in named}
+        if one.inputs and is_free:
             yield one, stated
+        if stated:
+            yield replace(one, inputs=()), stated
     for one in complete[:1] if needed else ():
         if set(needed) < set(one.arguments) - named:
-            yield one, {name: text for name, text in one.arguments.items() if name in needed}
+            least = {name: text for name, text in one.arguments.items() if name in needed}
+            yield replace(one, inputs=()), least
 
 
 def trace_as_built(
@@ -299,9 +360,13 @@ def _noted(result: TraceResult, found: Construction, stated: Mapping[str, str]) 
     if result.graph is not None:
         does = "does" if found.is_own else f"makes another {result.target.rpartition(':')[2]}"
         kept = f", and {listed(found.untold, _MOST_LISTED)} by default, as only running the program tells"
+        if found.is_run:
+            kept = f", and {listed(found.untold, _MOST_LISTED)} by default, as it lacks its data here"
         trained = f", although {found.trained_at}, which trains it, gives what only running tells"
-        what = f"made with {shown}, as its project {does}{kept if found.untold else ''}"
+        how = f"as {found.place} passes them, run up to there" if found.is_run else f"as its project {does}"
+        what = f"made with {shown}, {how}{kept if found.untold else ''}"
         what += trained if found.trained_at else ""
+        what += ", and called as there" if found.inputs else ""
         what += f", although {found.otherwise} makes it otherwise" if found.otherwise else ""
         is_doubtful = bool(found.untold or found.trained_at or found.otherwise)
         note = Assumption(f"{what}; {sets}", found.site, is_doubtful=is_doubtful)
@@ -326,11 +391,62 @@ def _incomplete(target: str, needed: Sequence[str], found: Construction) -> Targ
     missing = [name for name in needed if name not in found.arguments]
     values = {**dict.fromkeys(needed, "VALUE"), **found.arguments}
     given = " ".join(f"--arg {shlex.quote(f'{name}={text}')}" for name, text in values.items())
+    tells = "running it up to there does not tell" if found.is_run else "only running it tells"
     return TargetError(
         f"{target.rpartition(':')[2]} needs arguments ({', '.join(needed)}). {found.place} makes one, "
-        f"and only running it tells what it gives for {listed(missing, _MOST_LISTED)}: "
+        f"and {tells} what it gives for {listed(missing, _MOST_LISTED)}: "
         f"tclint {shlex.quote(target)} {given}"
     )
+
+
+def _is_certain(found: Sequence[Construction], where: str, needed: Collection[str]) -> bool:
+    """Whether reading tells how a program makes the model, all of it; a test or its own file may make a small
+    one."""
+    one = found[0] if found else None
+    if one is None or not set(needed) <= set(one.arguments):
+        return False
+    if one.untold or one.trained_at or one.otherwise:
+        return False
+    own = os.path.realpath(where.rpartition(":")[0])
+    is_elsewhere = one.is_trained or os.path.realpath(one.site.path) != own
+    return is_elsewhere and not is_test_path(one.site.path)
+
+
+def _by_running(where: str, needed: Collection[str], settings: Settings) -> list[Construction]:
+    """The calls that running the project's programs comes to."""
+    target, _, name = where.rpartition(":")
+    file = file_of(target, files_of_project(settings)) if settings.run_programs else None
+    if file is None or not SiteFinder().is_user_file(file.path):
+        return []
+    programs = _programs(file.path, re.compile(rf"\b{re.escape(name)}\b"), ())
+    return [
+        Construction(
+            call["arguments"],
+            call["sizes"],
+            Site(call["path"], call["line"]),
+            tuple(call["files"]),
+            is_trained=call["trains"],
+            untold=tuple(call["untold"]),
+            is_run=True,
+            inputs=tuple(call.get("inputs", ())),
+        )
+        for call in calls_by_running(f"{file.path}:{name}", programs, needed, settings)
+    ]
+
+
+def _with_runs(
+    where: str, needed: Collection[str], found: list[Construction], settings: Settings
+) -> list[Construction]:
+    """What running a program that trains tells, or else what reading gave, with runs that tell more."""
+    wanted = set(needed)
+    more = [
+        one
+        for one in _by_running(where, needed, settings)
+        if not (one.untold and any(set(one.arguments) <= set(read.arguments) for read in found))
+    ]
+    best = [one for one in more if one.is_trained and wanted <= set(one.arguments)]
+    # Where that fails, a test's small model would run, and be another one than is trained.
+    return best or sorted([*found, *more], key=lambda one: -len(wanted & set(one.arguments)))
 
 
 def constructions(target: str, needed: Collection[str], settings: Settings) -> list[Construction]:

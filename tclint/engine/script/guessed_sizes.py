@@ -73,7 +73,7 @@ def _with(
         return None  # it is a number of layers, or decides which there are
     named = [name for argument, text in sizes.items() for name in _named(argument, text)]
     shown = listed([text.replace(SIZE, str(chosen)) for text in named], len(named))
-    what = f"{shown}, a guess, as only running the program tells; --arg NAME=VALUE sets others"
+    what = f"{shown}, a guess, as only the program's data tell; --arg NAME=VALUE sets others"
     guess = Guess(len(graph.assumptions), "the data decide", tuple(made))
     guessed = replace(
         graph, assumptions=(*graph.assumptions, Assumption(what, site)), guesses=(*graph.guesses, guess)

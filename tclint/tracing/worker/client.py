@@ -30,6 +30,8 @@ TORCH_MISSING = (
     "or run tclint in the environment that trains the model."
 )
 _GRACE_S = 2.0
+_PROGRAM_S = 15.0
+"""The most CPU time that a program takes for the model that it makes."""
 _OPTIONS = ("inputs", "input_sets", "arguments", "batch", "mode", "phase", "phase_tokens")
 """Settings that TraceOptions are made of."""
 
@@ -64,7 +66,8 @@ def trace_targets(
     runs = []
     for target in targets:
         stated = (own or {}).get(target, settings)
-        runs.append((target, replace(settings, batch=stated.batch, arguments=stated.arguments)))
+        given = {name: getattr(stated, name) for name in ("batch", "arguments", "inputs")}
+        runs.append((target, replace(settings, **given)))
     found = trace_runs(runs, jobs=settings.jobs, on_progress=on_progress)
     return (result for results in in_order(found) for result in results)
 
@@ -202,6 +205,41 @@ class Tracer:
                     with open(names["proof"], encoding="utf-8") as file:
                         return PaddingProof.from_json(json.load(file))
         return PaddingProof("unproved", reason="the runs left no result")
+
+
+def run_programs(
+    target: str, programs: Sequence[Mapping[str, Any]], settings: Settings
+) -> Generator[dict[str, Any], None, None]:
+    """Run programs of a project, one by one, up to where they make a target; yield what each showed.
+
+    They run without network, cannot change files or start other programs, and end with the generator.
+
+    Args:
+        programs: by program its 'script', its 'words' and the 'folder' that it runs in.
+        settings: uses timeout_s and memory_limit_mib.
+    """
+    folder = _result_folder()
+    seconds = min(_PROGRAM_S, settings.timeout_s)
+    own = replace(settings, network=False, timeout_s=4 * seconds)
+    _, requests = _requests([(target, own)] * len(programs), folder)
+    results = [os.path.join(folder, "tmp", f"{index}.json") for index in range(len(programs))]
+    for index, request in requests.items():
+        request["program"] = {**programs[index], "seconds": seconds, "result": results[index]}
+    runner = _runner(list(requests.values()), 1)  # the first one may be enough
+
+    def seen() -> Generator[tuple[int, dict[str, Any]], None, None]:
+        for outcome in runner.outcomes():
+            if outcome.started is None:
+                shown: dict[str, Any] = {"calls": [], "files": []}
+                with contextlib.suppress(OSError, ValueError), open(results[outcome.id], "rb") as file:
+                    shown = json.load(file)
+                yield outcome.id, shown
+
+    try:
+        yield from in_order(seen())
+    finally:
+        runner.close()
+        _remove(folder)
 
 
 def _remove(folder: str) -> None:

@@ -35,9 +35,13 @@ class TraceResult:
     arguments: tuple[str, ...] = ()
     """Those that it was made with beside the settings' own: its project's, as `--arg` takes them."""
 
+    inputs: tuple[str, ...] = ()
+    """Those that a program of its project calls it with, as `--input` takes them."""
+
     def made_so(self, settings: Settings) -> Settings:
-        """The settings of the target, with the arguments that it was made with."""
-        return replace(settings, arguments=(*settings.arguments, *self.arguments))
+        """The settings of the target, with the arguments that it was made with and its program's inputs."""
+        arguments, inputs = (*settings.arguments, *self.arguments), settings.inputs or self.inputs
+        return replace(settings, arguments=arguments, inputs=inputs)
 
     @property
     def entry(self) -> str:

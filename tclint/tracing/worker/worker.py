@@ -26,7 +26,7 @@ from tclint.tracing.patches.made_folders import remove_later
 from tclint.tracing.stand_ins.absent import names_of_absent
 from tclint.tracing.stand_ins.install import replaced
 from tclint.tracing.values.sites import SiteFinder
-from tclint.tracing.worker.isolation import limit_resources, refuse_downloads, refuse_network
+from tclint.tracing.worker.isolation import limit_resources, read_only, refuse_downloads, refuse_network
 from tclint.tracing.worker.project_files import watch
 from tclint.tracing.worker.result_file import TraceResult, write_runs
 from tclint.tracing.worker.targets import describe, is_out_of_memory, where_in_user_code
@@ -82,6 +82,12 @@ def run_target(request: dict[str, Any]) -> None:
     _prepare_environment(request)
     if not request["network"]:
         refuse_downloads()
+    if request.get("program"):
+        from tclint.tracing.worker.program.run import run_program
+
+        if read_only(request["scratch"]):
+            run_program(target, request["program"])
+        return
     files = watch(folder)
     seconds: dict[str, float] = {}
     runs: list[TraceResult] = []

@@ -1,0 +1,74 @@
+"""Which of a project's programs are run for the arguments of a model that they make, and how."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
+from itertools import islice
+from typing import Any
+
+from tclint.config.settings import Settings
+from tclint.source.project.launchers import Launch, launches_of
+from tclint.source.project.scripts import TRAINS, Scripts, root_of
+from tclint.source.project.test_paths import is_test_path
+from tclint.tracing import run_programs
+
+_MOST_SCRIPTS = 4
+_MOST_RUNS, _MOST_FOR_INPUTS = 4, 2
+"""Where the model cannot be made without, and where only its inputs are guessed."""
+
+
+def calls_by_running(
+    target: str, files: Sequence[str], needed: Collection[str], settings: Settings
+) -> list[dict[str, Any]]:
+    """The calls of a class or builder that running the project's programs comes to, with the files they read.
+
+    The first program that gives it all that is needed ends the search; none changes a file of the user's.
+
+    Args:
+        target: 'path/file.py:Net'.
+        files: that name it, best first.
+        needed: the arguments that it cannot be made without.
+    """
+    most = _MOST_RUNS if needed else _MOST_FOR_INPUTS
+    programs = list(islice(_programs(target.rpartition(":")[0], files), most))
+    found: list[dict[str, Any]] = []
+    with closing(run_programs(target, programs, settings)) as shown:
+        for program, one in zip(programs, shown, strict=False):
+            calls = [{**program, **call, "files": one["files"]} for call in one["calls"]]
+            complete = [call for call in calls if call["arguments"] and set(needed) <= set(call["arguments"])]
+            if complete:
+                return complete[:1]
+            found += calls
+    return found
+
+
+def _programs(path: str, files: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """By program its script, its words and the folder that it runs in: the project's, or that of the script.
+
+    Those that train come first: scripts that lead to the model's file, those that name it, and the project's
+    best, which may find it by a name in their configuration. The file's own example comes last.
+    """
+    scripts = Scripts.around(path)
+    training = scripts.lead_to(TRAINS)
+    best = sorted(training, key=scripts.place_of)[:2]
+    starts = [scripts.of(file) for file in (*scripts.leading_to(path), *files, *best)]
+    starts = [file for file in dict.fromkeys(starts) if file != path and not is_test_path(file)]
+    starts.sort(key=lambda file: file not in training)
+    own = [path] if b"__name__" in scripts.files.get(path, b"") else []
+    for script in [*starts[: _MOST_SCRIPTS - len(own)], *own]:
+        words = _words(script)
+        for folder in dict.fromkeys([root_of(script), os.path.dirname(script)]):
+            yield {"script": script, "words": words, "folder": folder, "trains": script in training}
+
+
+def _words(script: str) -> list[str]:
+    """Those of the first command that starts it whose words are all known."""
+    launches = (*launches_of(script), *launches_of(script, on_pages=True))
+    return next(([word.text for word in one.words] for one in launches if _is_known(one)), [])
+
+
+def _is_known(launch: Launch) -> bool:
+    words = all(word.is_known for word in launch.words)
+    return words and not launch.is_open and all(option.is_known for option in launch.options)

@@ -1,0 +1,270 @@
+"""Runs a program in this process until it makes a model, or calls that, and notes what it gives it."""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import contextlib
+import functools
+import importlib.util
+import inspect
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import FrameType, ModuleType
+from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+
+from tclint.tracing.patches.devices import DeviceRewriter
+from tclint.tracing.patches.environment import without_gpu
+from tclint.tracing.patches.patch import patched
+from tclint.tracing.patches.stored_weights import random_weights, without_initialisation
+from tclint.tracing.patches.writes import no_training, nothing_written
+from tclint.tracing.values.sites import SiteFinder
+from tclint.tracing.worker.program.texts import SIZE, Texts, inputs_of
+from tclint.tracing.worker.program.tolerant import Tolerance, tolerant
+from tclint.tracing.worker.program.unknown import UNKNOWN
+from tclint.tracing.worker.project_files import import_roots, project_folder, watch
+from tclint.tracing.worker.project_imports import name_in_package
+
+_NEEDLESS = ("self", "cls")
+_WAITS = 3.0
+"""How many times its seconds a program may take that shares its processor, or waits."""
+_MOST_CALLS = 8
+"""The most calls of the model's class that are looked at for one whose arguments are known."""
+
+
+def run_program(target: str, request: Mapping[str, Any]) -> NoReturn:
+    """Run a script until it makes a model of a class or builder with arguments that are known, and on to the
+    model's first call in training, and end the process.
+
+    What was seen is written to the file that the request names, however far the program came.
+
+    Args:
+        target: 'path/file.py:Net'.
+        request: 'script', its 'words', the 'folder' that it runs in, 'seconds' of CPU time, 'result'.
+    """
+    path, _, name = target.rpartition(":")
+    path, script = os.path.abspath(path), os.path.abspath(request["script"])
+    os.chdir(request["folder"])
+    sys.argv = [script, *request["words"]]
+    sys.path[:0] = [os.path.dirname(script)]
+    roots = [*import_roots(script), *import_roots(path)]
+    sys.path.extend(root for root in roots if root not in sys.path)
+    top = str(project_folder(path) or os.path.dirname(path))
+    watched = _Watched(path, name, request["result"], watch(top))
+    sys.meta_path.insert(0, _Finder([top, os.getcwd()], watched))
+    for number, timer, factor in (
+        (signal.SIGPROF, signal.ITIMER_PROF, 1.0),
+        (signal.SIGALRM, signal.ITIMER_REAL, _WAITS),
+    ):
+        signal.signal(number, lambda *_: watched.end())
+        signal.setitimer(timer, factor * request["seconds"], 1.0)
+    sites = SiteFinder(roots=(top, os.getcwd()))
+    with (
+        without_gpu(),
+        without_initialisation(),
+        random_weights(sites),
+        no_training(),
+        nothing_written((top, os.getcwd()), []),
+        watched.modules(),
+        lenient_command_line(),
+        DeviceRewriter(lambda _: None),
+        contextlib.suppress(BaseException),
+    ):
+        exec(_code(script, watched), vars(_main(script)))
+    watched.end()
+
+
+def _main(script: str) -> ModuleType:
+    module = ModuleType("__main__")
+    module.__file__ = script
+    inside = name_in_package(script)
+    if inside is not None:
+        sys.path.append(inside[0])
+        module.__package__ = inside[1].rpartition(".")[0]
+    sys.modules["__main__"] = module
+    return module
+
+
+def _code(path: str, watched: _Watched) -> Any:
+    with open(path, "rb") as file:
+        is_home = os.path.realpath(path) == watched.path
+        return tolerant(file.read(), path, watched.name if is_home else "")
+
+
+class _Watched:
+    """What calls the target, and with what.
+
+    Args:
+        path: of the target's file.
+        name: of its class or function there.
+        result: the file that is written at the end.
+        files: what tells the files that were read.
+    """
+
+    def __init__(self, path: str, name: str, result: str, files: Callable[[], Sequence[str]]) -> None:
+        self.path, self.name = os.path.realpath(path), name
+        self._result, self._files = result, files
+        self._calls: list[dict[str, Any]] = []
+        self._made: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self._models: list[nn.Module] = []
+        """Those of the last call, once its arguments are known."""
+        self.tolerance = Tolerance(self._builder)
+        self.tolerance.install()
+        self._open, self._exit, self._dumps = open, os._exit, json.dumps
+
+    @contextlib.contextmanager
+    def modules(self) -> Iterator[None]:
+        """While programs make modules."""
+
+        def __new__(cls: type, *args: Any, **keywords: Any) -> Any:
+            caller = sys._getframe(1)
+            is_copy = caller.f_globals.get("__name__") in ("copyreg", "copy")
+            module: Any = object.__new__(cls)
+            self._made[module] = args, keywords
+            given = cls.__init__, (None, *args), keywords, caller  # type: ignore[misc]
+            if not is_copy and self._is_target(cls) and self._is_known(*given):
+                self._models.append(module)
+            return module
+
+        call = nn.Module.__call__
+
+        def __call__(module: nn.Module, *args: Any, **keywords: Any) -> Any:
+            # Under no_grad it is tried out, or evaluated.
+            is_training = torch.is_grad_enabled() and any(module is one for one in self._models)
+            if is_training and (inputs := inputs_of(module.forward, args, keywords)):
+                self._calls[-1]["inputs"] = inputs
+                self.end()
+            return call(module, *args, **keywords)
+
+        with patched([(nn.Module, "__call__", __call__)]):
+            nn.Module.__new__ = __new__
+            yield
+
+    def _is_target(self, cls: type) -> bool:
+        file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+        return cls.__qualname__ == self.name and os.path.realpath(file or "") == self.path
+
+    def _builder(self, function: Any) -> Any:
+        @functools.wraps(function)
+        def called(*args: Any, **keywords: Any) -> Any:
+            is_known = self._is_known(function, args, keywords, sys._getframe(1))
+            made = function(*args, **keywords)
+            parts = made if isinstance(made, (tuple, list)) else [made]
+            if is_known:
+                self._models += [part for part in parts if isinstance(part, nn.Module)]
+            return made
+
+        return called
+
+    def _is_known(
+        self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], caller: FrameType
+    ) -> bool:
+        """Note a call of the target; whether all of its arguments are known, for the first time."""
+        if self._models:
+            return False
+        try:
+            signature = inspect.signature(function)
+            given = signature.bind(*args, **keywords).arguments
+        except (TypeError, ValueError):
+            return False
+        for kind, parameter in ((one.kind, one.name) for one in signature.parameters.values()):
+            if kind == inspect.Parameter.VAR_POSITIONAL and given.pop(parameter, None):
+                return False  # `--arg` gives arguments by name
+            if kind == inspect.Parameter.VAR_KEYWORD:
+                given |= given.pop(parameter, {})
+        given = {name: value for name, value in given.items() if name not in _NEEDLESS}
+        self.tolerance.is_on = False
+        texts = {name: Texts(self.path, self._made).of(value) for name, value in given.items()}
+        sized = {name: Texts(self.path, self._made, SIZE).of(value) for name, value in given.items()}
+        self.tolerance.is_on = True
+        told = {name: text for name, text in texts.items() if text is not None}
+        sizes = {name: text for name, text in sized.items() if text is not None and SIZE in text}
+        untold = [name for name in given if name not in told and name not in sizes]
+        place = {"path": caller.f_code.co_filename, "line": caller.f_lineno}
+        self._calls.append({**place, "arguments": told, "sizes": sizes, "untold": untold})
+        if len(self._calls) == _MOST_CALLS:
+            self.end()
+        self._write()  # the program may end in any way
+        return not untold and not sizes
+
+    def _write(self) -> None:
+        seen = {"calls": self._calls, "files": [*self._files()]}
+        with self._open(self._result, "w", encoding="utf-8") as file:
+            file.write(self._dumps(seen))
+
+    def end(self) -> NoReturn:
+        """Write what was seen, and end the process."""
+        try:
+            self._write()
+        finally:
+            self._exit(0)
+
+
+class _Finder(MetaPathFinder):
+    """Imports the project's files as they are rewritten."""
+
+    def __init__(self, roots: Sequence[str], watched: _Watched) -> None:
+        self._roots = tuple(os.path.join(os.path.realpath(root), "") for root in roots)
+        self._watched = watched
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """As importlib asks for it."""
+        spec = PathFinder.find_spec(name, path, target)
+        origin = os.path.realpath((spec.origin if spec is not None else None) or "")
+        if spec is None or not origin.endswith(".py") or not origin.startswith(self._roots):
+            return None
+        if "site-packages" in origin:
+            return None
+        loader = _Loader(name, origin)
+        loader.watched = self._watched
+        places = spec.submodule_search_locations
+        return importlib.util.spec_from_file_location(
+            name, origin, loader=loader, submodule_search_locations=places
+        )
+
+
+class _Loader(SourceFileLoader):
+    watched: _Watched
+
+    def get_code(self, fullname: str) -> Any:
+        return _code(self.get_filename(fullname), self.watched)
+
+
+class _Ended(Exception):
+    """The program wanted to end."""
+
+
+def _refuse(*_args: object, **_keywords: object) -> NoReturn:
+    raise _Ended
+
+
+@contextlib.contextmanager
+def lenient_command_line() -> Iterator[None]:
+    """No want of an option or of data ends the program, which is one process."""
+    parse = argparse.ArgumentParser.parse_known_args
+
+    def parse_known_args(self: argparse.ArgumentParser, *args: Any, **keywords: Any) -> Any:
+        for action in self._actions:
+            if action.required and not isinstance(action, argparse._SubParsersAction):
+                action.required = False
+                action.default = UNKNOWN if action.default is None else action.default
+                action.nargs = "?" if not action.option_strings and action.nargs is None else action.nargs
+        return parse(self, *args, **keywords)
+
+    def spawn(function: Any, args: tuple[Any, ...] = (), *_others: Any, **_options: Any) -> None:
+        function(0, *args)
+
+    ends = [(sys, "exit"), (builtins, "exit"), (builtins, "quit"), (os, "_exit")]
+    replaced: list[tuple[Any, str, Any]] = [(owner, name, _refuse) for owner, name in ends]
+    replaced.append((argparse.ArgumentParser, "parse_known_args", parse_known_args))
+    with patched([*replaced, (torch.multiprocessing, "spawn", spawn)]):
+        yield
