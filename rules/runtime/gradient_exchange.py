@@ -87,12 +87,14 @@ class DdpAccumulationWithoutNoSync(SourceRule):
                 (text for item in networks if (text := Defaults().constant(item.fields.get("@exchange")))),
                 None,
             )
-            is_put_off = any(
-                thing.kind == "context" and thing.name in _EXCHANGED_LATER
+            # A function that makes a context in one of two ways is not followed.
+            may_be_put_off = any(
+                thing.is_unknown or thing.kind == "managed" or thing.name in _EXCHANGED_LATER
                 for region in backward.regions
                 for thing in facts.things(region.context)
             )
-            if not wraps and (not by_framework or is_put_off or not context.steps.asks_for_process):
+            is_for_several = bool(wraps or (by_framework and context.steps.asks_for_process))
+            if may_be_put_off or not is_for_several:
                 continue
             yield self.finding(
                 context.at(backward),

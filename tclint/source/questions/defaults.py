@@ -32,11 +32,20 @@ class Defaults:
     def __init__(self) -> None:
         self.named: dict[str, None] = {}
         """The options and variables whose defaults decided, in order."""
+        self._values: dict[int, tuple[Value, Value | None]] = {}
+        self._truths: dict[int, tuple[Value, bool | None]] = {}
+        """What was evaluated, by id: guards of alternatives name the values that other guards name too."""
 
     def value(self, value: Value | None) -> Value | None:
         """The one alternative that a value is by default; None if there are several or it is unknown."""
         if value is None:
             return None
+        known = self._values.get(id(value))
+        if known is None:
+            known = self._values[id(value)] = value, self._value(value)
+        return known[1]
+
+    def _value(self, value: Value) -> Value | None:
         if not isinstance(value, Union):
             if isinstance(value, Thing) and value.is_unknown:
                 return self._computed(value)
@@ -61,6 +70,14 @@ class Defaults:
 
     def truth(self, value: Value | None) -> bool | None:
         """Whether a value is true by default; None if that is decided at run time."""
+        if value is None:
+            return None
+        known = self._truths.get(id(value))
+        if known is None:
+            known = self._truths[id(value)] = value, self._truth(value)
+        return known[1]
+
+    def _truth(self, value: Value) -> bool | None:
         if isinstance(value, Thing) and value.operation is not None:
             decided = self._operation(*value.operation)
             if decided is not None:

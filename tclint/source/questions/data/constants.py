@@ -4,6 +4,7 @@ keep their sizes."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 from tclint.source.run.facts import Facts
 from tclint.source.run.interpreter.tensors import METADATA_ATTRIBUTES
@@ -100,12 +101,26 @@ class Constants:
         )
 
     def _is_written(self, thing: Thing, at: Event) -> bool:
-        """Whether a tensor is written to in the rounds of an event."""
-        return any(
-            event.name[-1:] in ("_", "=") and event.name not in ("==", "!=", "<=", ">=")
+        """Whether a tensor is written to in the rounds of an event, as a function may that is not known and
+        gets an array."""
+        writes = [
+            event
             for event in self.facts.record.on(thing, "op")
-            if self.is_repeated(event, at)
-        )
+            if event.name[-1:] in ("_", "=") and event.name not in ("==", "!=", "<=", ">=")
+        ]
+        if self._is_array(thing):
+            writes += self._given_away.get(thing, ())
+        return any(self.is_repeated(event, at) for event in writes)
+
+    @cached_property
+    def _given_away(self) -> dict[Value, list[Event]]:
+        """Value -> the calls of unknown functions that get it."""
+        found: dict[Value, list[Event]] = {}
+        for event in self.facts.record.of("call"):
+            if event.name[:1] != "." and not event.name.startswith(_OF_ARRAYS):
+                for value in event.arguments.values():
+                    found.setdefault(value, []).append(event)
+        return found
 
 
 def _is_size(thing: Thing) -> bool:
