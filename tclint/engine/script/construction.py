@@ -428,7 +428,8 @@ def _by_running(where: str, needed: Collection[str], settings: Settings) -> list
             is_trained=call["trains"],
             untold=tuple(call["untold"]),
             is_run=True,
-            inputs=tuple(call.get("inputs", ())),
+            # A demonstration says nothing of the batches that the model is trained on.
+            inputs=tuple(call.get("inputs", ())) if call["trains"] else (),
         )
         for call in calls_by_running(f"{file.path}:{name}", programs, needed, settings)
     ]

@@ -31,8 +31,10 @@ def calls_by_running(
         files: that name it, best first.
         needed: the arguments that it cannot be made without.
     """
-    most = _MOST_RUNS if needed else _MOST_FOR_INPUTS
-    programs = list(islice(_programs(target.rpartition(":")[0], files), most))
+    programs = list(islice(_programs(target.rpartition(":")[0], files), _MOST_RUNS))
+    if not needed:
+        # Only the batches that the model is trained on tell more than a guess.
+        programs = [program for program in programs if program["trains"]][:_MOST_FOR_INPUTS]
     found: list[dict[str, Any]] = []
     with closing(run_programs(target, programs, settings)) as shown:
         for program, one in zip(programs, shown, strict=False):
