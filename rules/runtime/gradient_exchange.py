@@ -13,7 +13,7 @@ _BY_HAND = frozenset({"require_backward_grad_sync"})
 _CALLS = (".no_sync", ".register_comm_hook", ".set_requires_gradient_sync")
 
 _NO_SYNC = "model.no_sync()"
-_EXCHANGED_LATER = frozenset({"accumulate", "no_sync"})
+_POSTPONING = frozenset({"accumulate", "no_sync"})
 
 
 class DdpAccumulationWithoutNoSync(SourceRule):
@@ -22,8 +22,8 @@ class DdpAccumulationWithoutNoSync(SourceRule):
     What it does
     Finds loops that call backward several times for one step of the optimizer (`if step % n == 0:
     optimizer.step()`, or a loop over parts of the batch), on a model in DistributedDataParallel, in programs
-    that never use `no_sync`. Models that Accelerate or Fabric prepares count where the program asks which
-    process it is, so that it is meant for several.
+    that never use `no_sync`. A model that Accelerate or Fabric prepares counts if the program asks which
+    process it is, a sign that it is meant for several.
 
     Why it costs
     DistributedDataParallel reduces all gradients between the GPUs in every backward pass. With
@@ -87,17 +87,17 @@ class DdpAccumulationWithoutNoSync(SourceRule):
                 (text for item in networks if (text := Defaults().constant(item.fields.get("@exchange")))),
                 None,
             )
-            is_put_off = any(
-                thing.kind == "context" and thing.name in _EXCHANGED_LATER
+            is_postponed = any(
+                thing.kind == "context" and thing.name in _POSTPONING
                 for region in backward.regions
                 for thing in facts.things(region.context)
             )
-            if not wraps and (not by_framework or is_put_off or not context.steps.asks_for_process):
+            if not wraps and (not by_framework or is_postponed or not context.steps.asks_for_process):
                 continue
             yield self.finding(
                 context.at(backward),
-                f"{'Gradients' if wraps else 'On several GPUs gradients'} are reduced in every backward, "
-                f"although the optimizer steps only every few rounds ({context.where(stepped, backward)}).",
+                f"{'Gradients' if wraps else 'On several GPUs, gradients'} are reduced in every backward "
+                f"pass, but the optimizer steps only every few rounds ({context.where(stepped, backward)}).",
                 related=(
                     *[context.also(event, "the model is wrapped here") for event in wraps[:1]],
                     context.also(stepped, "the optimizer steps here"),
