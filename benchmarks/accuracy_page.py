@@ -106,11 +106,12 @@ LIMITS = """\
   between 256 and 1,024 rows. The constants are those of the newer libraries; the stated error accounts for
   both.
 - cuDNN's choice of algorithm: a shape next to a fast one can be slow for no reason visible in its size.
-  VGG-16 in NCHW was reported 1.72 times slower than in NHWC (PaddlePaddle#20597, fp16) and is priced 1.19
-  times on the V100; timm's RTX 3090 trains it 1.17 times slower, and infers 1.17 to 1.69 times. No file has
-  both layouts on a V100 or T4; times of VGG's layers would settle it.
-- bf16 products with an odd side over a long K before Hopper: three reports (`tclint/cost/kernels/matmul.py`),
-  which leave open where a side stops being narrow, and fp16. They state at least 50 %.
+  One report has VGG-16 1.72 times slower in NCHW than in NHWC (PaddlePaddle#20597, fp16); priced on the V100,
+  it is 1.19 times slower. timm's RTX 3090 trains it 1.17 times slower, and infers 1.17 to 1.69 times slower.
+  No file has both layouts on a V100 or T4; times of VGG's layers would settle it.
+- bf16 products with an odd side and a long K before Hopper rest on three reports
+  (`tclint/cost/kernels/matmul.py`), which do not show how wide a side may be, nor whether fp16 is affected.
+  They state at least 50 %.
 - Misaligned sizes outside the A100, where their law was measured: three products on H100, published reports,
   and one size on RTX 4090, from which other Ada GPUs are priced. They state at least 50 %.
 - Strided and broadcast kernels, and torch's attention kernels on H100 and B200: their constants come from the

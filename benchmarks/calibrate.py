@@ -71,7 +71,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "l2_efficiency": (0.05, 5.0),
     "l2_capacity_share": (0.02, 1.0),
     "l2_residency_exponent": (0.3, 8.0),
-    # The clock of a card of 70 W may fall to a third.
+    # The clock of a 70 W card may fall to a third.
     "power_slowdown": (1e-3, 2.0),
     "long_k_slowdown": (1e-3, 0.5),
     "transform_bandwidth_share": (0.3, 0.95),
@@ -99,26 +99,31 @@ CONVOLUTION_BOUNDS: Mapping[str, tuple[float, float]] = {
     "dgrad_factor": (0.98, 2.0),
     "wgrad_factor": (0.98, 2.0),
 }
-"""Where the search ends; every other constant may lie between 0.001 and 200."""
+"""The search ends at these bounds and at ANY_BOUNDS for all other constants."""
 ANY_BOUNDS = (1e-3, 200.0)
 AT_BOUND = 2e-3
-"""Relative distance below which a constant lies at a bound."""
+"""A constant this close to a bound, as a share of the bound, lies at it."""
 PHYSICAL: Mapping[str, tuple[float, ...]] = {
-    # Rates of the datasheet, of a copy, of kernels of 100 MB; nothing overlaps; whole waves or none.
+    # The rate of the datasheet.
     "math_efficiency": (1.0,),
-    "dram_efficiency": (1.0, 0.95, 0.83),
-    "softness": (1.0,),
-    "wave_rounding": (0.01, 1.0),
     **dict.fromkeys(("forward_factor", "dgrad_factor", "wgrad_factor"), (0.98,)),
-    # Kernels of one block; an L2 that is no faster than DRAM; 36 multiplications in place of 16.
+    # The bandwidth of the datasheet, of a copy, of kernels that move 100 MB.
+    "dram_efficiency": (1.0, 0.95, 0.83),
+    # Nothing overlaps.
+    "softness": (1.0,),
+    # No waves at all, or whole ones.
+    "wave_rounding": (0.01, 1.0),
+    # Kernels of one block.
     "launch_us": (2.0,),
+    # An L2 that is no faster than DRAM.
     "l2_efficiency": (0.3,),
+    # 16 multiplications instead of 36.
     "winograd_gain": (2.25,),
     # Effects that are absent.
     **dict.fromkeys(("long_k_slowdown", "power_slowdown", "row_us"), (1e-3,)),
 }
-"""Bounds beyond which nothing lies. A constant at any other says what the solver was allowed, not what the
-rows show: an error of the calibration."""
+"""Bounds beyond which no value makes sense. A constant at any other bound shows what the solver was allowed,
+not what the rows say: an error of the calibration."""
 
 HARNESS_SOURCES = frozenset({"neusight"})
 """Campaigns timed from the host: a harness per kind is fitted, and launch_us is not."""
@@ -156,7 +161,8 @@ STARTS: Mapping[tuple[str, str], Mapping[str, float]] = {
     ("traffic", "norm"): {"row_us": 0.13},
     ("gemm", "blackwell"): dict(PRE_HOPPER_KERNELS),
     # The traces have few large products; others reach 120 to 125 of 156 TFLOP/s.
-    # Misaligned: the A100's own law for fewer than 4 elements, which its traces' narrow products do not show.
+    # misaligned_*: the law measured on the A100 for fewer than 4 elements; narrow products in traces do not
+    # show it.
     ("gemm", "tf32"): {
         "math_efficiency": 0.8,
         "launch_us": 3.0,
@@ -186,7 +192,7 @@ STARTS: Mapping[tuple[str, str], Mapping[str, float]] = {
         "l2_operand_ratio": 10.0,
         "tile_overhead": 0.005,
     },
-    # About what the same GPUs' kernels of 16 bits take.
+    # About what 16-bit kernels of the same GPUs take.
     ("conv", "fp32"): {"launch_us": 8.0},
     ("gemm", "fp32"): {
         "math_efficiency": 0.93,
@@ -292,7 +298,7 @@ def _problem(gpu: Gpu, kind: str, key: str, groups: tuple[Group, ...]) -> Proble
     elif kind == "conv":
         table, predict = ConvolutionConstants, _predict_convolution(bare, unit)
         excluded |= not_shown(convolution_rows([w for w in works if isinstance(w, Convolution)], unit))
-        # Rows of float32 run Winograd's and Fourier transforms too; a fit makes up by 22 us a launch.
+        # Float32 rows also run Winograd's and Fourier transforms; a fit makes up for them by 22 us a launch.
         excluded |= {"launch_us"} if key == "fp32" else set()
     elif kind == "attention":
         table, predict = AttentionConstants, _predict_attention(bare, unit)
@@ -466,7 +472,7 @@ def _fit(problem: Problem, rounds: int, *, with_held_out: bool, most_rows: int =
 
 
 def bounds_of(kind: str, precision_class: str) -> dict[str, tuple[float, float]]:
-    """Least and most of the constants of a fit."""
+    """The bounds of the constants that one kind of fit searches."""
     bounds = {**BOUNDS, **(CONVOLUTION_BOUNDS if kind == "conv" else {})}
     if kind == "traffic":
         bounds |= TRAFFIC_BOUNDS
@@ -476,7 +482,7 @@ def bounds_of(kind: str, precision_class: str) -> dict[str, tuple[float, float]]
 
 
 def at_bounds(fitted: Mapping[str, float], bounds: Mapping[str, tuple[float, float]]) -> list[str]:
-    """The fitted constants that lie at a bound of their search that is none of physics."""
+    """The fitted constants that lie at a bound of the search, unless physics sets that bound."""
     return [
         f"{name} = {value:.4g}"
         for name, value in fitted.items()
@@ -614,8 +620,8 @@ def main() -> int:
             failed = True
             print(
                 f"calibrate: {problem.gpu.id} {problem.kind}.{problem.precision_class}: {', '.join(stuck)} "
-                "at a bound of the search: not written; widen the bound, or leave the constant out of the "
-                "fit where the rows do not show it (calibrate_shown.py)",
+                "at a bound of the search, so nothing is written; widen the bound or, if the rows do not "
+                "show the constant, leave it out of the fit (calibrate_shown.py)",
                 file=sys.stderr,
             )
         elif arguments.write:

@@ -164,18 +164,18 @@ def _in_nchw(path: Path) -> Line:
     return Line("ResNet-50 trained in NCHW", len(errors), _mean(errors), _mean(plain), note)
 
 
-LAYOUTS_TOLD = (
+REPORTED_LAYOUT_GAINS = (
     ("v100-sxm2-16gb", 1.22, "PyTorch's tutorial on channels_last"),
     ("v100-sxm2-16gb", 1.3, "Composer's documentation, 'about 30 %'"),
     ("a100-sxm4-80gb", 1.3, "Composer's documentation, 'about 30 %'"),
 )
-"""How much faster ResNet-50 trains in channels_last under AMP, as told: no file of measurements has such a
-pair of the V100 or of the T4."""
+"""How much faster ResNet-50 trains in channels_last under AMP, as documentation states it: no file of
+measurements has both layouts on a V100 or T4."""
 
 
 def _layouts(folder: Path) -> Line:
     """What channels_last saves of ResNet-50's step under AMP, where both layouts were published."""
-    steps, found = list(_read(folder / "whole_steps.csv")), [*LAYOUTS_TOLD]
+    steps, found = list(_read(folder / "whole_steps.csv")), [*REPORTED_LAYOUT_GAINS]
     nchw = {
         row["gpu"]: int(row["batch"]) / float(row["step_ms"])
         for row in steps

@@ -1,4 +1,4 @@
-"""A hook of mkdocs: links out of docs/ lead to the repository, pages show examples, rules are in the menu."""
+"""An mkdocs hook: links out of docs/ lead to the repository, pages show examples, the menu lists rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXAMPLE = re.compile(r"^- \[(.+?)\]\((\.\./[^)]+\.py)\)(?:, \[fixed\]\((\.\./[^
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Called by mkdocs once the configuration is read: a rule's file is in no list but this one."""
+    """Put the pages of all rules into the menu; mkdocs calls this once it has read the configuration."""
     families: dict[str, list[dict[str, str]]] = {}
     for page in sorted((ROOT / "docs" / "rules").glob("*[0-9].md")):
         [title] = re.findall(r"^# (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)[:1]

@@ -204,7 +204,7 @@ def _source_failures(rule: SourceRule, example: Example) -> list[str]:
             failures.append("triggers, requires, pattern or applies keep the rule from seeing this file")
         refused = [one for one in with_fixes(path, example.text, found) if _is_refused(example.text, one)]
         if refused:
-            return [*failures, f"no edits are made that leave what is no Python:{_listed(refused)}"]
+            return [*failures, f"edits that leave invalid Python are never made:{_listed(refused)}"]
         after, left = _after_fixes(rule, example, path, found)
         if after != example.fixed:
             failures.append(_fixed_differs(example, after))
@@ -257,7 +257,7 @@ def _incomplete(rule: type[Rule], example: Example, path: str, found: list[Findi
             "a message that ends with a full stop": finding.message.endswith("."),
             "evidence": finding.evidence,
             "a fix whose advice ends with a full stop": finding.fix and finding.fix.advice.endswith("."),
-            "a safety, 'safe' or 'unsafe', of its edits": not (finding.fix and finding.fix.edits)
+            "a safety, 'safe' or 'unsafe', for its edits": not (finding.fix and finding.fix.edits)
             or finding.fix.safety in ("safe", "unsafe"),
         }
         failures += [

@@ -166,7 +166,7 @@ def test_the_head_triggers_nothing(tmp_path: Path) -> None:
         (
             {"makes_edits": True, "writes": "if"},
             {"invalid_seeded": SEEDED},
-            "no edits are made that leave what is no Python:\n  line 5: ZZZ001",
+            "edits that leave invalid Python are never made:\n  line 5: ZZZ001",
         ),
         ({"makes_edits": True, "safety": "sure"}, {"invalid_seeded": SEEDED}, "lacks a safety, 'safe'"),
         (

@@ -69,12 +69,12 @@ def row_of(model: Model, finding: Finding) -> dict[str, Any]:
 
 
 def is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two rows are of one finding, which may be given another new size by now."""
+    """Whether two rows are of one finding, whose new sizes may have changed."""
     fields = (field for field in FIELDS if field not in ("gain_percent", "padding"))
-    return bool(_old(one) & _old(other)) and all(one[field] == other[field] for field in fields)
+    return bool(_old_sizes(one) & _old_sizes(other)) and all(one[field] == other[field] for field in fields)
 
 
-def _old(row: dict[str, Any]) -> set[str]:
+def _old_sizes(row: dict[str, Any]) -> set[str]:
     return {pair.partition("->")[0] for pair in row["padding"].split()}
 
 
@@ -226,7 +226,7 @@ def wrong_edit(model: Model, plan: FixPlan, before: Report) -> tuple[str, float]
 
 def _pads(plan: FixPlan, padding: str) -> bool:
     """Whether a proved step changes one of these sizes ('100->104 300->304')."""
-    old = _old({"padding": padding})
+    old = _old_sizes({"padding": padding})
     return any(str(before) in old for step in plan.steps if step.proved for before, _ in step.sizes)
 
 

@@ -71,7 +71,7 @@ class Bfloat16Weights(SourceRule):
         for event, casts in found.items():
             rate = max(context.optimizers.learning_rates(casts[0][1]), default=None)
             if context.run.is_configuration:
-                context.skip(event, "DeepSpeed or FSDP, which a launcher may choose, keep float32 masters")
+                context.skip(event, "a launcher may choose DeepSpeed or FSDP, which may keep float32 masters")
             elif launcher:
                 context.skip(event, f"{launcher} speaks of DeepSpeed or FSDP, which may keep float32 masters")
             elif rate is not None and rate >= _LARGE_LEARNING_RATE:

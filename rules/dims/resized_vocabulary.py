@@ -28,8 +28,8 @@ class VocabularyNotPadded(SourceRule):
     What it does
     Finds, in programs that train, `resize_token_embeddings(len(tokenizer))` without `pad_to_multiple_of`,
     TRL's `setup_chat_format` without `resize_to_multiple_of`, and `tokens` in axolotl's configuration files
-    without `resize_token_embeddings_to_32x` where the base model's vocabulary is known. Of well-known
-    tokenizers, to which the program adds tokens that can be counted, it says how many words that makes.
+    without `resize_token_embeddings_to_32x` where the base model's vocabulary is known. For well-known
+    tokenizers to which the program adds a countable number of tokens, it says how many words that makes.
 
     Why it costs
     Published models have vocabularies such as 128256 or 32000, multiples of 64. One more token, often for
@@ -79,7 +79,7 @@ class VocabularyNotPadded(SourceRule):
             size = _size(context, asked)
             if asked is None or asked == NONE or (size is not None and size % _MULTIPLE == 0):
                 continue
-            # axolotl keeps a vocabulary that is larger than the tokenizer's already, as Qwen's and Pythia's.
+            # axolotl keeps a vocabulary that already is larger than the tokenizer's, as Qwen's is.
             if size is None and (context.run.is_configuration or not _is_length(asked)):
                 context.skip(event, "how large it makes the vocabulary is not known")
                 continue

@@ -110,12 +110,12 @@ def _padded(
     return effect, sizes_phrase(tuple(pairs)), change if is_priced_so else None
 
 
-def _odd_rows(rule: GraphRule, context: GraphContext) -> Iterator[Finding]:
-    """Layers whose rows are no multiple either: the inner dim of their weight gradient."""
+def _misaligned_rows(rule: GraphRule, context: GraphContext) -> Iterator[Finding]:
+    """Report numbers of rows, over which weight gradients sum, that fp8 products refuse."""
     layers = [
         op
         for op in leaf_ops(context.graph)
-        # The others stay in 16 bits.
+        # Layers whose widths do not fit stay in 16 bits.
         if op.name == "linear"
         and _in_format(op, context, "fp8")
         and not any(size % _REQUIRED for size in op.inputs[1].shape)
@@ -140,8 +140,8 @@ class Fp8Dims(GraphRule):
 
     What it does
     With --quantized fp8, or where the traced weights are fp8, checks in_features and out_features of every
-    linear layer and, in training, the rows that they get. Also says when none of the chosen GPUs has fp8
-    Tensor Cores.
+    linear layer and, in training, the number of rows of its input. Also says when none of the chosen GPUs has
+    fp8 Tensor Cores.
 
     Why it costs
     fp8 products accept both dims only in multiples of 16: Transformer Engine and torch._scaled_mm raise
@@ -179,7 +179,7 @@ class Fp8Dims(GraphRule):
                 return
         yield from _format_findings(self, context, "fp8", "take both dims only in")
         if context.settings.mode == "train":
-            yield from _odd_rows(self, context)
+            yield from _misaligned_rows(self, context)
 
 
 class Int8Dims(GraphRule):

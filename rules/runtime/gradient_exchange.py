@@ -13,7 +13,7 @@ _BY_HAND = frozenset({"require_backward_grad_sync"})
 _CALLS = (".no_sync", ".register_comm_hook", ".set_requires_gradient_sync")
 
 _NO_SYNC = "model.no_sync()"
-_EXCHANGED_LATER = frozenset({"accumulate", "no_sync"})
+_POSTPONING = frozenset({"accumulate", "no_sync"})
 
 
 class DdpAccumulationWithoutNoSync(SourceRule):
@@ -22,8 +22,8 @@ class DdpAccumulationWithoutNoSync(SourceRule):
     What it does
     Finds loops that call backward several times for one step of the optimizer (`if step % n == 0:
     optimizer.step()`, or a loop over parts of the batch), on a model in DistributedDataParallel, in programs
-    that never use `no_sync`. Models that Accelerate or Fabric prepares count where the program asks which
-    process it is, so that it is meant for several.
+    that never use `no_sync`. A model that Accelerate or Fabric prepares counts if the program asks which
+    process it is, a sign that it is meant for several.
 
     Why it costs
     DistributedDataParallel reduces all gradients between the GPUs in every backward pass. With
@@ -88,18 +88,18 @@ class DdpAccumulationWithoutNoSync(SourceRule):
                 None,
             )
             # A function that makes a context in one of two ways is not followed.
-            may_be_put_off = any(
-                thing.is_unknown or thing.kind == "managed" or thing.name in _EXCHANGED_LATER
+            may_be_postponed = any(
+                thing.is_unknown or thing.kind == "managed" or thing.name in _POSTPONING
                 for region in backward.regions
                 for thing in facts.things(region.context)
             )
             is_for_several = bool(wraps or (by_framework and context.steps.asks_for_process))
-            if may_be_put_off or not is_for_several:
+            if may_be_postponed or not is_for_several:
                 continue
             yield self.finding(
                 context.at(backward),
-                f"{'Gradients' if wraps else 'On several GPUs gradients'} are reduced in every backward, "
-                f"although the optimizer steps only every few rounds ({context.where(stepped, backward)}).",
+                f"{'Gradients' if wraps else 'On several GPUs, gradients'} are reduced in every backward "
+                f"pass, but the optimizer steps only every few rounds ({context.where(stepped, backward)}).",
                 related=(
                     *[context.also(event, "the model is wrapped here") for event in wraps[:1]],
                     context.also(stepped, "the optimizer steps here"),

@@ -13,10 +13,10 @@ class UnpackedSequences(SourceRule):
     """Sequences of many lengths that are neither packed nor cut from one stream.
 
     What it does
-    Finds fine-tuning on texts whose samples are padded to the longest of a batch: a script that says nothing
-    of `packing` of TRL's SFTConfig, which is off by default, and configuration files with `packing` of TRL or
-    LLaMA-Factory, `sample_packing` of axolotl (without `pad_to_sequence_len`) or `packed` of torchtune's
-    datasets off or left out.
+    Finds fine-tuning on texts whose samples are padded to the longest of a batch: scripts that do not set
+    `packing` of TRL's SFTConfig, which is off by default, and configuration files in which `packing` of TRL
+    or LLaMA-Factory, `sample_packing` of axolotl (without `pad_to_sequence_len`) or `packed` of torchtune's
+    datasets is off or left out.
 
     Why it costs
     Instructions and answers are a few hundred tokens long, batches a few samples large: matrix products then
@@ -30,7 +30,7 @@ class UnpackedSequences(SourceRule):
         args = SFTConfig(max_length=4096, per_device_train_batch_size=1, packing=True)
 
     When it does not apply
-    `packing=False` in a script: that is a choice. Configuration files write out what is the default anyway.
+    `packing=False` in a script, which is a choice; configuration files often spell out defaults.
     Samples that are as long as the limit; images; pairs and prompts of preference and reinforcement learning;
     attention that cannot tell packed samples apart (without FlashAttention or position ids). A collate
     function of the program's own, and a packing that is chosen elsewhere, keep the rule silent."""

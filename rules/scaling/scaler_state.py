@@ -16,7 +16,7 @@ class ScalerStateNotSaved(SourceRule):
 
     What it does
     Finds `torch.save`, or a function of the project named for saving, with a dict that holds an
-    optimizer's `state_dict()`, which only a run that goes on needs, in a script that makes and uses a
+    optimizer's `state_dict()`, which only a resumed run needs, in a script that makes and uses a
     GradScaler without ever asking for its `state_dict()`.
 
     Why it costs
@@ -31,8 +31,7 @@ class ScalerStateNotSaved(SourceRule):
                     "scaler": scaler.state_dict()}, path)
 
     When it does not apply
-    Files that save weights only, scalers that are disabled, checkpoints made elsewhere,
-    frameworks.
+    Files that save weights only, scalers that are disabled, checkpoints made elsewhere, frameworks.
     """
 
     code = "AMP018"

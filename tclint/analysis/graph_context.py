@@ -44,7 +44,8 @@ def _elsewhere(before: Estimate, gain_us: FloatArray, concerned: Iterable[int]) 
 
 
 def _felt_us(before: Estimate, after: Estimate, samples: float) -> float | None:
-    """What a change saves of steps that last as long as the slower of host and GPU; None where the GPU is."""
+    """What a change saves of the step, which lasts as long as the slower of host and GPU needs; None if that
+    is the GPU, before the change and after it."""
     if before.bound == after.bound == "gpu":
         return None
     was, becomes = (max(step.step_time_us, step.host_time_us) for step in (before, after))

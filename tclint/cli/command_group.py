@@ -25,7 +25,7 @@ _OWN_OPTIONS = ("--help", "-h", "--version")
 
 
 class CommandGroup(click.Group):
-    """A group whose help has the whole first sentence of each command's; click cuts it to a line."""
+    """A group whose help shows the whole first sentence of each command, which click cuts to one line."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @config_options
 def models(paths: tuple[str, ...], format_name: str, **flags: Any) -> int:
     """List functions that return models, and model classes, in files and folders, without running them.
-    What `exclude` names is left out, unless it is named here.
+    Files that `exclude` names are left out, unless they are named here.
 
     Every line is a command. '(by its name)' marks functions recognised as builders only by their name.
     """

@@ -60,7 +60,7 @@ def files_text(targets: Sequence[str], settings: Settings) -> str:
 
 
 def files_of(paths: Sequence[str], settings: Settings) -> list[str]:
-    """The files that a run would read, below folders without what their settings exclude.
+    """The files that a run would read; of those in folders, all that their settings do not exclude.
 
     Raises:
         TargetError: a path does not exist, or is neither a folder nor a Python file.

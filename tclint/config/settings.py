@@ -297,7 +297,7 @@ class Settings:
     run_programs: bool = setting(
         True,
         kinds.SWITCH,
-        "Run the project's program up to where it makes a model whose arguments reading does not tell.",
+        "Run the project's training script up to where it makes the model, if reading does not tell how.",
         key="run-programs",
     )
     program_events: int = setting(

@@ -68,12 +68,12 @@ class GpuEffect:
     """By operator, the largest first: the parts of gain_us in other kernels than those of cost_us."""
 
     felt_us: float | None = None
-    """What the step gets shorter by where launching takes longer than the kernels, before the fix or after;
-    None: gain_us."""
+    """How much shorter the step gets, if launching the kernels takes longer than running them before or after
+    the fix; None: gain_us."""
 
     @property
     def felt_percent(self) -> float:
-        """gain_percent, of what is felt."""
+        """The share of the step that felt_us is."""
         if self.felt_us is None or not self.gain_us:
             return self.gain_percent
         return self.gain_percent * self.felt_us / self.gain_us
@@ -102,7 +102,7 @@ class Effect:
 
     @property
     def best_felt_percent(self) -> float | None:
-        """The same of what is felt where launching limits the step."""
+        """The largest felt_percent over the GPUs; None where the effect is unknown."""
         if self.unknown is not None or not self.per_gpu:
             return None
         return max(effect.felt_percent for effect in self.per_gpu.values())

@@ -12,7 +12,7 @@ from typing import Any
 PROJECT_MARKS = frozenset(
     [".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml"]
 )
-"""What stands in the top folder of a project."""
+"""Names of files and folders that mark the top folder of a project."""
 _MOST_FILES = 60
 """Of a folder: one with more holds no entry scripts, but data or a library."""
 _NAMES: dict[str, Any] = {"os": os, "Path": Path, "pathlib": pathlib, "str": str, "osp": os.path}

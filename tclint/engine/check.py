@@ -219,7 +219,7 @@ def _places(finding: Finding) -> Iterator[tuple[str, int]]:
 
 
 def rank(findings: Sequence[Finding]) -> list[Finding]:
-    """Errors first, then by the largest gain that is felt on any of the GPUs, then unpriced ones by level."""
+    """Errors first, then by the largest felt gain on any of the GPUs, then unpriced ones by level."""
 
     def key(finding: Finding) -> tuple[bool, bool, float, int, str, int, str]:
         gain_percent = finding.effect.best_felt_percent

@@ -77,6 +77,6 @@ def _prices(finding: Finding, options: Sequence[tuple[Trained, object]]) -> Iter
             effect = model.context.effect(None, change)
         except DimsUnresolved:
             continue
-        # The plan of fixes starts from the model as it was traced.
+        # The plan of fixes starts from the model as it was traced, not as it is resized.
         planned = None if change.sizes_before else change
         yield replace(finding, effect=effect, change=planned, target=model.target)

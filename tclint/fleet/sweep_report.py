@@ -59,7 +59,8 @@ def _text(sweep: Sweep) -> Iterator[str]:
         yield ""
         messages = set(sweep.errors.values())
         if len(messages) == 1 and len(sweep.errors) > 1:
-            yield f"{plural(len(sweep.errors), 'point')} failed alike: {printable(messages.pop())}"
+            failed = f"{plural(len(sweep.errors), 'point')} failed for the same reason"
+            yield f"{failed}: {printable(messages.pop())}"
             return
         yield f"{plural(len(sweep.errors), 'point')} failed:"
         yield from (

@@ -52,7 +52,7 @@ def effect_text(finding: Finding) -> str:
 _MUCH = 0.2
 """The share of a gain from which on it is said where else it is."""
 _UNFELT = 0.05
-"""The share of a gain up to which it makes no difference."""
+"""The share of a gain below which a difference is not mentioned."""
 
 
 def elsewhere_text(priced: GpuEffect) -> str:
@@ -65,8 +65,8 @@ def elsewhere_text(priced: GpuEffect) -> str:
 
 
 def felt_text(priced: GpuEffect) -> str:
-    """', 24.7 ms felt: launches take longer than the kernels' where they do, before the fix or after it,
-    and it makes a difference; else ''."""
+    """', 24.7 ms felt: launches take longer than the kernels'; '' unless they do, before or after the fix,
+    and it makes a difference."""
     if priced.felt_us is None or abs(priced.felt_us - priced.gain_us) < _UNFELT * abs(priced.gain_us):
         return ""
     why = "launches take longer than the kernels"

@@ -292,7 +292,7 @@ def test_a_point_that_fails_costs_only_itself(run: Run) -> None:
     text = run(*arguments)
     assert "1 point failed:\n  width=137: GPT" in text.stdout
     nowhere = run("nowhere.py:GPT", "--arg", "width=136,144")
-    assert "2 points failed alike: There is no file 'nowhere.py'.\n" in nowhere.stdout
+    assert "2 points failed for the same reason: There is no file 'nowhere.py'.\n" in nowhere.stdout
 
 
 def test_where_leaves_points_out(run: Run) -> None:

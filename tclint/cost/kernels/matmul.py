@@ -43,9 +43,9 @@ POWER_SCALE_US = 1000.0
 LONG_ROW_BYTES = 2.0**17
 """Length of the rows of A and B in memory at which half of GemmConstants.long_k_slowdown applies."""
 ONE_TILE_SIDES = (16, 128)
-"""Shorter and longer side of results that one tile holds (is_unsplit)."""
+"""The largest shorter and longer side of a result that one tile holds (is_unsplit)."""
 UNSPLIT_STEP_NS = 2.9
-"""Time per element of K of those products: 274 to 330 us for 3 to 15 (odd) x 100 over 100,000 rows
+"""Time per element of K of such products: 274 to 330 us for 3 to 15 (odd) x 100 over 100,000 rows
 (pytorch/pytorch#106469; 10 us for even sides)."""
 UNSPLIT_FAR_STEP_NS = 22.0
 """The same where K lies in rows as far apart as LONG_ROW_BYTES: 685 ms for 16 x 3 over 30 million on an A100
@@ -171,8 +171,9 @@ def misalignment_factor(shapes: GemmShapes, unit: UnitClass, constants: GemmCons
 
 
 def is_unsplit(shapes: GemmShapes, gpu: Gpu, unit: UnitClass) -> BoolArray:
-    """Narrow products of odd sizes for which cuBLAS has no kernel that splits K: in bf16 before Hopper (the
-    condition of Inductor's pad_mm). One SM walks all of K and waits for the loads of every step."""
+    """Whether products are so narrow, and of odd sizes, that cuBLAS has no kernel which splits their K: in
+    bf16 before Hopper (the condition of Inductor's pad_mm). One SM walks all of K and waits for the loads of
+    every step."""
     if unit.name != "bf16" or gpu.compute_capability >= (9, 0) or shapes.rate_factor is not None:
         return np.zeros(len(shapes), dtype=bool)
     shorter, longer = np.minimum(shapes.m, shapes.n), np.maximum(shapes.m, shapes.n)

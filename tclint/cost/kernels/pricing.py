@@ -227,7 +227,7 @@ def _price_gemms(works: Sequence[Gemm], gpu: Gpu, unit: UnitClass, key: str) -> 
     reasons = [
         unit.reason
         if factor == 1
-        else f"{unit.reason}, slowed by an odd side in which no kernel splits K"
+        else f"{unit.reason}, slowed by an odd side, for which no kernel splits K"
         if one_tile
         else f"{unit.reason}, slowed {factor:.2f}x by a misaligned contiguous dim"
         for factor, one_tile in zip(factors, unsplit, strict=True)

@@ -43,7 +43,7 @@ class Head:
     """The argument that gave its number of outputs."""
 
     def place(self, *lines: int) -> str:
-        """'net.py:12, 30'."""
+        """Lines of its file as messages name them: 'net.py:12, 30'."""
         return f"{os.path.basename(self.path)}:{', '.join(map(str, lines))}"
 
 
@@ -112,7 +112,7 @@ def _kept_size(
         if known is not None and len(_assignments(owner, known.split(".")[1])) == 1:
             return known, ()
     line = head.construct_line
-    nowhere = NoCut(f"nothing that keeps {head.size} can be put before {head.place(line)}")
+    nowhere = NoCut(f"no line that keeps {head.size} can be put before {head.place(line)}")
     statement = next((it for it in function.body if it.lineno <= line <= (it.end_lineno or 0)), None)
     if (
         statement is None

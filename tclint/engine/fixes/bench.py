@@ -97,7 +97,7 @@ class Bench:
         """The target with edits made, as reports price it; else why there is none."""
         contents = contents_of(self.texts, tuple(edits))
         if contents is None:
-            return "it edits what fixes before it edit: write those, then run tclint fix again"
+            return "it edits the same text as a fix before it: write that one, then run tclint fix again"
         [result] = self.copies.trace([contents])
         return str(result.error) if result.graph is None else self.copies.as_priced(result.graph)
 

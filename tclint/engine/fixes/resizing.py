@@ -25,7 +25,6 @@ from tclint.graph.ops import Graph
 
 _MOST_GROWTH = 1.5
 """How far a dim may grow when it is padded to another multiple than planned."""
-_NO_ARGUMENT = "no argument is the size alone at"
 _SHARED = "what holds the size makes outputs grow as well"
 _MOST_TRIALS = 12
 _MOST_SEARCHED = 2
@@ -156,7 +155,7 @@ class Resizing:
         # What follows from an edited size has become another one than planned: so has the step.
         gain, least = bench.gain_percent(made.step_us, step_us), bench.settings.min_gain_percent
         if not found.is_exact and gain < least:
-            reason = f"with what follows from the edited size, it gains {gain:.2g} %, less than {least:g} %"
+            reason = f"with the sizes that follow from this one, it gains {gain:.2g} %, less than {least:g} %"
             return self._refused(reason, found.trial)
         problem = _SHARED if self._grows(found.sizes) else None
         problem = problem or bench.proof.problem(found.graph, self._fixed, made.step_us)
@@ -227,7 +226,7 @@ class Resizing:
                 problem = problem or f"with the cut, {other}"
                 continue
             return self._judged_cut(trial, edits, sizes, graph, traced)
-        problem = problem or f"{_NO_ARGUMENT} {places_text(sorted(places_of(self._step)))}"
+        problem = problem or f"no argument at {places_text(sorted(places_of(self._step)))} is the size alone"
         return f"{self._growth(graph)}, which cannot be cut back: {problem}"
 
     def _judged_cut(

@@ -102,8 +102,8 @@ def _around_what_is_returned(
         if isinstance(node, ast.Return) and node.value is not None
     ]
     if len(returned) != 1:
-        places = sorted((root.path, it.lineno) for it in returned)
-        return f"the target's function does not return once, but at {places_text(places) or 'no place'}"
+        places = places_text(sorted((root.path, it.lineno) for it in returned))
+        return f"the target's function has to return at one line, but returns at {places or 'none'}"
     [model] = returned
     if isinstance(model, ast.Tuple) and model.elts:
         model = model.elts[0]

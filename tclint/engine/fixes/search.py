@@ -108,7 +108,7 @@ class Search:
         return self._best()
 
     def why_not(self) -> str:
-        """Where the last run edited sizes, nearest first, and what came of the first; if it found nothing."""
+        """Why the last run found nothing: which lines it edited, nearest first, and what the first led to."""
         singles = [outcome for outcome in self._known.values() if len(outcome.trial) == 1]
         if not singles:
             return "no file that it reads writes the size"

@@ -73,7 +73,7 @@ def _found(local: Sequence[str], *, indexed: bool) -> list[type[Rule]]:
     found: list[type[Rule]] = []
     points = _registered(importlib.metadata.entry_points, tuple(map(_as_it_is, sys.path)))
     if PACKAGE not in points:
-        raise UsageError("tclint's own rules are not installed with it; reinstall tensorcore-lint.")
+        raise UsageError("tclint's own rules are not installed; reinstall tensorcore-lint.")
     for value in sorted(points):
         try:
             own = indexed_rules() if indexed and value == PACKAGE else None

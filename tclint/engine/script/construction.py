@@ -2,7 +2,7 @@
 
 `tclint model.py:Net` has to make a Net. Where its constructor needs arguments that nobody gave, a program
 that makes one says what they are in practice: as constants, through variables and functions, or as the
-defaults of its options. The program is read; where that does not tell, it is run up to there.
+defaults of its options. tclint reads the program and, if that does not tell, runs it up to there.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class Construction:
     otherwise: str = ""
     """Where another call, of equal standing, makes it with other arguments."""
     is_run: bool = False
-    """Whether the program was run up to there, and not only read."""
+    """Whether the program was run up to there rather than only read."""
     inputs: tuple[str, ...] = ()
-    """Of the model's first call, as `--input` takes them, where the program was run up to that."""
+    """Inputs of the model's first call, as `--input` takes them, if the program was run up to that call."""
 
     @property
     def place(self) -> str:
@@ -87,7 +87,7 @@ def runs_as_built(
     runs: Runs, trace: Callable[[Runs], Traced], written_at: Mapping[str, str] | None = None
 ) -> Generator[tuple[int, list[TraceResult]], None, None]:
     """Trace runs; those that need arguments, or fail without, are traced again with those that their project
-    states. A single one that rests on a guess of its inputs gets those that its program calls it with.
+    states. A single run whose inputs are guessed gets those with which its program calls the model.
 
     Args:
         trace: `tclint.tracing.trace_runs`, or another function that does the same.
@@ -95,7 +95,7 @@ def runs_as_built(
             model that is made already.
     """
     asked: set[str] = set()
-    for at, results in _runs_as_read(runs, trace, written_at or {}, asked):
+    for at, results in _runs_with_arguments(runs, trace, written_at or {}, asked):
         where = (written_at or {}).get(runs[at][0], runs[at][0])
         is_open = len(runs) == 1 and where not in asked and _has_guessed_inputs(results)
         yield at, _as_called(where, runs[at], trace, results) if is_open else results
@@ -109,7 +109,8 @@ def _has_guessed_inputs(results: Sequence[TraceResult]) -> bool:
 def _as_called(
     where: str, run: tuple[str, Settings], trace: Callable[[Runs], Traced], results: list[TraceResult]
 ) -> list[TraceResult]:
-    """A run with what the project's program gives the model, or as it was where it does not come to that."""
+    """Trace a run again with what the project's program gives the model; the results so far if the program
+    does not call it."""
     target, settings = run
     called = [one for one in _by_running(where, (), settings) if one.inputs]
     for one, stated in _tries(called[:1], (), settings):
@@ -120,13 +121,13 @@ def _as_called(
     return results
 
 
-def _runs_as_read(
+def _runs_with_arguments(
     runs: Runs, trace: Callable[[Runs], Traced], written_at: Mapping[str, str], asked: set[str]
 ) -> Generator[tuple[int, list[TraceResult]], None, None]:
-    """As `runs_as_built`, but for guessed inputs.
+    """As `runs_as_built`, but leaves guessed inputs alone.
 
     Args:
-        asked: gets the targets whose programs were run.
+        asked: receives the targets whose programs were run.
     """
     known: dict[tuple[str, tuple[str, ...]], list[Construction]] = {}
     read_only: dict[int, tuple[str, tuple[str, ...]]] = {}
@@ -361,7 +362,7 @@ def _noted(result: TraceResult, found: Construction, stated: Mapping[str, str]) 
         does = "does" if found.is_own else f"makes another {result.target.rpartition(':')[2]}"
         kept = f", and {listed(found.untold, _MOST_LISTED)} by default, as only running the program tells"
         if found.is_run:
-            kept = f", and {listed(found.untold, _MOST_LISTED)} by default, as it lacks its data here"
+            kept = f", and {listed(found.untold, _MOST_LISTED)} by default, as the program lacks its data"
         trained = f", although {found.trained_at}, which trains it, gives what only running tells"
         how = f"as {found.place} passes them, run up to there" if found.is_run else f"as its project {does}"
         what = f"made with {shown}, {how}{kept if found.untold else ''}"
@@ -400,8 +401,8 @@ def _incomplete(target: str, needed: Sequence[str], found: Construction) -> Targ
 
 
 def _is_certain(found: Sequence[Construction], where: str, needed: Collection[str]) -> bool:
-    """Whether reading tells how a program makes the model, all of it; a test or its own file may make a small
-    one."""
+    """Whether reading tells all of how a program makes the model. Tests and the model's own file do not
+    count, since they may make a small one."""
     one = found[0] if found else None
     if one is None or not set(needed) <= set(one.arguments):
         return False
@@ -413,7 +414,7 @@ def _is_certain(found: Sequence[Construction], where: str, needed: Collection[st
 
 
 def _by_running(where: str, needed: Collection[str], settings: Settings) -> list[Construction]:
-    """The calls that running the project's programs comes to."""
+    """The calls of the target that the project's programs reach when they run."""
     target, _, name = where.rpartition(":")
     file = file_of(target, files_of_project(settings)) if settings.run_programs else None
     if file is None or not SiteFinder().is_user_file(file.path):
@@ -438,7 +439,8 @@ def _by_running(where: str, needed: Collection[str], settings: Settings) -> list
 def _with_runs(
     where: str, needed: Collection[str], found: list[Construction], settings: Settings
 ) -> list[Construction]:
-    """What running a program that trains tells, or else what reading gave, with runs that tell more."""
+    """The calls of a training program that was run; if there are none, those that were read, together with
+    those of other runs that tell more."""
     wanted = set(needed)
     more = [
         one
@@ -446,7 +448,7 @@ def _with_runs(
         if not (one.untold and any(set(one.arguments) <= set(read.arguments) for read in found))
     ]
     best = [one for one in more if one.is_trained and wanted <= set(one.arguments)]
-    # Where that fails, a test's small model would run, and be another one than is trained.
+    # Nothing beside the best: where that fails, a test's small model would stand for the trained one.
     return best or sorted([*found, *more], key=lambda one: -len(wanted & set(one.arguments)))
 
 

@@ -1,4 +1,4 @@
-"""Which of a project's programs are run for the arguments of a model that they make, and how."""
+"""Chooses the programs of a project that are run to learn how they make a model, and their words."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tclint.tracing import run_programs
 
 _MOST_SCRIPTS = 4
 _MOST_RUNS, _MOST_FOR_INPUTS = 4, 2
-"""Where the model cannot be made without, and where only its inputs are guessed."""
+"""The most runs: if the model cannot be made without arguments, and if only its inputs are guessed."""
 
 
 def calls_by_running(
     target: str, files: Sequence[str], needed: Collection[str], settings: Settings
 ) -> list[dict[str, Any]]:
-    """The calls of a class or builder that running the project's programs comes to, with the files they read.
+    """Run the project's programs; return their calls of a class or builder, with the files that they read.
 
-    The first program that gives it all that is needed ends the search; none changes a file of the user's.
+    The first program that gives all needed arguments ends the search. No program can change files.
 
     Args:
         target: 'path/file.py:Net'.
-        files: that name it, best first.
+        files: those that name it, best first.
         needed: the arguments that it cannot be made without.
     """
     programs = list(islice(_programs(target.rpartition(":")[0], files), _MOST_RUNS))
@@ -47,10 +47,10 @@ def calls_by_running(
 
 
 def _programs(path: str, files: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """By program its script, its words and the folder that it runs in: the project's, or that of the script.
+    """The programs to run: script, words, and folder to run in (the project's, then the script's).
 
-    Those that train come first: scripts that lead to the model's file, those that name it, and the project's
-    best, which may find it by a name in their configuration. The file's own example comes last.
+    Training scripts come first: those that lead to the model's file, those that name it, and the project's
+    best, which may find it by a name in their configuration. The example in the model's file comes last.
     """
     scripts = Scripts.around(path)
     training = scripts.lead_to(TRAINS)
@@ -66,7 +66,7 @@ def _programs(path: str, files: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _words(script: str) -> list[str]:
-    """Those of the first command that starts it whose words are all known."""
+    """The words of the first command that starts the script and whose words are all known."""
     launches = (*launches_of(script), *launches_of(script, on_pages=True))
     return next(([word.text for word in one.words] for one in launches if _is_known(one)), [])
 

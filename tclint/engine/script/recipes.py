@@ -167,7 +167,7 @@ _NAMES_A_FILE = ("launcher", "deepspeed")
 
 
 def _files_of(step: Step) -> Iterator[Step]:
-    """The files of Accelerate's and DeepSpeed's settings that a step names, and those that they name."""
+    """The settings files of Accelerate and DeepSpeed that a step names, and those that these name."""
     for name in _NAMES_A_FILE:
         found = _file_of(step, step.get(name))
         if found is not None:

@@ -11,7 +11,7 @@ from tclint.core.markup import shortened
 
 CHARACTERS = 1_000
 _TIMES = re.compile(r"(?:(?<![\w.])|(?<=\dx))(\d[\d.]*)( ?)x(?=\2\b|\2\d)")
-"""The letter behind a number: '2.87x', '8x1024', '256 x 512'."""
+"""The letter after a number: '2.87x', '8x1024', '256 x 512'."""
 
 
 def text(value: str) -> str:
@@ -20,8 +20,8 @@ def text(value: str) -> str:
 
 
 def signs(sentence: str) -> str:
-    """A sentence with the signs that a terminal may lack: plus-minus, arrow and multiplication. What stands
-    in backticks is code and stays."""
+    """A sentence with the signs that a terminal may lack: plus-minus, arrow and multiplication. Code in
+    backticks stays as it is."""
     parts = sentence.split("`")
     for index in range(0, len(parts), 2):
         part = parts[index].replace("+-", "\N{PLUS-MINUS SIGN}").replace(" -> ", " \N{RIGHTWARDS ARROW} ")

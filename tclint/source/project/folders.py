@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 _LEVELS = 6
-"""Folders looked at on the way up: deeper than sources lie in their projects."""
+"""The most folders to go up; sources do not lie deeper in their projects."""
 
 
 @lru_cache(maxsize=16_384)
@@ -20,7 +20,7 @@ def names_in(folder: str) -> frozenset[str]:
 
 
 def upwards(folder: str) -> Iterator[str]:
-    """A folder and those above it, up to that of the repository, which are as many as projects are deep."""
+    """A folder and those above it, up to the top of the repository, but no more than projects are deep."""
     for _ in range(_LEVELS):
         yield folder
         parent = os.path.dirname(folder)

@@ -9,8 +9,6 @@ from pathlib import Path
 from tclint.core.search_path import added_folders
 from tclint.source.project.folders import data_of, holds_file, names_in, upwards
 
-"""The most folders to go up from a file in search of the root of its imports."""
-
 
 def file_of(importer: str, module: str) -> str | None:
     """The project's file that `importer`, which need not exist, imports as `module`; None if there is

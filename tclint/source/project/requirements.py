@@ -16,7 +16,6 @@ _FILES = re.compile(
 )
 _FOLDER = "requirements"
 """A folder whose text files count as requirement files of the folder above."""
-"""The most folders to go up from a file if no repository's top is found before."""
 _LARGEST_BYTES = 200_000
 _BOUND = r"(?:===?|~=|<=|>=|!=|<|>|=|\^|~)\s*\d[\d.]*[\w.+*]*"
 _PINS = {

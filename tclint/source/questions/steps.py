@@ -284,7 +284,7 @@ def _counts_items(value: Value) -> bool:
 
 def is_accumulated(step: Step, backward: Event, stepped: Event) -> bool:
     """Whether a backward pass runs several times for one step of the optimizer: in a loop inside the step, or
-    since a test of a remainder decides about the step but not about the backward pass."""
+    because a test of a remainder guards the step of the optimizer but not the backward pass."""
     loops = {round_.loop.place for round_ in stepped.loops}
     if any(round_.loop.place not in loops and not round_.loop.rounds for round_ in backward.loops):
         return True

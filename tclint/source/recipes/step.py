@@ -18,7 +18,7 @@ _NOTHING = (False, None, "", "none", "no", "false")
 _SPLITS = re.compile(
     r"(pipeline|context|sequence|expert|tensor)_(?:model_)?parallel|(?:^|_)(pp|cp|sp|ep|tp)_(?:size|degree)$"
 )
-"""Matches keys by which frameworks split a step over GPUs, whatever the rest of their names."""
+"""Keys by which frameworks split a step over GPUs, whatever the rest of their names."""
 _SHORT = {"pp": "pipeline", "cp": "context", "sp": "sequence", "ep": "expert", "tp": "tensor"}
 _SPECIAL = ("objective", "not_priced", "bits")
 """Names that rows set only for particular values; all other values are the usual case."""
@@ -138,7 +138,7 @@ def _given(row: Row, recipe: Recipe) -> Iterator[Stated]:
 
 
 def _plain(recipe: Recipe, node: Node) -> object:
-    """A scalar or a list of scalars; None for mappings. A reference that the file does not resolve stays."""
+    """A scalar or list of scalars; None for mappings. A reference that is not resolved stays text."""
     if isinstance(node.value, list):
         return [value for item in node.value if (value := _plain(recipe, item)) is not None]
     found = resolved(recipe.root, node)

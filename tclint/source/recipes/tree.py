@@ -38,7 +38,7 @@ class Node:
         return node
 
     def leaves(self) -> Iterator[tuple[str, Node]]:
-        """(dotted path, node) of all that is no mapping."""
+        """(dotted path, node) of every node that is not a mapping."""
         for name, node in self.entries.items():
             if isinstance(node.value, dict):
                 yield from ((f"{name}.{path}", leaf) for path, leaf in node.leaves())

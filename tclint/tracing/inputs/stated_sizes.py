@@ -208,8 +208,8 @@ def states_length(model: nn.Module) -> bool:
 
 
 def stated_length(owner: Any) -> int | None:
-    """What a model or a configuration calls the number of its tokens."""
-    # Beside a number of beams, max_length is where `generate` stops: 20 by default in transformers 4.
+    """The number of tokens that a model or a configuration states."""
+    # Beside num_beams, max_length is the length at which `generate` stops: 20 by default in transformers 4.
     generates = number(owner, "num_beams") is not None
     return number(owner, *(name for name in LENGTH_NAMES if not (generates and name == "max_length")))
 

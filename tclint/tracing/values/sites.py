@@ -26,7 +26,7 @@ _LIBRARY_PARTS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.s
 
 
 def file_of(code_file: str) -> str:
-    """The file of code as reports name it: of a cell of a session of IPython, 'In[3]'."""
+    """The file of a code object as reports name it: 'In[3]' for a cell of an IPython session."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     named = getattr(getattr(shell, "compile", None), "format_code_name", lambda _: None)(code_file)
     return named[1] if named else code_file

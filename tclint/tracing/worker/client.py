@@ -31,7 +31,7 @@ TORCH_MISSING = (
 )
 _GRACE_S = 2.0
 _PROGRAM_S = 15.0
-"""The most CPU time that a program takes for the model that it makes."""
+"""The most CPU seconds that a program may take to make its model."""
 _OPTIONS = ("inputs", "input_sets", "arguments", "batch", "mode", "phase", "phase_tokens")
 """Settings that TraceOptions are made of."""
 
@@ -210,12 +210,12 @@ class Tracer:
 def run_programs(
     target: str, programs: Sequence[Mapping[str, Any]], settings: Settings
 ) -> Generator[dict[str, Any], None, None]:
-    """Run programs of a project, one by one, up to where they make a target; yield what each showed.
+    """Run programs of a project, one by one, up to where they make the target; yield what each showed.
 
-    They run without network, cannot change files or start other programs, and end with the generator.
+    They run without a network, cannot change files or start other programs, and end with the generator.
 
     Args:
-        programs: by program its 'script', its 'words' and the 'folder' that it runs in.
+        programs: the 'script', the 'words' and the 'folder' to run in, of each.
         settings: uses timeout_s and memory_limit_mib.
     """
     folder = _result_folder()

@@ -103,9 +103,9 @@ _PR_SET_NO_NEW_PRIVS = 38
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _WRITE_FILE = 1 << 1
 _CHANGES = 0x7FFF & ~(1 << 2 | 1 << 3)
-"""All that Landlock knows but reading: starting programs, writing, removing, making, renaming, truncating."""
+"""All rights of Landlock but reading: starting programs, writing, removing, making, renaming, truncating."""
 _LANDLOCK_BITS = {1: 13, 2: 14}
-"""How many of those its first versions know."""
+"""Version of Landlock -> how many rights it knows, if that is not all of them."""
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWPID = 0x20000000
 _CLONE_NEWNET = 0x40000000

@@ -84,7 +84,7 @@ def _find_transformers(transformers: Any, name: str, arguments: Mapping[str, Any
             config_class = configs[model_type]
             model_class = _class_for(transformers, config_class, model_type)
             return _with_default_config(model_class, config_class, f"hf:{name}", arguments)
-    config, what = _stored_config(transformers, name, arguments)
+    config, what = _config_of(transformers, name, arguments)
     stated = (getattr(config, "architectures", None) or [""])[0]
     found = getattr(transformers, stated, None) or _class_for(transformers, type(config), config.model_type)
     assumption = Assumption(f"hf:{name} is {found.__name__} with {what}")
@@ -123,8 +123,8 @@ def _mappings(transformers: Any) -> Iterator[Mapping[str, Any]]:
     yield getattr(auto, "MODEL_MAPPING_NAMES", {})
 
 
-def _stored_config(transformers: Any, name: str, arguments: Mapping[str, Any]) -> tuple[Any, str]:
-    """The configuration in a folder, in a cache of the Hub, or of well-known sizes, and which of them."""
+def _config_of(transformers: Any, name: str, arguments: Mapping[str, Any]) -> tuple[Any, str]:
+    """The configuration from a folder, the Hub's cache or the table of well-known sizes, and which it is."""
     try:
         config = transformers.AutoConfig.from_pretrained(name, local_files_only=True, **arguments)
         return config, "its stored configuration"

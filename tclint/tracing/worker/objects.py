@@ -243,7 +243,7 @@ class _Given:
 
 
 def place_of(given: Any) -> Site | None:
-    """Where a model's class or a callable is defined; of torch's own, where the caller is."""
+    """Where a model's class or a callable is defined; for torch's own, the line that hands it over."""
     site = site_of(type(given) if is_model(given) else given)
     if site is not None and os.path.abspath(site.path).startswith(_TORCH_FOLDER):
         site = SiteFinder().find(sys._getframe()).site

@@ -36,7 +36,7 @@ class TraceResult:
     """Those that it was made with beside the settings' own: its project's, as `--arg` takes them."""
 
     inputs: tuple[str, ...] = ()
-    """Those that a program of its project calls it with, as `--input` takes them."""
+    """Inputs with which a program of its project calls it, as `--input` takes them."""
 
     def made_so(self, settings: Settings) -> Settings:
         """The settings of the target, with the arguments that it was made with and its program's inputs."""

@@ -304,7 +304,7 @@ class Expressions(Texts):
             left, right = right, left
         if isinstance(left, Constant) and left.value is None:
             if isinstance(right, Thing):
-                # A command line passes texts: an option is None by its default alone.
+                # A command line passes text: only its default makes an option None.
                 is_text = right.fields.get("@chosen by") == _COMMAND_LINE
                 return None if right.is_unknown and not is_text else False
             if isinstance(right, FunctionValue | ClassValue | ModuleValue | Symbol):

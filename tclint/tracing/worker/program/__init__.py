@@ -1,1 +1,1 @@
-"""Runs a project's own program up to where it makes a model, to see what it gives it."""
+"""Runs a project's own program up to where it makes a model, to see which arguments it passes."""

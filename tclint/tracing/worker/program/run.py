@@ -1,4 +1,4 @@
-"""Runs a program in this process until it makes a model, or calls that, and notes what it gives it."""
+"""Runs a program in this process until it makes a model or calls it, and records what it passes."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ from tclint.tracing.worker.project_imports import name_in_package
 
 _NEEDLESS = ("self", "cls")
 _WAITS = 3.0
-"""How many times its seconds a program may take that shares its processor, or waits."""
+"""The limit on wall-clock time over that on CPU time: a program may share its processor, or wait."""
 _MOST_CALLS = 8
-"""The most calls of the model's class that are looked at for one whose arguments are known."""
+"""The most calls of the target that are recorded in search of one whose arguments are known."""
 
 
 def run_program(target: str, request: Mapping[str, Any]) -> NoReturn:
-    """Run a script until it makes a model of a class or builder with arguments that are known, and on to the
-    model's first call in training, and end the process.
+    """Run a script until it makes the target's model with known arguments, then on to the model's first call
+    in training, and end the process.
 
-    What was seen is written to the file that the request names, however far the program came.
+    However far the program gets, what was seen is written to the file that the request names.
 
     Args:
         target: 'path/file.py:Net'.
-        request: 'script', its 'words', the 'folder' that it runs in, 'seconds' of CPU time, 'result'.
+        request: 'script', its 'words', the 'folder' to run in, 'seconds' of CPU time, the file 'result'.
     """
     path, _, name = target.rpartition(":")
     path, script = os.path.abspath(path), os.path.abspath(request["script"])
@@ -59,13 +59,13 @@ def run_program(target: str, request: Mapping[str, Any]) -> NoReturn:
     roots = [*import_roots(script), *import_roots(path)]
     sys.path.extend(root for root in roots if root not in sys.path)
     top = str(project_folder(path) or os.path.dirname(path))
-    watched = _Watched(path, name, request["result"], watch(top))
-    sys.meta_path.insert(0, _Finder([top, os.getcwd()], watched))
+    watcher = _Watcher(path, name, request["result"], watch(top))
+    sys.meta_path.insert(0, _Finder([top, os.getcwd()], watcher))
     for number, timer, factor in (
         (signal.SIGPROF, signal.ITIMER_PROF, 1.0),
         (signal.SIGALRM, signal.ITIMER_REAL, _WAITS),
     ):
-        signal.signal(number, lambda *_: watched.end())
+        signal.signal(number, lambda *_: watcher.end())
         signal.setitimer(timer, factor * request["seconds"], 1.0)
     sites = SiteFinder(roots=(top, os.getcwd()))
     with (
@@ -74,13 +74,13 @@ def run_program(target: str, request: Mapping[str, Any]) -> NoReturn:
         random_weights(sites),
         no_training(),
         nothing_written((top, os.getcwd()), []),
-        watched.modules(),
+        watcher.modules(),
         lenient_command_line(),
         DeviceRewriter(lambda _: None),
         contextlib.suppress(BaseException),
     ):
-        exec(_code(script, watched), vars(_main(script)))
-    watched.end()
+        exec(_code(script, watcher), vars(_main(script)))
+    watcher.end()
 
 
 def _main(script: str) -> ModuleType:
@@ -94,20 +94,20 @@ def _main(script: str) -> ModuleType:
     return module
 
 
-def _code(path: str, watched: _Watched) -> Any:
+def _code(path: str, watcher: _Watcher) -> Any:
     with open(path, "rb") as file:
-        is_home = os.path.realpath(path) == watched.path
-        return tolerant(file.read(), path, watched.name if is_home else "")
+        is_home = os.path.realpath(path) == watcher.path
+        return tolerant(file.read(), path, watcher.name if is_home else "")
 
 
-class _Watched:
-    """What calls the target, and with what.
+class _Watcher:
+    """Watches the program call the target, and writes down what it passes.
 
     Args:
-        path: of the target's file.
-        name: of its class or function there.
-        result: the file that is written at the end.
-        files: what tells the files that were read.
+        path: the target's file.
+        name: the qualified name of its class or function.
+        result: the file to write.
+        files: gives the files that were read so far.
     """
 
     def __init__(self, path: str, name: str, result: str, files: Callable[[], Sequence[str]]) -> None:
@@ -116,14 +116,14 @@ class _Watched:
         self._calls: list[dict[str, Any]] = []
         self._made: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self._models: list[nn.Module] = []
-        """Those of the last call, once its arguments are known."""
+        """Those that the last call made, once its arguments are known."""
         self.tolerance = Tolerance(self._builder)
         self.tolerance.install()
         self._open, self._exit, self._dumps = open, os._exit, json.dumps
 
     @contextlib.contextmanager
     def modules(self) -> Iterator[None]:
-        """While programs make modules."""
+        """Watch modules being made and called."""
 
         def __new__(cls: type, *args: Any, **keywords: Any) -> Any:
             caller = sys._getframe(1)
@@ -131,14 +131,14 @@ class _Watched:
             module: Any = object.__new__(cls)
             self._made[module] = args, keywords
             given = cls.__init__, (None, *args), keywords, caller  # type: ignore[misc]
-            if not is_copy and self._is_target(cls) and self._is_known(*given):
+            if not is_copy and self._is_target(cls) and self._note_call(*given):
                 self._models.append(module)
             return module
 
         call = nn.Module.__call__
 
         def __call__(module: nn.Module, *args: Any, **keywords: Any) -> Any:
-            # Under no_grad it is tried out, or evaluated.
+            # A call under no_grad is a trial or an evaluation.
             is_training = torch.is_grad_enabled() and any(module is one for one in self._models)
             if is_training and (inputs := inputs_of(module.forward, args, keywords)):
                 self._calls[-1]["inputs"] = inputs
@@ -156,7 +156,7 @@ class _Watched:
     def _builder(self, function: Any) -> Any:
         @functools.wraps(function)
         def called(*args: Any, **keywords: Any) -> Any:
-            is_known = self._is_known(function, args, keywords, sys._getframe(1))
+            is_known = self._note_call(function, args, keywords, sys._getframe(1))
             made = function(*args, **keywords)
             parts = made if isinstance(made, (tuple, list)) else [made]
             if is_known:
@@ -165,10 +165,10 @@ class _Watched:
 
         return called
 
-    def _is_known(
+    def _note_call(
         self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], caller: FrameType
     ) -> bool:
-        """Note a call of the target; whether all of its arguments are known, for the first time."""
+        """Note a call of the target; whether it is the first one whose arguments are all known."""
         if self._models:
             return False
         try:
@@ -210,14 +210,14 @@ class _Watched:
 
 
 class _Finder(MetaPathFinder):
-    """Imports the project's files as they are rewritten."""
+    """Imports the project's files, rewritten."""
 
-    def __init__(self, roots: Sequence[str], watched: _Watched) -> None:
+    def __init__(self, roots: Sequence[str], watcher: _Watcher) -> None:
         self._roots = tuple(os.path.join(os.path.realpath(root), "") for root in roots)
-        self._watched = watched
+        self._watched = watcher
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """As importlib asks for it."""
+        """Find a module in the project's files; importlib calls this."""
         spec = PathFinder.find_spec(name, path, target)
         origin = os.path.realpath((spec.origin if spec is not None else None) or "")
         if spec is None or not origin.endswith(".py") or not origin.startswith(self._roots):
@@ -225,7 +225,7 @@ class _Finder(MetaPathFinder):
         if "site-packages" in origin:
             return None
         loader = _Loader(name, origin)
-        loader.watched = self._watched
+        loader.watcher = self._watched
         places = spec.submodule_search_locations
         return importlib.util.spec_from_file_location(
             name, origin, loader=loader, submodule_search_locations=places
@@ -233,10 +233,10 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
-    watched: _Watched
+    watcher: _Watcher
 
     def get_code(self, fullname: str) -> Any:
-        return _code(self.get_filename(fullname), self.watched)
+        return _code(self.get_filename(fullname), self.watcher)
 
 
 class _Ended(Exception):
@@ -249,7 +249,7 @@ def _refuse(*_args: object, **_keywords: object) -> NoReturn:
 
 @contextlib.contextmanager
 def lenient_command_line() -> Iterator[None]:
-    """No want of an option or of data ends the program, which is one process."""
+    """Keep the program from ending for a missing option or on its own, and from starting processes."""
     parse = argparse.ArgumentParser.parse_known_args
 
     def parse_known_args(self: argparse.ArgumentParser, *args: Any, **keywords: Any) -> Any:

@@ -21,24 +21,24 @@ from tclint.tracing.patches.stored_weights import AbsentWeights
 from tclint.tracing.worker.program.unknown import Unknown
 
 SIZE = "\0"
-"""Stands for what is unknown in a text, which may be a size of data."""
+"""Stands in a text for an unknown value, which may be a size of the data."""
 _DEEPEST = 6
 _MOST_VALUES = 64
-"""Larger arrays and tensors are told by their sizes."""
+"""Larger arrays and tensors are written by their shape."""
 _LONGEST = 20_000
 
 
 class Untold(Exception):
-    """No text says what a value is."""
+    """No text expresses a value."""
 
 
 class Texts:
-    """Texts of values, in the names of one file and of what can be imported.
+    """Writes values as texts, with the names of one file and of what can be imported.
 
     Args:
         home: the path of the target's file.
-        made: how each module was made: its class's arguments.
-        size: written for what is unknown; '': such fields are left out.
+        made: module -> the arguments that its class was called with.
+        size: what to write for unknown values; '': nothing, which leaves their fields out.
     """
 
     def __init__(self, home: str, made: WeakKeyDictionary[Any, Any], size: str = "") -> None:
@@ -101,7 +101,7 @@ class Texts:
         return f"Namespace({_keywords(texts)})"
 
     def _mapping(self, value: Any, depth: int) -> str:
-        """With fields, where it has those: a configuration inside another one is asked for them."""
+        """As an object with fields, if it is a configuration inside another one: code reads its fields."""
         items = {key: value[key] for key in value.keys()}  # noqa: SIM118 (it need not be iterable)
         names = self._fields(items, depth)
         if type(value) is not dict and depth and all(map(str.isidentifier, names)):
@@ -113,7 +113,7 @@ class Texts:
         return "{" + ", ".join(f"{self._text(key, depth + 1)}: {text}" for key, text in names.items()) + "}"
 
     def _fields(self, values: Mapping[Any, Any], depth: int) -> dict[Any, str]:
-        """Those that are told: code that reads another one fails."""
+        """Those that a text expresses; code that reads another one fails."""
         found = {}
         for name, item in values.items():
             try:
@@ -143,7 +143,7 @@ class Texts:
         return f"{name}({', '.join(texts)})"
 
     def _module(self, value: nn.Module, depth: int) -> str:
-        """As its class made it, if it still has those weights."""
+        """The call of its class, if that still makes the same weights."""
         if value not in self._made:
             raise Untold
         args, keywords = self._made[value]
@@ -184,7 +184,7 @@ def _fields_of(value: Any) -> dict[str, Any]:
 
 def _array(value: Any) -> str:
     """A tensor, an array or a number of numpy: its values, or its sizes where it is large."""
-    library, shape = ("torch", "tensor") if isinstance(value, torch.Tensor) else ("numpy", "array")
+    library, maker = ("torch", "tensor") if isinstance(value, torch.Tensor) else ("numpy", "array")
     if not hasattr(value, "dtype") or str(value.dtype) == "object":
         raise Untold
     kind = str(value.dtype) if library == "torch" else f'"{value.dtype}"'
@@ -192,11 +192,11 @@ def _array(value: Any) -> str:
         return repr(value.item())
     if math.prod(value.shape) > _MOST_VALUES:
         return f"{library}.zeros({tuple(value.shape)}, dtype={kind})"
-    return f"{library}.{shape}({value.tolist()}, dtype={kind})"
+    return f"{library}.{maker}({value.tolist()}, dtype={kind})"
 
 
 def inputs_of(forward: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[str]:
-    """The inputs of a call, as `--input` takes them; none if one of them is not told."""
+    """The inputs of a call, as `--input` takes them; none if one of them has no text."""
     try:
         signature = inspect.signature(forward)
         given = signature.bind(*args, **keywords).arguments

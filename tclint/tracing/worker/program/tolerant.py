@@ -1,7 +1,7 @@
-"""Rewrites a program so that a statement that fails makes what it would have set unknown, and it goes on.
+"""Rewrites a program so that it goes on after a statement fails, with what that would have set unknown.
 
-A program that makes a model also reads data that are not here, asks for a GPU and talks to servers. None of
-that need work, as long as nothing that comes of it is taken for known.
+A program that makes a model also reads data that are missing here, asks for a GPU and talks to servers. None
+of that has to work, as long as nothing that depends on it counts as known.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import Any, TypeAlias
 from tclint.tracing.worker.program.unknown import UNKNOWN, Unknown
 
 NAME = "_tclint"
-"""Of this file's `Tolerance`, among the builtins of the program."""
+"""The name of the `Tolerance` among the builtins of the program."""
 _JUMPS = (ast.Global, ast.Nonlocal, ast.Pass, ast.Break, ast.Continue, ast.Raise)
 _HERE_ONLY = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
-"""What means something else inside a lambda."""
+"""Expressions that would mean something else inside a lambda."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SMALL_TRY = 4
-"""A longer body is more than the one step that the handlers of its `try` are about."""
+"""The most statements of a `try` whose errors reach its handlers; a longer body does more than these
+expect."""
 Block: TypeAlias = "list[ast.stmt]"
 
 
@@ -42,7 +43,7 @@ class Tolerance:
         """Lists and the like that may lack items, by their ids."""
 
     def install(self) -> None:
-        """Let rewritten code find this, and have no length of what may lack items."""
+        """Let rewritten code find this, and let `len` refuse what may lack items."""
         setattr(builtins, NAME, self)
         length: Callable[[Any], int] = builtins.len
 
@@ -52,7 +53,7 @@ class Tolerance:
         builtins.len = known_length
 
     def failed(self, error: Exception) -> None:
-        """Go on after a statement, or not."""
+        """Let the program go on after an error, or raise it again."""
         if not self.is_on or isinstance(error, (RecursionError, MemoryError)):
             raise error
 
@@ -65,7 +66,7 @@ class Tolerance:
             return False
 
     def items(self, of: Callable[[], Iterable[Any]]) -> Iterator[Any]:
-        """What a loop goes over: once over something unknown, where that cannot be told."""
+        """The items of a loop; one unknown item where they cannot be told."""
         count = 0
         try:
             for item in of():
@@ -88,8 +89,8 @@ class Tolerance:
             yield entered
 
     def spoil(self, value: object) -> bool:
-        """Make what a failed statement may have changed unknown wherever it is held, as far as Python lets;
-        whether it may have changed."""
+        """Make a value that a failed statement may have changed unknown wherever it is held, as far as Python
+        allows; whether it may have changed."""
         if isinstance(value, (ModuleType, FunctionType, type)):
             return False
         try:
@@ -101,15 +102,15 @@ class Tolerance:
 
 
 def tolerant(source: bytes | str, path: str, builder: str = "") -> Any:
-    """The code of a file, rewritten.
+    """Rewrite and compile a file.
 
-    Functions of classes with a `forward` stay as they are: what fails in a model is for the model to say.
+    Methods of classes with a `forward` stay as they are: an error in a model is the model's own.
 
     Args:
         builder: the qualified name of the function that builds the model, if this file has it.
 
     Raises:
-        SyntaxError: it is no Python.
+        SyntaxError: the source is not valid Python.
     """
     tree = ast.parse(source, path)
     tree.body = _Rewriter(builder).block(tree.body, is_module=True)
@@ -121,7 +122,7 @@ class _Rewriter:
         self._builder = builder
         self._within: list[str] = []
         self._locals: list[set[str] | None] = [None]
-        """Names that each function around sets; None for a module, in which every name can be set."""
+        """The names that each enclosing function sets; None for the module, where every name can be set."""
         self._count = 0
 
     def block(self, body: Block, *, is_module: bool = False) -> Block:
@@ -197,7 +198,8 @@ class _Rewriter:
         return _guarded(node, self._set_unknown([ast.Name(node.name, ast.Store())]))
 
     def _if(self, node: ast.If) -> Block:
-        """One way or the other; where that cannot be told, neither, and what both would set is unknown."""
+        """The branch that the test chooses; if the test fails, neither, and what both would set is
+        unknown."""
         if isinstance(node.test, ast.Constant):
             return [node]
         answer = self._name()
@@ -241,7 +243,7 @@ class _Rewriter:
         return _guarded(node, unset)
 
     def _try(self, node: ast.Try) -> ast.stmt:
-        """What a short body raises is for its handlers."""
+        """Leave what a short body raises to its handlers."""
         unset = self._unset(node.body)
         if len(node.body) > _SMALL_TRY or not any(map(_takes_errors, node.handlers)):
             node.body = self.block(node.body)
@@ -353,7 +355,7 @@ def _has(node: ast.AST, kinds: tuple[type[ast.AST], ...]) -> bool:
 
 
 def _guarded(node: ast.stmt, otherwise: Block, place: ast.stmt | None = None) -> ast.stmt:
-    """`try: node` with what is done where it fails."""
+    """`try: node`, and `otherwise` where it fails."""
     place = place or node
     ast.copy_location(node, place)
     failed = ast.Expr(ast.Call(_attribute("failed"), [ast.Name(f"{NAME}_error", ast.Load())], []))

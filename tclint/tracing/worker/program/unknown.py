@@ -1,4 +1,4 @@
-"""The value of what could not be run: anything can be asked of it, and nothing can be decided by it."""
+"""The value of what could not be run: code may use it in any way but to decide something."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class UnknownUsed(Exception):
 
 
 class Unknown:
-    """What a failed statement would have made. Parts of it, calls of it and sums with it are unknown, too;
-    a condition, a loop, a text or a number of it raises, so that nothing known ever comes of it."""
+    """What a failed statement would have made. Its parts, its calls and sums with it are unknown, too. Using
+    it as a condition, a loop, a text or a number raises, so that nothing known is ever derived from it."""
 
     def __getattr__(self, name: str) -> Unknown:
         if name.startswith("__"):
