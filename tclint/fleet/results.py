@@ -18,7 +18,7 @@ from tclint.core.finding import LEVEL_ORDER
 from tclint.core.rule import CRASH_CODE
 from tclint.engine.report import Report
 from tclint.report.formats.json import clean, to_dict
-from tclint.report.formats.jsonlines import HEADER, records
+from tclint.report.formats.jsonlines import HEADER, LISTS, records
 from tclint.report.saved import load_report
 
 Json = Mapping[str, Any]
@@ -199,9 +199,7 @@ def merge(paths: Sequence[str]) -> dict[str, Any]:
     for path, document in zip(paths, documents, strict=True):
         _check_header(path, document, first)
     merged: dict[str, Any] = {name: first[name] for name in HEADER}
-    lists: dict[str, list[Any]] = {
-        name: [] for name in ("entries", "metrics", "findings", "skipped", "errors", "statistics")
-    }
+    lists: dict[str, list[Any]] = {name: [] for name in LISTS}
     owners: dict[str, str] = {}
     for path, document in zip(paths, documents, strict=True):
         for target in {item["target"] for item in (*document["entries"], *document["errors"])}:
