@@ -8,7 +8,12 @@ from pathlib import Path
 import in_process
 import pytest
 
+from tclint.tracing.worker.isolation import landlock_version
+
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(
+    landlock_version() < 1, reason="nothing is run where the kernel has no Landlock"
+)
 
 MODEL = """
 from torch import nn

@@ -242,6 +242,12 @@ def test_a_command_line_names_its_launcher(folder: Path) -> None:
     assert (entry.settings.parallel, entry.settings.gpu_count) == ("zero2", 4)
     assert entry.precision == "pure-bf16"
     assert not any("is not found" in item.what for item in entry.assumptions)
+    for one, other in (("zero", "loop"), ("loop", "zero")):
+        (folder / "conf" / f"{one}.yaml").write_text(
+            "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nnum_processes: 4\n"
+            f"deepspeed_config:\n  deepspeed_config_file: conf/{other}.yaml\n"
+        )
+    assert priced("scripts/run.sh").entries  # although the files name each other
 
 
 @pytest.mark.usefixtures("library")

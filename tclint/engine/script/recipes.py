@@ -166,13 +166,13 @@ def _with_master_weights(stated: dict[str, Stated]) -> dict[str, Stated]:
 _NAMES_A_FILE = ("launcher", "deepspeed")
 
 
-def _files_of(step: Step) -> Iterator[Step]:
+def _files_of(step: Step, seen: frozenset[str] = frozenset()) -> Iterator[Step]:
     """The settings files of Accelerate and DeepSpeed that a step names, and those that these name."""
     for name in _NAMES_A_FILE:
         found = _file_of(step, step.get(name))
-        if found is not None:
+        if found is not None and found.path not in seen:
             yield found
-            yield from _files_of(found)
+            yield from _files_of(found, seen | {step.path})
 
 
 def _file_of(step: Step, name: object) -> Step | None:

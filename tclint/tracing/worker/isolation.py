@@ -186,18 +186,23 @@ def refuse_network() -> None:
     sys.addaudithook(refuse)
 
 
+def landlock_version() -> int:
+    """The version of Landlock in this kernel; below 1 where there is none, as before Linux 5.13."""
+    if sys.platform != "linux":
+        return 0
+    return int(ctypes.CDLL(None).syscall(_LANDLOCK_CREATE, None, 0, 1))
+
+
 def read_only(writable: str) -> bool:
     """Have the kernel refuse this process, for good, to change files outside a folder and to start programs.
 
     Returns:
-        False where it cannot (Linux before 5.13, other systems).
+        False where it cannot.
     """
-    if sys.platform != "linux" or not _prctl(_PR_SET_NO_NEW_PRIVS, 1):
+    version = landlock_version()
+    if version < 1 or not _prctl(_PR_SET_NO_NEW_PRIVS, 1):
         return False
     libc = ctypes.CDLL(None, use_errno=True)
-    version = libc.syscall(_LANDLOCK_CREATE, None, 0, 1)
-    if version < 1:
-        return False
     refused = _CHANGES & ((1 << _LANDLOCK_BITS.get(version, 15)) - 1)
     rules = libc.syscall(_LANDLOCK_CREATE, struct.pack("Q", refused), 8, 0)
     for place, allowed in ((writable, refused & ~1), (os.devnull, _WRITE_FILE)):
