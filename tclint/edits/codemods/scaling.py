@@ -308,6 +308,7 @@ class ScaleTheLoss(ScalingCodemod):
             for backward in m.findall(function, m.Call(func=m.Attribute(attr=m.Name("backward"))))
             if isinstance(backward, cst.Call) and self.program.function(backward) is function
             if start < self.program.start(backward) < self.program.start(step.call)
+            if not m.matches(backward.func, m.Attribute(value=m.Call(func=m.Attribute(attr=m.Name("scale")))))
         ]
         named = m.Arg(keyword=m.Name(value=m.MatchIfTrue(lambda name: name != "gradient")))
         if not all(m.matches(item, named) for backward in losses for item in backward.args):
