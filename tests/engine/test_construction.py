@@ -88,7 +88,8 @@ def test_a_command_names_what_reading_does_not_show(tmp_path: Path) -> None:
     [error] = report_on(tmp_path, train=train).errors
     assert "Tower needs arguments (floors, width, head)" in error.message
     assert (
-        "train.py:12 makes one, and only running it tells what it gives for floors and head" in error.message
+        "train.py:12 makes one, and only running it with its data tells what it gives for floors and head"
+        in error.message
     )
     assert (
         "model.py:Tower --arg floors=VALUE --arg width=48 --arg head=VALUE --arg 'act=\"gelu\"'"
@@ -427,7 +428,7 @@ def test_a_number_of_layers_is_not_guessed(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(MODEL)
     train = "import json\nfrom model import Tower\n\nTower(len(json.load(open('floors'))), 16, [4])\n"
     [error] = report_on(tmp_path, train=train).errors
-    assert "only running it tells what it gives for floors" in error.message
+    assert "only running it with its data tells what it gives for floors" in error.message
 
 
 def test_what_nothing_tells_is_a_size_or_a_shape_if_weights_have_it(tmp_path: Path) -> None:
@@ -466,7 +467,7 @@ def test_what_changes_no_weight_is_not_guessed(tmp_path: Path) -> None:
     )
     (tmp_path / "pyproject.toml").touch()
     [error] = check(f"{tmp_path / 'policy.py'}:Policy", Settings(cache=False)).errors
-    assert "only running it tells what it gives for slope" in error.message
+    assert "only running it with its data tells what it gives for slope" in error.message
 
 
 WIDE = """

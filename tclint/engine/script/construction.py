@@ -392,7 +392,7 @@ def _incomplete(target: str, needed: Sequence[str], found: Construction) -> Targ
     missing = [name for name in needed if name not in found.arguments]
     values = {**dict.fromkeys(needed, "VALUE"), **found.arguments}
     given = " ".join(f"--arg {shlex.quote(f'{name}={text}')}" for name, text in values.items())
-    tells = "running it up to there does not tell" if found.is_run else "only running it tells"
+    tells = "running it up to there does not tell" if found.is_run else "only running it with its data tells"
     return TargetError(
         f"{target.rpartition(':')[2]} needs arguments ({', '.join(needed)}). {found.place} makes one, "
         f"and {tells} what it gives for {listed(missing, _MOST_LISTED)}: "
