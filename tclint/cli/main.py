@@ -161,9 +161,12 @@ def check(
 
     if show_settings or show_files:
         from tclint.cli import show
-        from tclint.engine.declared_models import target_of
+        from tclint.engine.check import check as run
+        from tclint.engine.declared_models import grouped, target_of
 
         named = [*(target_of(model) for model in settings.models if declared), *targets]
+        for own in grouped(named, settings):
+            run((), own)  # settings that a run refuses are refused here too
         if show_settings:
             write_stdout(show.settings_text(named, settings, config_file, parse_flags(flags)))
         if show_files:
