@@ -16,6 +16,9 @@ import pytest
 import warm_worker
 from hypothesis import settings
 
+from tclint.engine.script import construction
+from tclint.source.run.files import File
+from tclint.source.run.project import ProjectFiles
 from tclint.tracing.worker import client
 from tclint.tracing.worker.huge_pages import use_huge_pages
 
@@ -80,6 +83,19 @@ def _warm_workers() -> Iterator[None]:
         patch.setattr(client, "_start_worker", start)
         yield
     template.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_programs_of_tests() -> Iterator[None]:
+    """Nobody trains the models of these tests: to look for who does would be to read all of tclint."""
+    found_in = construction.file_of
+
+    def file_of(target: str, files: ProjectFiles) -> File | None:
+        return None if target.startswith(f"{ROOT / 'tests'}{os.sep}") else found_in(target, files)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(construction, "file_of", file_of)
+        yield
 
 
 @pytest.fixture(scope="module")
