@@ -87,11 +87,12 @@ def _warm_workers() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_programs_of_tests() -> Iterator[None]:
-    """Nobody trains the models of these tests: to look for who does would be to read all of tclint."""
+    """Nobody trains the models of tests and benchmarks; to look for who does is to read all of tclint."""
     found_in = construction.file_of
+    untrained = tuple(f"{ROOT / name}{os.sep}" for name in ("tests", "benchmarks"))
 
     def file_of(target: str, files: ProjectFiles) -> File | None:
-        return None if target.startswith(f"{ROOT / 'tests'}{os.sep}") else found_in(target, files)
+        return None if target.startswith(untrained) else found_in(target, files)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(construction, "file_of", file_of)
