@@ -34,8 +34,10 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Shells start what runs in the background so, and children inherit it: Ctrl-C could not be tested.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# How long an example takes says more about the machine than about the code.
-settings.register_profile("tclint", deadline=None)
+# How long an example takes says more about the machine than about the code. A change is judged by the same
+# examples as the one before it; `--hypothesis-profile search` draws new ones.
+settings.register_profile("tclint", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None)
 settings.load_profile("tclint")
 
 

@@ -313,6 +313,10 @@ class SourceContext:
         """The code of an event on one line; for an event of a framework the call that causes it."""
         return _code_of(self._place(event) if event.place.file.is_library else event.place, limit)
 
+    def is_in_program(self, event: Event) -> bool:
+        """Whether the program's own files make or lead to an event; importing a library leads to others."""
+        return any(not place.file.is_library for place in event.places)
+
     def shown(self, event: Event, limit: int = 80) -> str:
         """The code, on one line, in the linted files that is or leads to an event."""
         return _code_of(self._place(event), limit)

@@ -140,8 +140,9 @@ def scaler_evidence(context: SourceContext, **events: Event | None) -> dict[str,
             evidence[role] = context.code(event)
             evidence[f"{role}_line"] = context.at(event).line
             scaler = scaler or next(iter(context.facts.kinds(event.subject, "scaler")), None)
-    if scaler is not None and scaler.made is not None:
-        evidence["scaler"] = context.code(scaler.made)
+    made = scaler.made if scaler is not None else None
+    if scaler is not None and made is not None and context.is_in_program(made):
+        evidence["scaler"] = context.code(made)
         on = context.facts.is_on(scaler)
         evidence["enabled"] = {True: "always", None: "decided at run time"}.get(on, "never")
     else:

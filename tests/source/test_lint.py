@@ -23,6 +23,7 @@ from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 from tclint_rules.amp import backward_under_autocast
 from tclint_rules.runtime.sync_in_loop import SyncInLoop
 from tclint_rules.scaling import loss_scaling
+from tclint_rules.scaling.scaler_bypass import StepBypassesScaler
 
 RULES = (*rules_of(loss_scaling), *rules_of(backward_under_autocast))
 LOOP = """\
@@ -185,6 +186,26 @@ def test_crashing_rule_is_a_finding_and_the_others_run(tmp_path: Path) -> None:
     assert [finding.code for finding in result.findings] == [CRASH_CODE, "AMP001"]
 
 
+def test_a_scaler_that_a_library_made_on_import_is_said_to_come_from_elsewhere(tmp_path: Path) -> None:
+    program = """
+from apex import amp
+import torch
+
+model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+optimizer = torch.optim.AdamW(model.cuda().parameters(), lr=1e-3)
+for batch in loader:
+    loss = model(batch)
+    with amp.scale_loss(loss, optimizer) as scaled_loss:
+        scaled_loss.backward()
+    optimizer.step()
+"""
+    (tmp_path / "train.py").write_text(program)
+    result = lint([str(tmp_path / "train.py")], [StepBypassesScaler()], Settings())
+    (finding,) = result.findings
+    assert (finding.code, finding.location.line) == ("AMP005", 11)
+    assert finding.evidence["scaler"] == "comes from elsewhere"
+
+
 def test_pass_imports_no_torch_and_libcst_only_when_it_parses(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("x = 1\n")
     (tmp_path / "train.py").write_text(LOOP)
@@ -194,6 +215,7 @@ import tclint.engine.sources.lint
 from tclint.config.settings import Settings
 from tclint.core.rule import rules_of
 from tclint_rules.scaling import loss_scaling
+from tclint_rules.scaling.scaler_bypass import StepBypassesScaler
 rules = [rule() for rule in rules_of(loss_scaling)]
 assert not {{"torch", "libcst"}} & set(sys.modules), "import"
 assert not tclint.engine.sources.lint.lint([{str(tmp_path / "plain.py")!r}], rules, Settings()).findings
