@@ -16,7 +16,7 @@ import pytest
 import warm_worker
 from hypothesis import settings
 
-from tclint.engine.script import construction
+from tclint.engine.script import construction, models, program_runs
 from tclint.source.run.files import File
 from tclint.source.run.project import ProjectFiles
 from tclint.tracing.worker import client
@@ -90,14 +90,15 @@ def _warm_workers() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _no_programs_of_tests() -> Iterator[None]:
     """Nobody trains the models of tests and benchmarks; to look for who does is to read all of tclint."""
-    found_in = construction.file_of
+    found_in = models.file_of
     untrained = tuple(f"{ROOT / name}{os.sep}" for name in ("tests", "benchmarks"))
 
     def file_of(target: str, files: ProjectFiles) -> File | None:
         return None if target.startswith(untrained) else found_in(target, files)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(construction, "file_of", file_of)
+        for module in (construction, program_runs):
+            patch.setattr(module, "file_of", file_of, raising=False)
         yield
 
 
