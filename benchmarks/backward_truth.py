@@ -13,8 +13,6 @@ own blocks checkpointed, where it offers that.
 
 from __future__ import annotations
 
-import argparse
-import csv
 import importlib
 import os
 import sys
@@ -31,7 +29,14 @@ if __name__ == "__main__":  # tests import this module, and are no benchmark
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from trace_truth import MAX_WEIGHT_BYTES, cases_of, without_random_skips  # noqa: E402
+from trace_truth import (  # noqa: E402
+    MAX_WEIGHT_BYTES,
+    append_row,
+    cases_of,
+    options,
+    read_rows,
+    without_random_skips,
+)
 from zoo_case import Case, as_call, note  # noqa: E402
 from zoo_child import run_in_child  # noqa: E402
 
@@ -248,7 +253,12 @@ def _real_input(tensor: Any) -> Any:
 
 
 def main() -> int:
-    arguments = _parse()
+    parser = options(__doc__, 180.0)
+    parser.add_argument("--variants", action="store_true", help="also frozen and checkpointed versions")
+    parser.add_argument(
+        "--every-variant", type=int, default=3, metavar="N", help="variants of every Nth model"
+    )
+    arguments = parser.parse_args()
     importlib.import_module("tclint.tracing.worker.objects")
     importlib.import_module("tclint.cost.memory.saved_tensors")
     out = Path(arguments.out) if arguments.out else None
@@ -275,49 +285,11 @@ def main() -> int:
                     f"{row.get('differences', '')[:300]}"
                 )
                 if out is not None:
-                    _append(out, row)
+                    append_row(out, row, COLUMNS)
     from backward_table import summarize
 
     print("\n".join(summarize(rows)))
     return 0
-
-
-def read_rows(out: Path | None) -> list[dict[str, Any]]:
-    """The rows of an earlier run."""
-    if out is None or not out.exists():
-        return []
-    with out.open(newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
-
-
-def _append(out: Path, row: dict[str, Any]) -> None:
-    is_new = not out.exists()
-    with out.open("a", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, COLUMNS, restval="")
-        if is_new:
-            writer.writeheader()
-        writer.writerow(row)
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--library", nargs="+", default=["custom"], choices=("custom", "timm", "transformers")
-    )
-    parser.add_argument("--limit", type=int, default=0, metavar="N", help="models per library")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="every Nth model")
-    parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="these models")
-    parser.add_argument("--variants", action="store_true", help="also frozen and checkpointed versions")
-    parser.add_argument(
-        "--every-variant", type=int, default=3, metavar="N", help="variants of every Nth model"
-    )
-    parser.add_argument(
-        "--out", metavar="FILE.csv", help="append a row per model; models that are in it are skipped"
-    )
-    parser.add_argument("--timeout", type=float, default=180.0, metavar="S", help="seconds per model")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from measurements import (
 )
 
 import tclint.cost.gpu
+from tclint.core.toml import parse_toml
 from tclint.cost.gpu import Gpu, load_gpu
 from tclint.cost.gpu.calibration import SIZE_BINS_US
 from tclint.cost.kernels.assess import traffic_times_us
@@ -548,12 +549,8 @@ def write_tables(path: Path, result: Fit) -> None:
 
 def write_harnesses(path: Path, results: Sequence[Fit]) -> None:
     """Replace the fitted harnesses in harnesses.toml; 'default' is the mean over the fitted GPUs."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
     text = path.read_text(encoding="utf-8")
-    tables: dict[str, dict[str, dict[str, dict[str, float]]]] = tomllib.loads(text)
+    tables: dict[str, dict[str, dict[str, dict[str, float]]]] = parse_toml(text)
     for result in results:
         for (source, gpu, kind), harness in result.harnesses.items():
             figures = {name: round(value, 1) for name, value in asdict(harness).items()}

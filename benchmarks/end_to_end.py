@@ -32,6 +32,7 @@ from torch import Tensor, nn  # noqa: E402
 from traces import LEAST_US, precision_of, priced_rows  # noqa: E402
 
 import tclint  # noqa: E402
+from tclint.core.toml import parse_toml  # noqa: E402
 from tclint.cost.communication import communication_bytes  # noqa: E402
 from tclint.cost.estimate import Estimate, estimate  # noqa: E402
 from tclint.cost.gpu import Gpu, load_gpu  # noqa: E402
@@ -164,18 +165,11 @@ def _in_nchw(path: Path) -> Line:
     return Line("ResNet-50 trained in NCHW", len(errors), _mean(errors), _mean(plain), note)
 
 
-REPORTED_LAYOUT_GAINS = (
-    ("v100-sxm2-16gb", 1.22, "PyTorch's tutorial on channels_last"),
-    ("v100-sxm2-16gb", 1.3, "Composer's documentation, 'about 30 %'"),
-    ("a100-sxm4-80gb", 1.3, "Composer's documentation, 'about 30 %'"),
-)
-"""How much faster ResNet-50 trains in channels_last under AMP, as documentation states it: no file of
-measurements has both layouts on a V100 or T4."""
-
-
 def _layouts(folder: Path) -> Line:
     """What channels_last saves of ResNet-50's step under AMP, where both layouts were published."""
-    steps, found = list(_read(folder / "whole_steps.csv")), [*REPORTED_LAYOUT_GAINS]
+    steps = list(_read(folder / "whole_steps.csv"))
+    reported = parse_toml(Path(__file__).with_name("layout_gains.toml").read_text(encoding="utf-8"))["gain"]
+    found = [(row["gpu"], row["faster"], row["source"]) for row in reported]
     nchw = {
         row["gpu"]: int(row["batch"]) / float(row["step_ms"])
         for row in steps

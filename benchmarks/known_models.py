@@ -22,10 +22,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tclint.core.toml import parse_toml
 
 ROWS = Path(__file__).with_name("known_models.toml")
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "coverage.md"
@@ -50,7 +47,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.name}")
     arguments = parser.parse_args()
     lines, failed = [], []
-    for row in tomllib.loads(ROWS.read_text())["model"]:
+    for row in parse_toml(ROWS.read_text())["model"]:
         if arguments.only and not any(word.lower() in row["name"].lower() for word in arguments.only):
             continue
         entry, error = _run(row, arguments.repositories)

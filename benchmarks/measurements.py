@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import sys
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,13 +16,9 @@ from traces import LEAST_US, precision_of, priced_rows
 
 import tclint.cost.gpu
 from tclint.config.settings import Precision
+from tclint.core.toml import parse_toml
 from tclint.cost.gpu import Calibration, Gpu, load_gpu
 from tclint.graph.lowering.work import Attention, Convolution, Gemm, Traffic, Work
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -328,7 +323,7 @@ _HASHED: dict[str, Callable[[dict[str, str]], Sequence[int]]] = {
 @cache
 def _harnesses() -> dict[str, Any]:
     text = Path(__file__).with_name("harnesses.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return parse_toml(text)
 
 
 @dataclass(frozen=True)
@@ -364,7 +359,7 @@ def timed_alone(gpu: Gpu) -> Gpu:
 
 def as_unmeasured(gpu: Gpu) -> Gpu:
     """A GPU as if nothing had been measured on it: its datasheet row, and the constants of GPUs like it."""
-    document = tomllib.loads(
+    document = parse_toml(
         (Path(tclint.cost.gpu.__file__).parent / f"{gpu.id}.toml").read_text(encoding="utf-8")
     )
     calibrations: dict[tuple[str, str], Calibration] = {}

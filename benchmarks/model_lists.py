@@ -24,13 +24,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tclint.config.settings import Settings
+from tclint.core.toml import parse_toml
 from tclint.engine.model_listing.candidates import list_models
 from tclint.source.syntax.discovery import discover
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 LABELS = Path(__file__).with_name("model_lists.toml")
 
@@ -40,7 +36,7 @@ def main() -> int:
     parser.add_argument("--repositories", type=Path, required=True, help="folder of checkouts")
     parser.add_argument("--verbose", action="store_true", help="name what is missing and what is false")
     arguments = parser.parse_args()
-    rows = tomllib.loads(LABELS.read_text())["repository"]
+    rows = parse_toml(LABELS.read_text())["repository"]
     for held_out in (False, True):
         wanted = found = false = listed = repositories = 0
         for row in rows:

@@ -21,7 +21,7 @@ import importlib
 import os
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,15 +156,11 @@ def cases_of(library: str) -> Iterator[Case]:
 
 
 def main() -> int:
-    arguments = _parse()
+    arguments = options(__doc__, 120.0).parse_args()
     importlib.import_module("tclint.tracing.worker.objects")
-    rows: list[dict[str, Any]] = []
-    done: set[str] = set()
     out = Path(arguments.out) if arguments.out else None
-    if out is not None and out.exists():
-        with out.open(newline="", encoding="utf-8") as stream:
-            rows = list(csv.DictReader(stream))
-            done = {row["name"] for row in rows}
+    rows = read_rows(out)
+    done = {row["name"] for row in rows}
     for library in arguments.library:
         chosen = [case for position, case in enumerate(cases_of(library)) if position % arguments.every == 0]
         for case in chosen[: arguments.limit or None]:
@@ -179,15 +175,24 @@ def main() -> int:
                 f"{row.get('differences', '')[:200]}"
             )
             if out is not None:
-                _append(out, row)
+                append_row(out, row, COLUMNS)
     print("\n".join(summarize(rows)))
     return 0
 
 
-def _append(out: Path, row: dict[str, Any]) -> None:
+def read_rows(out: Path | None) -> list[dict[str, Any]]:
+    """The rows of an earlier run."""
+    if out is None or not out.exists():
+        return []
+    with out.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def append_row(out: Path, row: dict[str, Any], columns: Sequence[str]) -> None:
+    """Add a row to a CSV, which is made if there is none."""
     is_new = not out.exists()
     with out.open("a", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, COLUMNS, restval="")
+        writer = csv.DictWriter(stream, columns, restval="")
         if is_new:
             writer.writeheader()
         writer.writerow(row)
@@ -233,9 +238,10 @@ def _asks(row: dict[str, Any]) -> bool:
     return bool(int(row.get("assumptions") or 0))
 
 
-def _parse() -> argparse.Namespace:
+def options(description: str | None, timeout_s: float) -> argparse.ArgumentParser:
+    """The options of benchmarks that run every model in a process of its own."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "--library", nargs="+", default=["custom"], choices=("custom", "timm", "transformers")
@@ -246,8 +252,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--out", metavar="FILE.csv", help="append a row per model; models that are in it are skipped"
     )
-    parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds per model")
-    return parser.parse_args()
+    parser.add_argument("--timeout", type=float, default=timeout_s, metavar="S", help="seconds per model")
+    return parser
 
 
 if __name__ == "__main__":

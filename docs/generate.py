@@ -23,6 +23,7 @@ from tclint.config.pyproject import RUN_FIELDS
 from tclint.config.settings import SETTINGS, settings_in
 from tclint.core.markup import text
 from tclint.core.rule import Rule
+from tclint.core.toml import parse_toml
 from tclint.engine.retired import retired_rules
 from tclint.engine.rules.index import FILE, build
 from tclint.engine.rules.registry import all_rules
@@ -32,11 +33,6 @@ from tclint.report.rule_text import rule_markdown
 from tclint.testing import Example, examples
 from tclint.tracing import patches
 from tclint.tracing.patches.patch import PATCHES, RUN_WITH
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 DOCS = Path(__file__).parent
 EXAMPLES = DOCS.parent / "fixtures" / "rules"
@@ -222,7 +218,7 @@ def _architecture() -> str:
 def _packages() -> str:
     """Packages by layer, the top one first, with the first sentence of each."""
     root = DOCS.parent
-    contracts = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    contracts = parse_toml((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
     layers = [
         [name.strip(" ()") for name in layer.replace("|", ":").split(":")]
         for layer in contracts["contracts"][0]["layers"]

@@ -16,6 +16,9 @@ import pytest
 import warm_worker
 from hypothesis import settings
 
+from tclint.engine.script import construction, models, program_runs
+from tclint.source.run.files import File
+from tclint.source.run.project import ProjectFiles
 from tclint.tracing.worker import client
 from tclint.tracing.worker.huge_pages import use_huge_pages
 
@@ -42,6 +45,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # once, before the workers of pytest-xdist start
         for name in ("tclint", "rules", "tests/support"):
             compileall.compile_dir(ROOT / name, quiet=2)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Many small files come last, so that no process ends long before the others.
+    items.sort(key=lambda item: ROOT / "tests" / "source" in item.path.parents)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -82,6 +90,21 @@ def _warm_workers() -> Iterator[None]:
         patch.setattr(client, "_start_worker", start)
         yield
     template.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_programs_of_tests() -> Iterator[None]:
+    """Nobody trains the models of tests and benchmarks; to look for who does is to read all of tclint."""
+    found_in = models.file_of
+    untrained = tuple(f"{ROOT / name}{os.sep}" for name in ("tests", "benchmarks"))
+
+    def file_of(target: str, files: ProjectFiles) -> File | None:
+        return None if target.startswith(untrained) else found_in(target, files)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (construction, program_runs):
+            patch.setattr(module, "file_of", file_of, raising=False)
+        yield
 
 
 @pytest.fixture(scope="module")

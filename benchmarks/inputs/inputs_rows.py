@@ -10,12 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tclint.core.errors import UsageError
+from tclint.core.toml import parse_toml
 from tclint.tracing.inputs.specs import InputSpec, parse_input
-
-try:
-    import tomllib
-except ModuleNotFoundError:
-    import tomli as tomllib
 
 MODELS = Path(__file__).resolve().parent / "models"
 
@@ -70,7 +66,7 @@ def read_rows(folder: Path = MODELS) -> list[Row]:
     """
     rows: list[Row] = []
     for path in sorted(folder.glob("*.toml")):
-        for table in tomllib.loads(path.read_text(encoding="utf-8"))["models"]:
+        for table in parse_toml(path.read_text(encoding="utf-8"))["models"]:
             try:
                 lists = {key: tuple(value) for key, value in table.items() if isinstance(value, list)}
                 row = Row(**{**table, **lists})

@@ -72,7 +72,7 @@ class BatchNormInHalf(SourceRule):
     ) -> Finding:
         here = call.place.function is cast.place.function and call.call is not None
         model = render(call.call.function) if here and call.call is not None else receiver_of(cast)
-        optimizer = next(iter(context.record.of("step", "scaler_step")))
+        steps = context.record.of("step", "scaler_step")[:1]
         bits = 11 if dtype == "float16" else 8
         return self.finding(
             context.at(cast),
@@ -80,7 +80,7 @@ class BatchNormInHalf(SourceRule):
             f"with it: updates below about 2^-{bits} of a statistic are lost in training.",
             related=(
                 context.also(norm, "the batch norm"),
-                context.also(optimizer, "the optimizer of the model steps here"),
+                *(context.also(step, "the optimizer of the model steps here") for step in steps),
             ),
             evidence={"model": model, "norm": name, "dtype": dtype},
             fix=Fix(

@@ -10,6 +10,8 @@ import contextlib
 import gc
 import os
 import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -141,12 +143,7 @@ def check(
     --fix, only remaining findings count; with --diff, 1 means that there is something to fix.
     """
     refuse_command_names(ctx, targets)
-    if declared and (fix_them or diff):
-        raise UsageError("--models takes no --fix or --diff; run tclint a second time for those.")
-    if declared and "-" in targets:
-        raise UsageError("--models takes no '-'; run tclint a second time for it.")
-    if add_ignores and (fix_them or diff or "-" in targets):
-        raise UsageError("--add-ignores writes comments to files; it takes no --fix, --diff or '-'.")
+    _refuse_together(targets, declared=declared, fixes=fix_them or diff, add_ignores=add_ignores)
     if not (targets or declared):
         targets = (".",)
     targets, contents = read_stdin(targets, stdin_filename)
@@ -155,22 +152,12 @@ def check(
     if update_baseline and not settings.baseline:
         raise UsageError("There is no baseline to update; 'tclint baseline write' makes one.")
     if verbose:
-        own = [] if config_file is None else [str(config_file)]
-        for file in (*own, *(os.path.join(folder, FILE_NAME) for folder, _ in settings.nested)):
-            say(f"settings of {file}")
-
+        _say_files(settings, config_file)
     if show_settings or show_files:
-        from tclint.cli import show
-        from tclint.engine.declared_models import target_of
-
-        named = [*(target_of(model) for model in settings.models if declared), *targets]
-        if show_settings:
-            write_stdout(show.settings_text(named, settings, config_file, parse_flags(flags)))
-        if show_files:
-            write_stdout(show.files_text(named, settings))
+        _show(
+            targets, settings, config_file, flags, declared=declared, as_toml=show_settings, files=show_files
+        )
         return 0
-
-    from tclint.engine.declared_models import check_targets as run
 
     verbosity = -1 if quiet else min(verbose, 1)
     style = Style.of_stream(sys.stdout, no_color, statistics=statistics, verbosity=verbosity)
@@ -187,6 +174,8 @@ def check(
                     verbose=bool(verbose),
                 )
             else:
+                from tclint.engine.declared_models import check_targets as run
+
                 cache = cli_models.user_cache(targets, settings, verbose=bool(verbose))
                 report = cli_models.check_kept(
                     targets,
@@ -236,6 +225,50 @@ def check(
     if exit_zero and report.exit_code == 1:
         return 0
     return report.exit_code
+
+
+def _refuse_together(targets: Sequence[str], *, declared: bool, fixes: bool, add_ignores: bool) -> None:
+    """Refuse options that exclude each other.
+
+    Raises:
+        UsageError: they are given together.
+    """
+    if declared and fixes:
+        raise UsageError("--models takes no --fix or --diff; run tclint a second time for those.")
+    if declared and "-" in targets:
+        raise UsageError("--models takes no '-'; run tclint a second time for it.")
+    if add_ignores and (fixes or "-" in targets):
+        raise UsageError("--add-ignores writes comments to files; it takes no --fix, --diff or '-'.")
+
+
+def _say_files(settings: Settings, config_file: Path | None) -> None:
+    own = () if config_file is None else (str(config_file),)
+    for file in (*own, *(os.path.join(folder, FILE_NAME) for folder, _ in settings.nested)):
+        say(f"settings of {file}")
+
+
+def _show(
+    targets: Sequence[str],
+    settings: Settings,
+    config_file: Path | None,
+    flags: Mapping[str, Any],
+    *,
+    declared: bool,
+    as_toml: bool,
+    files: bool,
+) -> None:
+    """Print settings, files or both, and lint nothing."""
+    from tclint.cli import show
+    from tclint.engine.check import check
+    from tclint.engine.declared_models import grouped, target_of
+
+    named = [*(target_of(model) for model in settings.models if declared), *targets]
+    for own in grouped(named, settings):
+        check((), own)  # settings that a run refuses are refused here too
+    if as_toml:
+        write_stdout(show.settings_text(named, settings, config_file, parse_flags(flags)))
+    if files:
+        write_stdout(show.files_text(named, settings))
 
 
 def _append_job_summary(report: Report) -> None:

@@ -96,22 +96,16 @@ class Effect:
     @property
     def best_gain_percent(self) -> float | None:
         """The largest gain over the GPUs; None where the effect is unknown."""
-        if self.unknown is not None or not self.per_gpu:
-            return None
-        return max(effect.gain_percent for effect in self.per_gpu.values())
+        return max((effect.gain_percent for effect in self.per_gpu.values()), default=None)
 
     @property
     def best_felt_percent(self) -> float | None:
         """The largest felt_percent over the GPUs; None where the effect is unknown."""
-        if self.unknown is not None or not self.per_gpu:
-            return None
-        return max(effect.felt_percent for effect in self.per_gpu.values())
+        return max((effect.felt_percent for effect in self.per_gpu.values()), default=None)
 
     @property
     def best_gain_us(self) -> float | None:
-        if self.unknown is not None or not self.per_gpu:
-            return None
-        return max(effect.gain_us for effect in self.per_gpu.values())
+        return max((effect.gain_us for effect in self.per_gpu.values()), default=None)
 
 
 @dataclass(frozen=True, slots=True)

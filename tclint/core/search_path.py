@@ -9,10 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tclint.core.examples import README
+
 PROJECT_MARKS = frozenset(
     [".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "environment.yml"]
 )
 """Names of files and folders that mark the top folder of a project."""
+MARKS_OR_README = PROJECT_MARKS | {README}
+_LEVELS = 6
+"""Folders looked at on the way up: deeper than sources lie in their projects."""
 _MOST_FILES = 60
 """Of a folder: one with more holds no entry scripts, but data or a library."""
 _NAMES: dict[str, Any] = {"os": os, "Path": Path, "pathlib": pathlib, "str": str, "osp": os.path}
@@ -23,6 +28,12 @@ _CALLS = frozenset(
         "resolve", "str",
     ]
 )  # fmt: skip
+
+
+def project_folder(folder: Path) -> Path | None:
+    """The top folder of the project that a folder is in; None where none is to be seen."""
+    levels = [folder, *folder.parents][:_LEVELS]
+    return next((level for level in levels if any((level / mark).exists() for mark in PROJECT_MARKS)), None)
 
 
 def added_folders(folders: Sequence[Path], read: Callable[[Path, str], str]) -> list[str]:

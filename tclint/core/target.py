@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tclint.core.errors import UsageError
+from tclint.core.text import with_article
 
 _FILE_TARGET = re.compile(r".+\.py:[^\W\d]\w*(\.[^\W\d]\w*)*", re.DOTALL)
 _MODULE_TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -97,8 +98,8 @@ def not_a_target(given: object) -> UsageError:
     if type(given).__name__ == "ModelProto":
         return UsageError(f"An {ONNX}.")
     return UsageError(
-        f"A target is a path, 'file.py:callable', a model, or a callable that builds one; {given!r:.60} is a "
-        f"{type(given).__name__}."
+        f"A target is a path, 'file.py:callable', a model, or a callable that builds one; {given!r:.60} is "
+        f"{with_article(type(given).__name__)}."
     )
 
 

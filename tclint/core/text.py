@@ -52,6 +52,11 @@ def listed(names: Sequence[str], most: int) -> str:
     return " and ".join(part for part in (", ".join(shown[:-1]), *shown[-1:]) if part)
 
 
+def with_article(word: str) -> str:
+    """'a float', 'an int'."""
+    return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"
+
+
 def wrapped(text: str, width: int, indent: str = "", hanging: str | None = None) -> list[str]:
     """`text` in lines of at most that many columns, broken between words only, not before a unit.
 

@@ -29,7 +29,7 @@ from tclint.config.settings import Settings, settings_in
 from tclint.core.errors import UsageError
 from tclint.core.files import forget_oldest, write_bytes_atomically
 from tclint.core.saved import from_json, to_json
-from tclint.core.search_path import PROJECT_MARKS
+from tclint.core.search_path import MARKS_OR_README
 from tclint.core.text import digest
 from tclint.engine.check import Progress
 from tclint.engine.report import Report
@@ -240,8 +240,6 @@ def difference(record: dict[str, Any], now: dict[str, Any]) -> str:
 
 _LEVELS = 2
 """Folders above a model's file in which scripts may state the sizes of its inputs."""
-_OTHER_NAMES = PROJECT_MARKS | {"README.md"}
-"""Files other than scripts that mark the top of a project."""
 
 
 def _listed(paths: Sequence[str]) -> dict[str, list[str]]:
@@ -257,7 +255,7 @@ def _listed(paths: Sequence[str]) -> dict[str, list[str]]:
 
 def _names(folder: str) -> list[str]:
     try:
-        return sorted(name for name in os.listdir(folder) if name.endswith(".py") or name in _OTHER_NAMES)
+        return sorted(name for name in os.listdir(folder) if name.endswith(".py") or name in MARKS_OR_README)
     except OSError:
         return []
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
+
+_FEW = 20
+"""Names that a text is searched for; of more, most texts hold one."""
 
 
 def imported(texts: Mapping[str, str], first: Iterable[str]) -> set[str]:
@@ -16,46 +19,58 @@ def imported(texts: Mapping[str, str], first: Iterable[str]) -> set[str]:
         first: the files to begin with.
     """
     imports = _imports(texts)
-    return _closure(first, lambda path: imports[path], texts)
+    found: set[str] = set()
+    following = {path for path in first if path in texts}
+    while following:
+        found |= following
+        following = {other for path in following for other in imports(path)} - found
+    return found
 
 
 def connected(texts: Mapping[str, str], first: Iterable[str]) -> set[str]:
     """Files, those that they import and those that import them, directly or indirectly."""
     imports = _imports(texts)
     importers: dict[str, set[str]] = {path: set() for path in texts}
-    for path, others in imports.items():
-        for other in others:
-            importers[other].add(path)
-    return _closure(first, lambda path: imports[path] | importers[path], texts)
-
-
-def _closure(first: Iterable[str], leads_to: Callable[[str], set[str]], texts: Mapping[str, str]) -> set[str]:
+    unread = set(texts)
     found: set[str] = set()
     following = {path for path in first if path in texts}
     while following:
         found |= following
-        following = {other for path in following for other in leads_to(path)} - found
+        # Parsing takes most of the time, and who imports a file names it.
+        names = {_module_of(path)[-1] for path in following}
+        naming = {path for path in unread if len(names) > _FEW or any(name in texts[path] for name in names)}
+        unread -= naming
+        for path in naming:
+            for other in imports(path):
+                importers[other].add(path)
+        following = {other for path in following for other in imports(path) | importers[path]} - found
     return found
 
 
-def _imports(texts: Mapping[str, str]) -> dict[str, set[str]]:
-    """File -> the files that it may import; all of them if a module may be several files."""
+def _imports(texts: Mapping[str, str]) -> Callable[[str], set[str]]:
+    """A function that finds the files that one may import; all of them if a module may be several files."""
     by_last: dict[str, list[tuple[str, ...]]] = {}
     paths: dict[tuple[str, ...], str] = {}
     for path in texts:
-        parts = tuple(os.path.splitext(path)[0].split(os.sep))
-        parts = parts[:-1] if parts[-1] == "__init__" else parts
+        parts = _module_of(path)
         by_last.setdefault(parts[-1], []).append(parts)
         paths[parts] = path
-    return {
-        path: {
+
+    @cache
+    def imports(path: str) -> set[str]:
+        return {
             paths[parts]
-            for module in _modules(text)
+            for module in _modules(texts[path])
             for parts in by_last.get(module[-1], ())
             if parts[-len(module) :] == module and paths[parts] != path
         }
-        for path, text in texts.items()
-    }
+
+    return imports
+
+
+def _module_of(path: str) -> tuple[str, ...]:
+    parts = tuple(os.path.splitext(path)[0].split(os.sep))
+    return parts[:-1] if parts[-1] == "__init__" else parts
 
 
 @lru_cache(maxsize=4096)

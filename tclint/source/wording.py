@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tclint.core.text import with_article
 from tclint.core.units import plural
 from tclint.source.context import SourceContext
 from tclint.source.questions.gradients import Backward
@@ -182,8 +183,7 @@ def value_text(value: Value | None, depth: int = 2) -> str:
             return f"one of {' | '.join(several)}" if depth > 0 else "one of several"
         case Thing() if value.kind:
             named = f" ({value.name})" if value.name and value.name != value.kind else ""
-            article = "" if value.kind.endswith("s") else "an " if value.kind[0] in "aeiou" else "a "
-            return f"{article}{value.kind}{named}"
+            return f"{value.kind if value.kind.endswith('s') else with_article(value.kind)}{named}"
         case Thing() if value.cls is not None:
             return f"a {value.cls.function.name}"
         case Thing():

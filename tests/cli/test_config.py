@@ -391,9 +391,10 @@ def test_what_a_file_names_and_does_not_exist_is_told_with_its_line(
     projects: Path, lines: str, said: str
 ) -> None:
     write(projects, f"[tool.tclint]\n\n{lines}")
-    result = CliRunner().invoke(cli, ["check", "a"])
-    assert result.exit_code == 2
-    assert said in result.stderr.replace(f"{projects}/", "")
+    for shown in ((), ("--show-settings",)):
+        result = CliRunner().invoke(cli, ["check", "a", *shown])
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert said in result.stderr.replace(f"{projects}/", "")
 
 
 def test_what_the_command_line_names_is_not_blamed_on_a_file(projects: Path) -> None:

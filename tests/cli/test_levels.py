@@ -8,45 +8,9 @@ from typing import Any
 
 import pytest
 from in_process import tclint
+from trained_net import AUTOCAST, MODEL, PLAIN, script
 
 pytest.importorskip("torch")
-
-MODEL = """\
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self, width=2048):
-        super().__init__()
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        return self.down(self.up(x).relu())
-
-
-def build_model():
-    return Net()
-"""
-SCRIPT = """\
-import torch
-import torch.nn.functional as F
-from torch.utils.data import DataLoader
-
-from net import Net
-
-
-def main(dataset):
-    model = Net().cuda()
-    optimizer = torch.optim.{optimizer}(model.parameters(), lr=1e-3)
-    loader = DataLoader(dataset, batch_size={batch}, shuffle=True, num_workers=8, pin_memory=True)
-    for x, target in loader:
-        x, target = x.cuda(non_blocking=True), target.cuda(non_blocking=True)
-        optimizer.zero_grad()
-        with torch.autocast("cuda", torch.bfloat16, enabled={autocast}):
-            loss = F.mse_loss(model(x), target)
-        loss.backward()
-        optimizer.step()
-"""
 
 
 def linted(
@@ -54,9 +18,7 @@ def linted(
 ) -> tuple[int, dict[str, dict[str, Any]]]:
     """The exit code, and the findings by code."""
     (folder / "net.py").write_text(MODEL)
-    text = SCRIPT.format(batch=batch, autocast=autocast, optimizer=optimizer)
-    if not autocast:
-        text = text.replace('with torch.autocast("cuda", torch.bfloat16, enabled=False):\n            ', "")
+    text = script(batch=batch, forward=AUTOCAST if autocast else PLAIN, optimizer=optimizer)
     (folder / "train.py").write_text(text)
     options = ("--gpu", "a100", "--isolated", "--format", "json")
     result = tclint("net.py:build_model", "train.py", *options, cwd=folder)

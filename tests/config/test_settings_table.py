@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,12 @@ from tclint.config.kinds import Kind, Setting
 from tclint.config.pyproject import load_config
 from tclint.config.settings import SETTINGS, SETTINGS_BY_KEY, Settings
 from tclint.core.errors import UsageError
+from tclint.core.toml import parse_toml
 from tclint.cost.scenario import Scenario
 from tclint.engine.baseline import scenario_of
 from tclint.engine.caches import TraceCache
 from tclint.engine.report import Report
 from tclint.report.formats.json import schema, to_dict
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 
@@ -241,7 +236,7 @@ def test_the_page_has_its_row(setting: Setting) -> None:
     assert bool(flag) is setting.has_flag
     assert not flag or flag.startswith((f"`--{setting.key} ", f"`--{setting.key}`"))
     if default:
-        assert setting.kind.parse(tomllib.loads(f"x = {default.strip('`')}")["x"]) == setting.default
+        assert setting.kind.parse(parse_toml(f"x = {default.strip('`')}")["x"]) == setting.default
     else:
         assert setting.default in (None, "", ())
     for place, sentence in (

@@ -54,6 +54,26 @@ def test_fix_writes_and_a_second_run_finds_nothing(folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == [".git", "train.py"]
 
 
+def test_what_was_of_no_use_beside_another_fix_is_tried_again(folder: Path) -> None:
+    """The scaled loss makes another clipping wrong, so that there is one finding as before."""
+    program = BEFORE.replace("    scaler.update()\n", "")
+    second = """\
+    scaler.scale(model(batch)).backward()
+    scaler.unscale_(optimizer)
+    for image in images: model(image).mean().backward()
+    clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+"""
+    (folder / "train.py").write_text(program + second)
+    run("fix", "train.py")
+    text = (folder / "train.py").read_text()
+    assert text.index("unscale_") < text.index("clip_grad_norm_(model")
+    assert "scaler.scale(model(image).mean()).backward()" in text
+    run("fix", "train.py")
+    assert (folder / "train.py").read_text() == text
+
+
 def test_check_fix_reports_what_is_left(folder: Path) -> None:
     (folder / "bench.py").write_text(UNSAFE)
     result = run("check", "--fix", "--fail-on", "info", "--select", "AMP003,RUN002", ".")

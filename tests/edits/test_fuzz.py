@@ -46,7 +46,16 @@ def test_mutants_are_refused_or_fixed_well(fuzzer: object, program: str, chance:
     assert problem is None
 
 
-@pytest.mark.parametrize("program", PROGRAMS[::21])
+TORCH_TWICE = """\
+import torch
+import torch
+
+context = torch.cuda.amp.autocast()
+engine = Engine(scaler_class=torch.cuda.amp.GradScaler)
+"""
+
+
+@pytest.mark.parametrize("program", [TORCH_TWICE, *PROGRAMS[::21]])
 def test_programs_are_fixed_well(fuzzer: object, program: str) -> None:
     assert fuzzer.check(program) is None  # type: ignore[attr-defined]
 

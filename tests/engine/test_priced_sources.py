@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from trained_net import AUTOCAST, MODEL, PLAIN, script
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding
@@ -13,50 +14,12 @@ from tclint.engine.report import Report
 
 pytest.importorskip("torch")
 
-MODEL = """\
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self, width=2048):
-        super().__init__()
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        return self.down(self.up(x).relu())
-
-
-def build_model():
-    return Net()
-"""
-SCRIPT = """\
-import torch
-import torch.nn.functional as F
-from torch.utils.data import DataLoader
-
-from net import Net
-
-
-def main(dataset):
-    model = Net().cuda()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    loader = DataLoader(dataset, batch_size=BATCH, shuffle=True, num_workers=8, pin_memory=True)
-    for x, target in loader:
-        x, target = x.cuda(non_blocking=True), target.cuda(non_blocking=True)
-        optimizer.zero_grad()
-        FORWARD
-        loss.backward()
-        optimizer.step()
-"""
-PLAIN = "loss = F.mse_loss(model(x), target)"
-AUTOCAST = 'with torch.autocast("cuda", torch.bfloat16):\n            loss = F.mse_loss(model(x), target)'
-
 
 def linted(folder: Path, forward: str, batch: int, model: str = MODEL) -> Report:
     (folder / "net.py").write_text(model)
-    script = folder / "train.py"
-    script.write_text(SCRIPT.replace("FORWARD", forward).replace("BATCH", str(batch)))
-    return check([f"{folder / 'net.py'}:build_model", str(script)], Settings(gpus=("a100",)))
+    train = folder / "train.py"
+    train.write_text(script(batch=batch, forward=forward))
+    return check([f"{folder / 'net.py'}:build_model", str(train)], Settings(gpus=("a100",)))
 
 
 def of_code(report: Report, code: str) -> Finding:
@@ -129,7 +92,7 @@ def test_an_optimizer_that_another_file_of_the_script_makes_has_a_price(tmp_path
         "from torch.optim import AdamW\n\ndef updates(net):\n    return AdamW(net.parameters())\n"
     )
     (tmp_path / "net.py").write_text(MODEL)
-    text = SCRIPT.replace("FORWARD", AUTOCAST).replace("BATCH", "512")
+    text = script(batch=512)
     text = text.replace("torch.optim.AdamW(model.parameters(), lr=1e-3)", "updates(model)")
     (tmp_path / "train.py").write_text(f"from updates import updates\n{text}")
     report = check([f"{tmp_path / 'net.py'}:build_model", str(tmp_path)], Settings(gpus=("a100",)))

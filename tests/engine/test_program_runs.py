@@ -91,6 +91,7 @@ OWN_CONFIGURATION = """
 def test_a_program_is_run_past_what_it_lacks(tmp_path: Path) -> None:
     (tmp_path / "settings").mkdir()
     (tmp_path / "settings/small.ini").write_text("width:48\ndepth:3\n")
+    (tmp_path / "README.md").write_text("```\npython train.py -c <your file>\n```\n")
     said = made_with(tclint(tmp_path, train=OWN_CONFIGURATION))
     assert said.startswith("made with width = 48 and depth = 3, as train.py:31 passes them, run up to there")
     refused = tclint(tmp_path, "--no-run-programs", train=OWN_CONFIGURATION)

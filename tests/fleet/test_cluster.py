@@ -39,13 +39,16 @@ def fails():
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Any]:
-    """Two worker processes of one thread; a job that ends two of them is not tried again."""
+    """Four worker processes of one thread; a job that ends two of them is not tried again.
+
+    The tests end three, and on a busy machine dask may not bring any of them back.
+    """
     distributed = pytest.importorskip("distributed")
     dask = pytest.importorskip("dask")
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+            n_workers=4, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
         ) as found,
     ):
         yield found
@@ -111,7 +114,7 @@ def test_a_worker_is_killed_in_the_middle(workers: Any, tmp_path: Path) -> None:
         slow = lambda number: (__import__("time").sleep(0.2), number**2)[1]  # noqa: E731
         for position, square in completed(client, slow, [(number,) for number in range(14)]):
             results.append((position, square))
-            assert len(submitted) - len(results) <= IN_FLIGHT * 2
+            assert len(submitted) - len(results) <= IN_FLIGHT * 4
             if len(results) == 3:
                 os.kill(workers.workers[0].pid, signal.SIGKILL)
     assert sorted(results) == [(number, number**2) for number in range(14)]

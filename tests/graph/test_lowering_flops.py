@@ -19,7 +19,6 @@ from versions import since_2_5  # noqa: E402
 import tclint  # noqa: E402
 from tclint.graph.lowering.step import forward_flops, lower  # noqa: E402
 from tclint.graph.lowering.work import Attention, Traffic  # noqa: E402
-from tclint.graph.ops import Graph  # noqa: E402
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NO_MODELS = ("train_", "gpt3_")  # scripts, and GPT-2 at other sizes
@@ -208,25 +207,6 @@ def inputs_of(name: str) -> tuple[torch.Tensor, ...]:
     return given
 
 
-@cache
-def traced(name: str) -> Graph:
-    """The fixture's graph, at its default size but for the length of loops."""
-    return tclint.trace(load(name).build_model, inputs_of(name))
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_fixtures_equal_the_counter(name: str) -> None:
-    """Nothing that matters is left without a formula."""
-    module, graph = load(name), traced(name)
-    with torch.device("meta"):
-        model = module.build_model()
-    assert graph.parameter_count == sum(parameter.numel() for parameter in model.parameters())
-    assert forward_flops(graph) == counted(model, inputs_of(name))
-    # WaveGlow's log-determinants of 8x8 matrices have no formula, and are said not to.
-    missing = {gap.name for gap in lower(graph, "train")[1]}
-    assert missing == ({"linalg_slogdet"} if name == "waveglow" else set())
-
-
 # Forward and backward agree with the counter too, except where it counts something else:
 DIFFERENT_BACKWARD = {
     "mobilenet_v2": "the counter takes the weight gradient of a grouped convolution as if it had one group",
@@ -237,14 +217,23 @@ DIFFERENT_BACKWARD = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in DIFFERENT_BACKWARD])
-def test_fixtures_training_flops_equal_the_counter(name: str) -> None:
+@pytest.mark.parametrize("name", MODELS)
+def test_fixtures_equal_the_counter(name: str) -> None:
+    """Nothing that matters is left without a formula, forward and backward."""
     module = load(name)
-    kernels, _ = lower(traced(name), "train")
+    graph = tclint.trace(module.build_model, inputs_of(name))
+    kernels, gaps = lower(graph, "train")
     with torch.device("meta"):
         model = module.build_model()
+    assert graph.parameter_count == sum(parameter.numel() for parameter in model.parameters())
+    # WaveGlow's log-determinants of 8x8 matrices have no formula, and are said not to.
+    assert {gap.name for gap in gaps} == ({"linalg_slogdet"} if name == "waveglow" else set())
     with FlopCounterMode(display=False) as counter:
-        outputs = [tensor for tensor in flattened(model(*module.example_inputs())) if tensor.requires_grad]
+        given = [arg.to("meta") if torch.is_tensor(arg) else arg for arg in inputs_of(name)]
+        outputs = [tensor for tensor in flattened(model(*given)) if tensor.requires_grad]
+        assert forward_flops(graph) == counter.get_total_flops()
+        if name in DIFFERENT_BACKWARD:
+            return
         torch.autograd.backward(outputs, [torch.empty_like(tensor) for tensor in outputs])
     ours = 0
     for kernel in kernels:

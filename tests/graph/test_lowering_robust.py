@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,17 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_graph_json import ops
 
+from tclint.core.toml import parse_toml
 from tclint.graph.lowering.step import forward_flops, lower
 from tclint.graph.ops import OP_KINDS, Graph, Op
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 ROOT = Path(__file__).parents[2]
 KIND_TABLE = ROOT / "tclint" / "tracing" / "record" / "op_kinds.toml"
-KINDS: dict[str, list[str]] = tomllib.loads(KIND_TABLE.read_text(encoding="utf-8"))
+KINDS: dict[str, list[str]] = parse_toml(KIND_TABLE.read_text(encoding="utf-8"))
 NAMES = sorted((name, kind) for kind, names in KINDS.items() for name in names)
 ARGUMENTS = ["self", "input", "weight", "query", "key", "value", "params[0]", "mask"]
 

@@ -116,7 +116,7 @@ def test_a_training_step_and_the_fix_of_a_finding() -> None:
         return 0.5 if recording.settings.layout == "channels_last" else 1.0
 
     settings = replace(
-        SETTINGS, mode="train", precision="bf16", batch=2, inputs=("x=4,32,64,64", "ids=int64[4]<9")
+        SETTINGS, mode="train", precision="bf16", batch=2, inputs=("x=4,32,16,16", "ids=int64[4]<9")
     )
     found = verify("net.py:plain", settings, finding="fmt001", run=on_cpu(slowness), torch=GPU)
     assert found.fix is not None

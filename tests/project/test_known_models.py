@@ -10,15 +10,12 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import known_models
 from zoo_table import write_table
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tclint.core.toml import parse_toml
 
 
 def test_the_page_has_every_row_with_its_command() -> None:
     section = known_models.PAGE.read_text(encoding="utf-8").partition(known_models.HEADING)[2]
-    for row in tomllib.loads(known_models.ROWS.read_text(encoding="utf-8"))["model"]:
+    for row in parse_toml(known_models.ROWS.read_text(encoding="utf-8"))["model"]:
         start = f"| {row['name']} | `{known_models._shortened(row['command'])}` |"
         assert start in section, f"run benchmarks/known_models.py --write: {row['name']}"
 

@@ -10,17 +10,14 @@ from pathlib import Path
 
 import pytest
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from tclint.core.toml import parse_toml
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def setuptools_table() -> dict[str, object]:
-    table: dict[str, object] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    table: dict[str, object] = parse_toml((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     return table
 
 

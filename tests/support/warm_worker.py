@@ -8,6 +8,7 @@ own environment, working directory and pipes. From there on it runs the code tha
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import select
@@ -19,6 +20,8 @@ from collections.abc import Callable
 from typing import Any
 
 _LARGEST_MESSAGE = 1 << 20
+_SLOW_IMPORTS = ("torch.export.pt2_archive",)
+"""Seconds for each worker that needs them; where the tests have imported them, the template does so once."""
 
 
 class Template:
@@ -38,7 +41,8 @@ class Template:
         assert self._socket is not None
         requests, requests_write = os.pipe()
         answers, answers_write = os.pipe()
-        message = {"folder": os.getcwd(), "environment": dict(os.environ), "path": path}
+        imports = [name for name in _SLOW_IMPORTS if name in sys.modules]
+        message = {"folder": os.getcwd(), "environment": dict(os.environ), "path": path, "imports": imports}
         socket.send_fds(self._socket, [json.dumps(message).encode()], [requests, answers_write])
         os.close(requests)
         os.close(answers_write)
@@ -106,10 +110,13 @@ def serve(descriptor: int) -> None:
             _reap()
             if not data:
                 return
+            message = json.loads(data)
+            for name in message["imports"]:
+                importlib.import_module(name)
             pid = os.fork()
             if pid == 0:
                 connection.close()
-                _become_a_worker(json.loads(data), pipes, worker.main)
+                _become_a_worker(message, pipes, worker.main)
             for number in pipes:
                 os.close(number)
             connection.send(json.dumps({"pid": pid}).encode())

@@ -57,7 +57,7 @@ def trace(call: Callable[[], object]) -> Any:
 
 @pytest.mark.parametrize("options", [[], ["--without-forks"]], ids=["forked", "here"])
 def test_threads_and_interrupts_leave_nothing_behind(options: list[str]) -> None:
-    few = ["--threads", "4", "--traces", "1", "--interrupts", "30"]
+    few = ["--threads", "4", "--traces", "1", "--interrupts", "10"]
     command = [sys.executable, str(ROOT / "benchmarks" / "left_behind.py"), *few, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

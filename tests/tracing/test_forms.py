@@ -174,7 +174,7 @@ def test_what_is_no_model_is_told_in_one_sentence(tmp_path: Path) -> None:
         tclint.check(ModelProto())
     with pytest.raises(TargetError, match=r"'net.py:build' is no file of a model: .* tclint.check takes"):
         tclint.trace("net.py:build")
-    with pytest.raises(TargetError, match="a model, or a callable that builds one; 3 is a int"):
+    with pytest.raises(TargetError, match="a model, or a callable that builds one; 3 is an int"):
         tclint.trace(3)
 
 

@@ -54,7 +54,7 @@ class ModernAmp(Codemod):
                 continue
             kept = [use for use in fresh if self._rewritten(use) and not self._is_at(use, places)]
             if all(dotted_name(use).count(".") == 3 for use in uses):
-                self._modernise_through_torch([use for use in uses if use not in kept])
+                self._modernise_through_torch([use for use in fresh if use not in kept])
             elif not kept:  # a use that is silenced, or meant for an older torch, needs the import
                 self._modernise(statement, uses)
         self.safety = "safe" if self._is_safe() else "unsafe"

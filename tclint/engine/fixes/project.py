@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
 from tclint.config.settings import Settings
-from tclint.core.search_path import PROJECT_MARKS
+from tclint.core.search_path import project_folder
 from tclint.edits.sizes.unrun import UnrunCode
 from tclint.engine.fixes.files import is_small, texts_of
 from tclint.engine.imports import connected
@@ -15,7 +16,6 @@ from tclint.source.syntax.discovery import discover
 
 _MOST_FILES = 3000
 _LARGEST_BYTES = 1 << 20
-_MOST_LEVELS = 6
 
 
 def unrun_code(target: str, graph: Graph, read: Collection[str], scripts: Sequence[str]) -> UnrunCode:
@@ -45,17 +45,10 @@ def unrun_code(target: str, graph: Graph, read: Collection[str], scripts: Sequen
 def _python_files(path: str) -> list[str]:
     """The Python files of the project around a file; those beside it where no project is found."""
     folder = os.path.dirname(path)
-    for above in _upwards(folder):
-        if any(os.path.exists(os.path.join(above, mark)) for mark in PROJECT_MARKS):
-            return discover((above,), Settings())[0][:_MOST_FILES]
+    top = project_folder(Path(folder))
+    if top is not None:
+        return discover((str(top),), Settings())[0][:_MOST_FILES]
     try:
         return [os.path.join(folder, name) for name in sorted(os.listdir(folder))][:_MOST_FILES]
     except OSError:
         return []
-
-
-def _upwards(folder: str) -> list[str]:
-    found = [folder]
-    while len(found) < _MOST_LEVELS and os.path.dirname(found[-1]) != found[-1]:
-        found.append(os.path.dirname(found[-1]))
-    return found

@@ -106,6 +106,7 @@ def fix(
             continue
         fixed_in.update({path: len(fixed) for path, fixed in made.items()})
         current = following
+        barred.clear()  # what was of no use beside these fixes may be now: a second run would try it, too
     outcome.files = [
         FixedFile(path, originals[path], data, fixed_in[path])
         for path, data in sorted(texts.items())

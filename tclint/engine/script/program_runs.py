@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from tclint.config.settings import Settings
-from tclint.source.project.launchers import Launch, launches_of
+from tclint.source.project.launchers import launches_of
 from tclint.source.project.scripts import TRAINS, Scripts, root_of
 from tclint.source.project.test_paths import is_test_path
 from tclint.tracing import run_programs
@@ -68,9 +68,4 @@ def _programs(path: str, files: Sequence[str]) -> Iterator[dict[str, Any]]:
 def _words(script: str) -> list[str]:
     """The words of the first command that starts the script and whose words are all known."""
     launches = (*launches_of(script), *launches_of(script, on_pages=True))
-    return next(([word.text for word in one.words] for one in launches if _is_known(one)), [])
-
-
-def _is_known(launch: Launch) -> bool:
-    words = all(word.is_known for word in launch.words)
-    return words and not launch.is_open and all(option.is_known for option in launch.options)
+    return next((words for one in launches if (words := one.words_to_pass) is not None), [])

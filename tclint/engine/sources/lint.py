@@ -104,25 +104,14 @@ def lint(
         try:
             written = contents[path] if path in contents else _read(path)
         except OSError as error:
-            skipped.append(Skipped(path, f"it cannot be read ({error.strerror or error})"))
+            outcomes[path] = Skipped(path, f"it cannot be read ({error.strerror or error})")
             continue
-        try:
-            data = as_utf8(written)
-        except NotPython as problem:
-            # The text is unknown, since it could not be decoded; UTF-16 has zeros between the letters.
-            if path in named or b"torch" in written.replace(b"\0", b""):
-                outcomes[path] = problem
+        program = _program_of(path, written, path in named)
+        if not isinstance(program, tuple):
+            if program is not None:
+                outcomes[path] = program
             continue
-        notebook: Notebook | None = None
-        if is_notebook(path):
-            if b"torch" not in data:
-                continue
-            try:
-                notebook = read_notebook(data)
-            except NotPython as error:
-                skipped.append(Skipped(path, str(error)))
-                continue
-            data = notebook.text.encode()
+        data, notebook = program
         if b"tclint:" in data.lower():
             marked[path] = data.decode("utf-8-sig", "replace")
             digests[path] = hashlib.sha256(written).digest()
@@ -199,6 +188,26 @@ def lint(
         {path: found for path, found in models.items() if path not in notebooks},
         too_new,
     )
+
+
+def _program_of(
+    path: str, written: bytes, is_named: bool
+) -> tuple[bytes, Notebook | None] | Skipped | NotPython | None:
+    """A file's program in UTF-8, with the notebook that it stands in; else what is to be said of the file."""
+    try:
+        data = as_utf8(written)
+    except NotPython as problem:
+        # The text is unknown, since it could not be decoded; UTF-16 has zeros between the letters.
+        return problem if is_named or b"torch" in written.replace(b"\0", b"") else None
+    if not is_notebook(path):
+        return data, None
+    if b"torch" not in data:
+        return None
+    try:
+        notebook = read_notebook(data)
+    except NotPython as error:
+        return Skipped(path, str(error))
+    return notebook.text.encode(), notebook
 
 
 def with_edits_of_file(finding: Finding, notebook: Notebook) -> Finding:

@@ -22,6 +22,9 @@ _PAGES = ("*.md", "*.rst")
 _NAMES = (*_SHELL, "*.y*ml", *_PAGES)
 
 _PLACEHOLDER = re.compile(r"[<\[{]")
+_LEFT_OPEN = re.compile(r"<|^[\[{]|^-.*[\[{]")
+"""A word in place of which the reader writes one; `sizes=[1,2]` is no such word."""
+_SEVERAL_WORDS = re.compile(r"<\w[^<>\n]*>")
 CHOOSE_PRECISION = re.compile(
     rb"accelerate(\.commands\.|\s+)launch|mixed_precision|deepspeed|(fabric|lightning) run"
     rb"|--(bf16|fp16|tf32)\b"
@@ -71,6 +74,20 @@ class Launch:
                 text = value if has_value else None if _is_option(following) else following
                 if not (self.is_shown and _PLACEHOLDER.search(text or "")):
                     found.append(Passed(name, text, word.span))
+        return found
+
+    @cached_property
+    def words_to_pass(self) -> list[str] | None:
+        """The words to start the program with, without what a page leaves to the reader; None: a variable
+        holds some."""
+        if self.is_open or not all(word.is_known for word in self.words):
+            return None
+        found: list[str] = []
+        for word in self.words:
+            if not (self.is_shown and _LEFT_OPEN.search(word.text)):
+                found.append(word.text)
+            elif found and _is_option(found[-1]) and not _is_option(word.text):
+                found.pop()
         return found
 
     @cached_property
@@ -139,8 +156,13 @@ def launches_of(path: str, *, on_pages: bool = False) -> list[Launch]:
     return [
         replace(launch, is_shown=on_pages)
         for launcher, text in found
-        for launch in _launches(launcher, code_of(text) if on_pages else text, path)
+        for launch in _launches(launcher, _shown(text) if on_pages else text, path)
     ]
+
+
+def _shown(page: str) -> str:
+    """A page's code, in which `<path to data>` is one word."""
+    return _SEVERAL_WORDS.sub(lambda match: match[0].replace(" ", "-"), code_of(page))
 
 
 def passed_to(path: str, data: bytes) -> bytes:

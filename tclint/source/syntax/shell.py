@@ -15,7 +15,8 @@ _ASSIGNED = re.compile(
 _SEVERAL = re.compile(r"\b(?:for|read(?:\s+-\w+)*)\s+(\w+)|\b(\w+)\+=")
 """Variables with a value after the other."""
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
-_ENDS = re.compile(r"[;|&<>)]|\d>")
+_ENDS = re.compile(r"[;|&>)]|<(?![^<>]+>$)|\d>")
+"""What ends a command; `<file>` stands for a word of it that the reader fills in."""
 
 
 class UnclosedQuote(ValueError):

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from tclint.core.search_path import PROJECT_MARKS
+from tclint.core.search_path import MARKS_OR_README
 
 _IMAGES = re.compile(r"imgs?|images?|pixel_values")
 
@@ -128,4 +128,4 @@ def project_folders(own: str) -> list[str]:
 
 
 def _is_project(folder: str) -> bool:
-    return any(os.path.exists(os.path.join(folder, mark)) for mark in (*PROJECT_MARKS, "README.md"))
+    return any(os.path.exists(os.path.join(folder, mark)) for mark in MARKS_OR_README)

@@ -215,13 +215,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
             tensors = tensors_in(args, kwargs)
         target = args[0] if args else None
         if self._written.writes and self.writer is not None:
-            for tensor in tensors:
-                if self._written.is_demoted(tensor):
-                    args = map_tensors(args, self.current)
-                    kwargs = map_tensors(kwargs, self.current)
-                    tensors = tensors_in(args, kwargs)
-                    break
-                self._learn_of_writes(tensor)
+            args, kwargs, tensors = self._as_written(args, kwargs, tensors)
         if facts.in_place and not facts.reshapes_in_place:
             self._write_in_place(facts, args, kwargs)
             return target
@@ -237,15 +231,7 @@ class Recorder(CallRecorder, TorchDispatchMode):
         if facts.mutates:
             note_written(args[0])
         if not all(tensor.is_meta for tensor in tensors):
-            if facts.full_name in _INDEXED:
-                args = integer_indices(args)
-            elif facts.full_name in _PRODUCTS and any(one.layout is not torch.strided for one in tensors):
-                self.assumptions.add("a product with a sparse matrix is priced as that with a dense one")
-            elif facts.full_name == "embedding" and not self.assumptions.are_made:
-                check_constant_rows(*args[:2])
-            demote = self._demote_for_good if facts.mutates else self._demote
-            args = map_tensors(args, demote)
-            kwargs = map_tensors(kwargs, demote)
+            args, kwargs = self._on_meta(facts, args, kwargs, tensors)
             if device is not None and device.type != "meta":
                 kwargs["device"] = _META
             tensors = tensors_in(args, kwargs)
@@ -270,6 +256,30 @@ class Recorder(CallRecorder, TorchDispatchMode):
         note_contents(facts, args, kwargs, output)
         note_corner(output, corner_made(facts, args, kwargs, output) if compared is None else compared)
         return output
+
+    def _as_written(
+        self, args: Args, kwargs: Kwargs, tensors: list[torch.Tensor]
+    ) -> tuple[Args, Kwargs, list[torch.Tensor]]:
+        """The arguments with what was written to them in place since they were made."""
+        for tensor in tensors:
+            if self._written.is_demoted(tensor):
+                args, kwargs = map_tensors(args, self.current), map_tensors(kwargs, self.current)
+                return args, kwargs, tensors_in(args, kwargs)
+            self._learn_of_writes(tensor)
+        return args, kwargs, tensors
+
+    def _on_meta(
+        self, facts: OperatorFacts, args: Args, kwargs: Kwargs, tensors: list[torch.Tensor]
+    ) -> tuple[Args, Kwargs]:
+        """The arguments of an operator without the values that some of them have."""
+        if facts.full_name in _INDEXED:
+            args = integer_indices(args)
+        elif facts.full_name in _PRODUCTS and any(one.layout is not torch.strided for one in tensors):
+            self.assumptions.add("a product with a sparse matrix is priced as that with a dense one")
+        elif facts.full_name == "embedding" and not self.assumptions.are_made:
+            check_constant_rows(*args[:2])
+        demote = self._demote_for_good if facts.mutates else self._demote
+        return map_tensors(args, demote), map_tensors(kwargs, demote)
 
     @staticmethod
     def _compared(

@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
 from tclint.core.errors import TargetError
-from tclint.core.text import listed
+from tclint.core.text import listed, with_article
 from tclint.graph.ops import Assumption
 from tclint.tracing.inputs.given import (
     CallInputs,
@@ -206,14 +206,14 @@ def split_built(built: Any, what: str) -> tuple[nn.Module, Any, tuple[Assumption
         built = chosen
     built = unwrapped(built)
     if not is_module(built):
-        kind = "nothing" if built is None else f"a {type(built).__name__}"
+        kind = "nothing" if built is None else with_article(type(built).__name__)
         raise TargetError(f"{what} returned {kind}, not an nn.Module or (module, inputs).")
     has_forward = "forward" in vars(built) or (
         inspect.getattr_static(type(built), "forward") is not nn.Module.forward
     )
     if not has_forward and not trains_in_steps(built):
         raise without_forward(
-            built, f"{what} returned a {type(built).__name__}, which has no forward to trace"
+            built, f"{what} returned {with_article(type(built).__name__)}, which has no forward to trace"
         )
     return built, exported_with(built) if returned is None else returned, assumed
 

@@ -12,11 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tclint.core.search_path import PROJECT_MARKS, added_folders
+from tclint.core.search_path import added_folders, project_folder
 from tclint.tracing.values.sites import SiteFinder
-
-# Folders looked at on the way up: deeper than sources lie in their projects.
-_LEVELS = 6
 
 
 def import_roots(path: str) -> list[str]:
@@ -31,18 +28,11 @@ def import_roots(path: str) -> list[str]:
     while (above / "__init__.py").exists():
         above = above.parent
     roots.append(str(above))
-    top = project_folder(path)
+    top = project_folder(folder)
     if top is not None:
         roots += source_folders(top)
     roots += added_folders([folder, Path(above), *([top] if top is not None else [])], setup_text)
     return [root for root in dict.fromkeys(roots) if root != str(folder)]
-
-
-def project_folder(path: str) -> Path | None:
-    """The top folder of the project that a file belongs to; None where none is to be seen."""
-    folder = Path(path).resolve().parent
-    levels = [folder, *folder.parents][:_LEVELS]
-    return next((level for level in levels if any((level / mark).exists() for mark in PROJECT_MARKS)), None)
 
 
 _own_reads: set[str] = set()

@@ -14,9 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tclint.core.search_path import project_folder
 from tclint.core.toml import parse_toml
 from tclint.tracing.stand_ins.absent import is_absent
-from tclint.tracing.worker.project_files import project_folder, setup_text, source_folders
+from tclint.tracing.worker.project_files import setup_text, source_folders
 
 _MOST_FILES = 200
 """Read for what they import."""
@@ -46,7 +47,7 @@ def own_packages(path: str) -> dict[str, str]:
     dotted = name_in_package(path)
     if dotted is not None:
         found[dotted[1].partition(".")[0]] = dotted[0]
-    top = project_folder(path)
+    top = project_folder(Path(path).resolve().parent)
     for name in _project_names(top) if top is not None else ():
         for folder in source_folders(top) if top is not None else ():
             if (Path(folder) / name / "__init__.py").exists():
@@ -93,7 +94,7 @@ _INSTALLED_BY_HAND = re.compile(r"(?:pip3?|conda) install\b[^\n]*")
 
 def asked_for(path: str, packages: Sequence[str]) -> list[str]:
     """Those of the packages that a file's project says it needs, or that its README says to install."""
-    top = project_folder(path)
+    top = project_folder(Path(path).resolve().parent)
     if top is None:
         return []
     texts = [_text(file) for pattern in _REQUIREMENTS for file in sorted(top.glob(pattern))]

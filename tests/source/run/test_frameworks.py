@@ -229,3 +229,19 @@ class Mine(Trainer):
 Mine(model=model).train()
 """
     assert any(event.name == "read" for event in program_of(text).record.events)
+
+
+def test_arguments_of_a_framework_that_a_class_adds_to_are_read() -> None:
+    program = """
+        import torch
+        from transformers import TrainingArguments
+
+        class Ours(TrainingArguments):
+            def device_of(self):
+                return torch.device("cuda")
+
+            def train(self, model, batches):
+                for batch in batches:
+                    model(batch).mean().backward()
+    """
+    assert program_of(program).record.of("backward")

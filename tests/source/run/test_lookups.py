@@ -137,7 +137,7 @@ def test_later_configurations_win() -> None:
 def test_option_without_default_is_what_all_commands_on_pages_pass(project: Path) -> None:
     (project / "README.md").write_text(
         "It's trained by\n\n    python train.py -c train.yaml --resume last.pt --rate 3\n\nor by\n\n"
-        "```\ntorchrun --nproc_per_node=2 train.py --config train.yaml\n```\n",
+        "```\ntorchrun --nproc_per_node=2 train.py --resume <your file> --config train.yaml\n```\n",
         "utf-8",
     )
     text = """

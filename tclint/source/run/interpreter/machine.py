@@ -106,6 +106,8 @@ class Machine(Loops):
             parts: as for `begin`.
         """
         self.begin(parts)
+        if value.file.is_library and not stack:
+            stack = (self.here,)  # it runs for the code at hand, as an inherited constructor does
         before, self.frame, self.stack = self.frame, value.frame, stack
         self.node_id = value.function.node_id
         frame = self.enter_function(value, [], self.undeclared(value))

@@ -74,6 +74,11 @@ def _changes(slots: list[Slot], clues: Clues, model: nn.Module) -> Iterator[Chan
         for slot in slots:
             if axes := _spatial_axes(slot.tensor):
                 yield _with_twins(slot, {axis: 2 * slot.tensor.shape[axis] for axis in axes}, slots)
+    yield from _of_other_shapes(slots, clues, model)
+    yield from _added(slots, clues.unused, model)
+
+
+def _of_other_shapes(slots: list[Slot], clues: Clues, model: nn.Module) -> Iterator[Change]:
     for rank in clues.ranks:
         if rank.is_likely:
             yield from _reshaped(slots, rank, model)
@@ -89,7 +94,6 @@ def _changes(slots: list[Slot], clues: Clues, model: nn.Module) -> Iterator[Chan
         for slot in slots:
             if slot.tensor.dim() == 3:
                 yield {slot.place: permuted(slot.tensor, 1, 2)}
-    yield from _added(slots, clues.unused, model)
 
 
 def _target(compared: torch.Tensor, has_classes: bool) -> torch.Tensor:

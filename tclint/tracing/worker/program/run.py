@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
@@ -22,6 +23,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
+from tclint.core.search_path import project_folder
 from tclint.tracing.patches.devices import DeviceRewriter
 from tclint.tracing.patches.environment import without_gpu
 from tclint.tracing.patches.patch import patched
@@ -31,7 +33,7 @@ from tclint.tracing.values.sites import SiteFinder
 from tclint.tracing.worker.program.texts import SIZE, Texts, inputs_of
 from tclint.tracing.worker.program.tolerant import Tolerance, tolerant
 from tclint.tracing.worker.program.unknown import UNKNOWN
-from tclint.tracing.worker.project_files import import_roots, project_folder, watch
+from tclint.tracing.worker.project_files import import_roots, watch
 from tclint.tracing.worker.project_imports import name_in_package
 
 _NEEDLESS = ("self", "cls")
@@ -58,7 +60,7 @@ def run_program(target: str, request: Mapping[str, Any]) -> NoReturn:
     sys.path[:0] = [os.path.dirname(script)]
     roots = [*import_roots(script), *import_roots(path)]
     sys.path.extend(root for root in roots if root not in sys.path)
-    top = str(project_folder(path) or os.path.dirname(path))
+    top = str(project_folder(Path(path).resolve().parent) or os.path.dirname(path))
     watcher = _Watcher(path, name, request["result"], watch(top))
     sys.meta_path.insert(0, _Finder([top, os.getcwd()], watcher))
     for number, timer, factor in (
