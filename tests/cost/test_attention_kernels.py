@@ -26,6 +26,9 @@ PLAIN = Attention(8, 16, 16, 2048, 2048, 64, 64, "bfloat16")
         ("rtx-5090", PLAIN, "FlashAttention 2"),
         ("v100", replace(PLAIN, dtype="float16"), "memory-efficient"),
         ("a100", replace(PLAIN, kernel="cuDNN"), "cuDNN"),
+        ("h100", replace(PLAIN, disabled=frozenset({"cuDNN"})), "FlashAttention 2"),
+        ("h100", replace(PLAIN, has_mask=True, disabled=frozenset({"cuDNN"})), "memory-efficient"),
+        ("a100", replace(PLAIN, disabled=frozenset({"FlashAttention 2", "memory-efficient"})), "cuDNN"),
     ],
 )
 def test_the_kernel_that_runs_is_named(gpu: str, work: Attention, kernel: str) -> None:

@@ -54,16 +54,19 @@ def kernel_of(work: Attention, gpu: Gpu) -> AttentionKernel:
     On Hopper and data-centre Blackwell cuDNN's comes first (`check_prefer_cudnn_attention` in
     aten/src/ATen/native/transformers/cuda/sdp_utils.cpp; the wheels of 2.11 are the first with a cuDNN above
     the 9.15 that it asks for); it wants head dims that are multiples of 8, up to 256. FlashAttention 2 wants
-    16 bits, Ampere and no mask. The rest is the memory-efficient kernel's.
+    16 bits, Ampere and no mask. The rest is the memory-efficient kernel's. What the model's code disables is
+    passed over.
     """
     if work.kernel is not None:
         return work.kernel
     dims = (work.head_dim, work.value_head_dim)
-    if work.dtype not in ("float16", "bfloat16") or gpu.compute_capability < (8, 0):
-        return "memory-efficient"
-    if gpu.compute_capability[0] in (HOPPER, BLACKWELL) and max(dims) <= 256 and not any(d % 8 for d in dims):
-        return "cuDNN"
-    return "memory-efficient" if work.has_mask else "FlashAttention 2"
+    in_half = work.dtype in ("float16", "bfloat16") and gpu.compute_capability >= (8, 0)
+    order: list[AttentionKernel] = ["memory-efficient"]
+    if in_half and not work.has_mask:
+        order.insert(0, "FlashAttention 2")
+    if in_half and max(dims) <= 256 and not any(d % 8 for d in dims):
+        order.insert(0 if gpu.compute_capability[0] in (HOPPER, BLACKWELL) else len(order), "cuDNN")
+    return next((kernel for kernel in order if kernel not in work.disabled), "memory-efficient")
 
 
 def rates_of(works: Sequence[Attention], gpu: Gpu, unit: UnitClass, backward_ratio: float) -> FloatArray:
