@@ -115,7 +115,9 @@ LIMITS = """\
 - Misaligned sizes outside the A100, where their law was measured: three products on H100, published reports,
   and one size on RTX 4090, from which other Ada GPUs are priced. They state at least 50 %.
 - Strided and broadcast kernels, and torch's attention kernels on H100 and B200: their constants come from the
-  rows at the top, and from four times of cuDNN's on an H100. Which one runs depends on torch's version.
+  rows at the top, from four times of cuDNN's on an H100 and eleven on a B200, forward. Twenty others, two on
+  an H100 and those of FlashAttention 4 on a B200, to which no rate was fitted, are predicted within 3 % on
+  average. Which one runs depends on torch's version: cuDNN's from the wheels of 2.11 on.
 - MPT on A100 without its communication: 13 % too fast, while BERT of NVIDIA and of Lambda is predicted 7 to
   14 % too slow on the same GPU. No factor for steps serves both; a trace of one MPT step would tell what
   differs.

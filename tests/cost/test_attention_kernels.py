@@ -26,6 +26,9 @@ PLAIN = Attention(8, 16, 16, 2048, 2048, 64, 64, "bfloat16")
         ("rtx-5090", PLAIN, "FlashAttention 2"),
         ("v100", replace(PLAIN, dtype="float16"), "memory-efficient"),
         ("a100", replace(PLAIN, kernel="cuDNN"), "cuDNN"),
+        ("h100", replace(PLAIN, disabled=frozenset({"cuDNN"})), "FlashAttention 2"),
+        ("h100", replace(PLAIN, has_mask=True, disabled=frozenset({"cuDNN"})), "memory-efficient"),
+        ("a100", replace(PLAIN, disabled=frozenset({"FlashAttention 2", "memory-efficient"})), "cuDNN"),
     ],
 )
 def test_the_kernel_that_runs_is_named(gpu: str, work: Attention, kernel: str) -> None:
@@ -55,6 +58,38 @@ def test_flash_attention_2_is_no_faster_on_blackwell_per_sm() -> None:
     assert price(backward, "h100", alone=True).time_us == pytest.approx(1439, rel=0.1)
     blackwell = replace(flash, batch=2, query_length=8192, key_length=8192)
     assert price(blackwell, "b200").time_us == pytest.approx(3205, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("batch", "length", "cudnn_us", "flash_us"),
+    [
+        (32, 1024, 280, 350),
+        (16, 2048, 510, 560),
+        (8, 4096, 990, 990),
+        (4, 8192, 1920, 1860),
+        (2, 16384, 3800, 3620),
+    ],
+)
+def test_attention_on_b200_at_five_lengths(batch: int, length: int, cudnn_us: float, flash_us: float) -> None:
+    """32 heads of 64, from a thread of FlashAttention's authors; cuDNN is ahead where sequences are short."""
+    work = replace(PLAIN, batch=batch, heads=32, kv_heads=32, query_length=length, key_length=length)
+    assert price(work, "b200", alone=True).time_us == pytest.approx(cudnn_us, rel=0.07)
+    flash = replace(work, kernel="FlashAttention 4")
+    assert price(flash, "b200", alone=True).time_us == pytest.approx(flash_us, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("batch", "length", "cudnn_us"),
+    [(32, 1024, 220), (16, 2048, 330), (8, 4096, 560), (4, 8192, 1030), (2, 16384, 1960)],
+)
+def test_causal_attention_computes_blocks_on_the_diagonal_whole(
+    batch: int, length: int, cudnn_us: float
+) -> None:
+    """The same thread: causal times of short sequences are well above half of the others."""
+    work = replace(
+        PLAIN, batch=batch, heads=32, kv_heads=32, query_length=length, key_length=length, is_causal=True
+    )
+    assert price(work, "b200", alone=True).time_us == pytest.approx(cudnn_us, rel=0.06)
 
 
 def test_a_mask_takes_flash_attention_away() -> None:

@@ -44,6 +44,9 @@ UNFUSED = {
     "float32 and a head dim that is not a multiple of 4": sdpa(spec(2, 4, 10, 13)),
     "float64": sdpa(spec(2, 4, 10, 64, dtype="float64")),
     "batch to be broadcast": sdpa(half(2, 4, 10, 64), half(1, 4, 10, 64)),
+    "every fused kernel is disabled": sdpa(
+        half(2, 4, 10, 64), disabled_kernels=["cuDNN", "FlashAttention 2", "memory-efficient"]
+    ),
     "head dim not contiguous": sdpa(spec(2, 4, 10, 64, dtype="float16", strides=(2560, 640, 1, 10))),
 }
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 import tclint
@@ -380,6 +381,25 @@ def test_attention_with_weights_is_written_out() -> None:
     assert names.count("softmax") == 1
     fused = [op.name for op in trace(lambda q: layer(q, q, q, need_weights=False), x).ops]
     assert fused.count("scaled_dot_product_attention") == 1
+
+
+@pytest.mark.parametrize(
+    ("backends", "disabled"),
+    [
+        ([SDPBackend.FLASH_ATTENTION], ["cuDNN", "memory-efficient"]),
+        ([SDPBackend.MATH], ["cuDNN", "FlashAttention 2", "memory-efficient"]),
+        ([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION], None),
+    ],
+)
+def test_attention_kernels_that_the_model_disables(
+    backends: list[SDPBackend], disabled: list[str] | None
+) -> None:
+    def attend(x: Tensor) -> Tensor:
+        with sdpa_kernel(backends):
+            return F.scaled_dot_product_attention(x, x, x)
+
+    op = only(trace(attend, meta(2, 4, 16, 64)), "scaled_dot_product_attention")
+    assert op.attributes.get("disabled_kernels") == disabled
 
 
 def test_the_encoder_layer_takes_no_shortcut() -> None:

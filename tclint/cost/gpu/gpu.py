@@ -49,8 +49,9 @@ class Gpu:
     inferred: Mapping[str, str] = field(default_factory=dict)
     """Fields that no datasheet gives, with where the value comes from."""
     sustained: Mapping[str, float] = field(default_factory=dict)
-    """Share of the datasheet rate that large GEMMs sustain, by calibration class ('half', 'fp32'); where
-    missing, the share that the calibration found on the GPU it was fitted on."""
+    """Share of the datasheet rate that large GEMMs sustain, by calibration class ('half', 'fp32') or, before
+    that, by precision ('fp8'); where missing, the share that the calibration found on the GPU it was fitted
+    on."""
     step_slowdown: Mapping[str, float] = field(default_factory=dict)
     """What Tensor Core kernels take within a step relative to being timed alone, by calibration class: power
     limit and clock belong to the step. 1 where missing."""

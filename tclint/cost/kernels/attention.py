@@ -9,10 +9,11 @@ import numpy as np
 
 from tclint.cost.gpu import Gpu
 from tclint.cost.kernels.attention_kernels import (
-    BACKWARD_BLOCK_US,
-    BLOCK_US,
     DRAM_SHARE,
+    KEY_BLOCK,
     LAUNCH_US,
+    blocks_us,
+    diagonal_keys,
     rates_of,
     slowdown,
 )
@@ -23,7 +24,6 @@ from tclint.cost.rows import FloatArray
 from tclint.graph.lowering.work import Attention
 
 QUERY_BLOCK = 128
-KEY_BLOCK = 64
 HEAD_DIM_GRANULARITY = 32
 """Head dims are padded to it inside the kernel."""
 
@@ -66,7 +66,8 @@ def attention_times(
     pv_dim = np.ceil(value_dim / HEAD_DIM_GRANULARITY) * HEAD_DIM_GRANULARITY
     dims = np.where(backward, 3 * qk_dim + 2 * pv_dim, qk_dim + pv_dim)
     # The diagonal blocks are computed whole.
-    seen_keys = np.where(causal, np.minimum(keys, (keys + KEY_BLOCK) / 2), keys * column("seen_share"))
+    triangle = np.minimum(keys, (keys + diagonal_keys(works, gpu)) / 2)
+    seen_keys = np.where(causal, triangle, keys * column("seen_share"))
     # A single query packs the heads that share keys into one block.
     packed = (queries == 1) & (kv_heads < heads) & ~backward
     rows = np.where(packed, heads / kv_heads, queries)
@@ -107,8 +108,7 @@ def attention_times(
     rates = rates_of(works, gpu, unit, c.backward_ratio)
     own = rates > 0
     own_us = (in_step * np.maximum(waves, 1.0)) * (
-        np.where(backward, BACKWARD_BLOCK_US, BLOCK_US)
-        + 2 * block_queries * seen_keys * dims / np.where(own, rates, 1.0)
+        blocks_us(works, gpu) + 2 * block_queries * seen_keys * dims / np.where(own, rates, 1.0)
     )
     math_us = np.where(own, own_us, math_us)
     memory_us = np.where(own, (read + written) / (1e3 * gpu.dram_gb_per_s * DRAM_SHARE), memory_us)

@@ -223,7 +223,8 @@ def _chunk_times(
     sms = float(gpu.sm_count)
     bytes_per_us = 1e3 * gpu.dram_gb_per_s
     l2_bytes_per_us = 1e3 * gpu.l2_gb_per_s
-    efficiency = gpu.sustained.get(unit.calibration, c.math_efficiency)
+    known = gpu.sustained.get(unit.name, gpu.sustained.get(unit.calibration))
+    efficiency = c.math_efficiency if known is None else known
     flop_per_us_per_sm = 1e6 * gpu.peak_tflops[unit.name] * efficiency / sms / unit.work_factor
     # Convolutions have been padded already and give a factor of their own for the main loop.
     slowdown: FloatArray | float = 1.0

@@ -13,12 +13,14 @@ from math import prod
 
 from tclint.graph.lowering.kernels import Lowering, LoweringRule, dense_bytes, gemm
 from tclint.graph.lowering.matmul import expands_to_view
-from tclint.graph.lowering.work import Attention
+from tclint.graph.lowering.work import Attention, AttentionKernel
 from tclint.graph.ops.op_tables import operators
 from tclint.graph.ops.spec import TensorSpec, contiguous_strides, itemsize_bytes
 
 _HALF = frozenset({"float16", "bfloat16"})
 _PADDED_TO = 8
+_FUSED: tuple[AttentionKernel, ...] = ("cuDNN", "FlashAttention 2", "memory-efficient")
+"""Those that torch's dispatcher chooses from; without any of them it is the unfused path."""
 
 
 def unfused_reason(
@@ -62,9 +64,10 @@ def attention(low: Lowering) -> None:
     q, k, v = (low.position(name) for name in ("query", "key", "value"))
     mask = low.find("attn_mask", "attn_bias")
     query, key, value = (low.op.inputs[position] for position in (q, k, v))
-    fused = (
-        low.op.name != "scaled_dot_product_attention"
-        or unfused_reason(
+    disabled = frozenset(low.attribute("disabled_kernels", ()))
+    fused = low.op.name != "scaled_dot_product_attention" or (
+        len(disabled) < len(_FUSED)
+        and unfused_reason(
             query, key, value, has_mask=mask is not None, is_grouped=bool(low.attribute("enable_gqa", False))
         )
         is None
@@ -89,6 +92,7 @@ def attention(low: Lowering) -> None:
         has_mask=mask is not None,
         has_dropout=bool(low.attribute("dropout_p", 0.0)) and low.training,
         seen_share=float(low.attribute("seen_share", 1.0)),
+        disabled=disabled,
     )
     if not work.flops:
         return

@@ -109,6 +109,8 @@ class Attention:
     """Of the blocks of scores, those that a block mask leaves to be computed."""
     kernel: AttentionKernel | None = None
     """Whose kernel it is, where that is known; None: the one that torch's dispatcher chooses on a GPU."""
+    disabled: frozenset[AttentionKernel] = frozenset()
+    """Kernels that the model's code keeps the dispatcher from."""
 
     @property
     def flops(self) -> int:

@@ -124,6 +124,8 @@ class CallRecorder:
         call.checkpoint = self.checkpoint
         call.autocast_disabled = self.autocast_disabled
         call.casts = casts
+        if facts.name == "scaled_dot_product_attention":
+            call.settings = _disabled_kernels()
 
     def _has_gradients(self) -> bool:
         """Whether a gradient flows through the operator that is called."""
@@ -181,6 +183,18 @@ class CallRecorder:
         node.meta["val"] = values[0] if made is not output else values
         if any(map(any, names)):
             call.names = tuple(names)
+
+
+def _disabled_kernels() -> dict[str, list[str]]:
+    """Fused attention kernels that `torch.nn.attention.sdpa_kernel` or torch.backends.cuda switched off, by
+    their names in tclint.graph.lowering.work."""
+    enabled = {
+        "cuDNN": torch.backends.cuda.cudnn_sdp_enabled(),
+        "FlashAttention 2": torch.backends.cuda.flash_sdp_enabled(),
+        "memory-efficient": torch.backends.cuda.mem_efficient_sdp_enabled(),
+    }
+    disabled = [name for name, on in enabled.items() if not on]
+    return {"disabled_kernels": disabled} if disabled else {}
 
 
 def _hands_back(made: Sequence[Any], given: list[torch.Tensor]) -> bool:

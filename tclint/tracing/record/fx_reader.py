@@ -184,7 +184,7 @@ class _Reader:
         for place, tensor in recorded.read_as.items():
             shape, dtype, strides = _metadata(tensor)
             specs[place] = replace(specs[place], shape=shape, dtype=dtype, strides=strides)
-        return tuple(names), tuple(specs), attributes
+        return tuple(names), tuple(specs), {**attributes, **recorded.settings}
 
     def _given(self, value: Any) -> Any:
         if isinstance(value, Node):

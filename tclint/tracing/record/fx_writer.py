@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -59,6 +59,8 @@ class FxCall:
     checkpoint: Checkpoint | None = None
     autocast_disabled: bool = False
     casts: tuple[Cast, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What holds while the operator runs and decides how, beside its arguments, as Op.attributes has it."""
 
 
 class Arguments(NamedTuple):
