@@ -184,7 +184,7 @@ def _run_as_python(row: Row, folder: Path) -> Any:
 def _trace_as_command(row: Row, folder: Path, arguments: Sequence[str]) -> Any:
     """As the command line does, in the repository: with `--arg`, and without `--input`."""
     from tclint.config.settings import Settings
-    from tclint.engine.script.construction import trace_as_built
+    from tclint.engine.script.as_built import trace_as_built
 
     os.chdir(folder)
     mode: Any = row.mode

@@ -274,3 +274,97 @@ def test_a_tests_small_model_does_not_stand_for_the_trained_one(tmp_path: Path) 
     done = tclint(tmp_path, model=model, train=CALLED, test_net=test)
     assert done.returncode == 2
     assert "made with width = 49 and depth = 2, as train.py:23 does" in " ".join(done.stdout.split())
+
+
+def test_the_first_of_several_commands_is_said(tmp_path: Path) -> None:
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "settings/small.ini").write_text("width:48\ndepth:3\n")
+    readme = tmp_path / "README.md"
+    readme.write_text("```\npython train.py small\n```\n")
+    said = made_with(tclint(tmp_path, train=OWN_CONFIGURATION))
+    assert "run up to there as `train.py small`; --arg" in said
+    readme.write_text("```\npython train.py small\npython train.py large\n```\n")
+    done = tclint(tmp_path, train=OWN_CONFIGURATION)
+    first = " ".join(done.stdout.split())
+    assert first.startswith("model.py:Net: every figure rests on a guess: made with width = 48 and depth = 3")
+    assert "as `train.py small`, by the first of several commands (README.md)" in first
+
+
+REGISTERED = """
+    import argparse
+    import json
+
+    from torch.utils.data import DataLoader
+
+    import model
+
+    PARTS = {}
+
+
+    def register(cls):
+        PARTS[cls.__name__.lower()] = cls
+        return cls
+
+
+    register(model.Net)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-c", "--config", default="net.json")
+    options = json.load(open(parser.parse_args().config))["net"]
+    net = PARTS[options.pop("kind")](**options)
+    data = []
+"""
+
+
+def test_a_registry_makes_what_a_default_configuration_names(tmp_path: Path) -> None:
+    (tmp_path / "net.json").write_text('{"net": {"kind": "net", "width": 56, "depth": 2}}')
+    train = REGISTERED + textwrap.indent(LOOP, "    ")
+    assert made_with(tclint(tmp_path, train=train)).startswith("made with width = 56 and depth = 2")
+
+
+MAKES_OPTIONS = (
+    MODEL.replace("width, depth", "options")
+    .replace("range(depth)", "range(options.depth)")
+    .replace("width, width", "options.width, options.width")
+)
+OPTIONS = """
+    import numpy
+    from torch.utils.data import DataLoader
+
+    from model import Net
+
+
+    class Options:
+        def __init__(self, folder):
+            self.depth = 2
+            self.width = int(numpy.load(folder + "/table.npy").shape[1])
+
+
+    class Keyed(dict):
+        def __init__(self, text):
+            super().__init__(__import__("json").load(open(text)))
+            self.__dict__ = self
+
+
+    net = Net({made})
+    data = []
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "missing"), [("Options('words')", "words/table.npy"), ("Keyed('net.json')", "net.json")]
+)
+def test_files_that_a_configuration_lacks_are_named(tmp_path: Path, made: str, missing: str) -> None:
+    train = OPTIONS.replace("{made}", made) + textwrap.indent(LOOP, "    ")
+    done = tclint(tmp_path, model=MAKES_OPTIONS, train=train)
+    assert done.returncode == 2
+    said = " ".join(done.stdout.split())
+    assert f"The program did not find {missing}." in said
+    assert "options = {}" not in said
+
+
+def test_a_tests_model_is_said_to_be_one(tmp_path: Path) -> None:
+    test = "import numpy\nfrom model import Net\n\n\ndef test_net():\n    assert Net(16, 1) is not None\n"
+    done = tclint(tmp_path, test_net=test)
+    first = " ".join(done.stdout.split())
+    assert first.startswith("model.py:Net: every figure rests on a guess: made with width = 16 and depth = 1")
+    assert "although test_net.py:6 is a test, whose model may be small" in first

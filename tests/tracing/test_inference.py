@@ -123,6 +123,11 @@ def two_frames(self: Any, frames: Any) -> Any:
     return self.conv(frames[:, :3]) - self.conv(frames[:, 3:])
 
 
+def nodes_and_edges(self: Any, graph: Any) -> Any:
+    nodes, edges = graph
+    return self.fc(nodes).index_select(0, edges.mT[0])
+
+
 class Denoiser(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -272,6 +277,10 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]
     "lengths": (
         lambda: Encoder(pack, rnn=nn.LSTM(4, 5, batch_first=True)),
         [("float32", (8, 128, 4)), ("int64", (8,))],
+    ),
+    "unpacked": (
+        lambda: Encoder(nodes_and_edges, fc=nn.Linear(40, 3)),
+        [("float32", (8, 40)), ("int64", (8, 40))],
     ),
     "siamese": (lambda: Encoder(two, fc=nn.Linear(4, 2)), [("float32", (8, 4)), ("float32", (8, 4))]),
     "a flattened map": (

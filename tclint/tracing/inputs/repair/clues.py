@@ -45,6 +45,8 @@ class Clues:
     """A feature map became smaller than a window."""
     is_list: bool = False
     """The model takes a list of tensors."""
+    parts: int = 0
+    """How many tensors an argument is unpacked into."""
     swapped: bool = False
     """Time stands where the batch should, and the other way round."""
     missing: list[str] = field(default_factory=list)

@@ -65,7 +65,11 @@ def from_line(frames: Frames, error: BaseException, clues: Clues) -> None:
     elif isinstance(statement, ast.Assign) and isinstance(error, ValueError):
         target, tensor = statement.targets[0], _tensor_in(statement.value, frame)
         names = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
-        if tensor is not None and names and not any(isinstance(name, ast.Starred) for name in names):
+        if tensor is None or not names or any(isinstance(name, ast.Starred) for name in names):
+            return
+        if isinstance(statement.value, ast.Name):
+            clues.parts = len(names)  # `x, edges = data`: nobody unpacks a batch into its examples
+        else:
             clues.add_rank(tensor, len(names))
 
 
@@ -153,10 +157,10 @@ def from_message(message: str, has_operator: bool, clues: Clues) -> None:
         clues.ranks.append(RankClash(max(1, asked - highest) if asked >= 0 else -asked - highest - 1))
     if re.search(r"tuple index out of range|too many indices for tensor", message):
         clues.ranks.append(RankClash(1))
-    if (found := _UNPACKED.search(message)) and not clues.ranks:
+    if (found := _UNPACKED.search(message)) and not (clues.ranks or clues.parts):
         clues.ranks.append(RankClash(int(found[1]) - int(found[2]) if found[2] else -1))
     clues.is_list = "tuple of Tensors" in message
-    if has_operator or clues.sizes or clues.ranks:
+    if has_operator or clues.sizes or clues.ranks or clues.parts:
         return
     numbers = list(dict.fromkeys(int(text) for text in _NUMBER.findall(message)))
     if 2 <= len(numbers) <= _MOST_NUMBERS:

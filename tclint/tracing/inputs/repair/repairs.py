@@ -64,6 +64,10 @@ def _changes(slots: list[Slot], clues: Clues, model: nn.Module) -> Iterator[Chan
         for slot in slots:
             if slot.tensor.dim() > 1:
                 yield {slot.place: [like(slot.tensor, shape=slot.tensor.shape[1:]) for _ in range(_LISTED)]}
+    if clues.parts:
+        for slot in slots:
+            if isinstance(slot.place, int | str):
+                yield {slot.place: [like(slot.tensor) for _ in range(clues.parts)]}
     if clues.compared is not None and clues.compared.dim():
         for name in clues.missing:
             yield {name: _target(clues.compared, clues.has_classes)}

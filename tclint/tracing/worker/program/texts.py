@@ -18,10 +18,9 @@ import torch
 from torch import nn
 
 from tclint.tracing.patches.stored_weights import AbsentWeights
+from tclint.tracing.worker.program.seen import SIZE
 from tclint.tracing.worker.program.unknown import Unknown
 
-SIZE = "\0"
-"""Stands in a text for an unknown value, which may be a size of the data."""
 _DEEPEST = 6
 _MOST_VALUES = 64
 """Larger arrays and tensors are written by their shape."""
@@ -38,16 +37,28 @@ class Texts:
     Args:
         home: the path of the target's file.
         made: module -> the arguments that its class was called with.
-        size: what to write for unknown values; '': nothing, which leaves their fields out.
+        is_spoilt: tells whether a value may lack some of what it holds.
     """
 
-    def __init__(self, home: str, made: WeakKeyDictionary[Any, Any], size: str = "") -> None:
+    def __init__(
+        self, home: str, made: WeakKeyDictionary[Any, Any], is_spoilt: Callable[[Any], bool] = lambda _: False
+    ) -> None:
         self._home = os.path.realpath(home)
         self._made = made
-        self._size = size
+        self._is_spoilt = is_spoilt
+        self._size = ""
+        """What is written for unknown values; '': nothing, which leaves their fields out."""
 
-    def of(self, value: Any) -> str | None:
-        """The text of an argument; None where there is none."""
+    def of(self, value: Any) -> tuple[str | None, str | None]:
+        """The text of an argument as far as it is known, and that with `SIZE` for each unknown value in it or
+        None."""
+        sized = self._whole(value, SIZE)
+        if sized is None or SIZE not in sized:
+            return sized, None
+        return self._whole(value, ""), sized
+
+    def _whole(self, value: Any, size: str) -> str | None:
+        self._size = size
         try:
             text = self._text(value, 0)
         except (Untold, RecursionError):
@@ -57,7 +68,7 @@ class Texts:
     def _text(self, value: Any, depth: int) -> str:
         if isinstance(value, Unknown) and self._size and depth:
             return self._size
-        if isinstance(value, (Unknown, AbsentWeights)) or depth > _DEEPEST:
+        if isinstance(value, (Unknown, AbsentWeights)) or self._is_spoilt(value) or depth > _DEEPEST:
             raise Untold
         if value is None or isinstance(value, (bool, int)):
             return str(value) if value is None or isinstance(value, bool) else str(int(value))
