@@ -321,11 +321,8 @@ def test_a_registry_makes_what_a_default_configuration_names(tmp_path: Path) -> 
     assert made_with(tclint(tmp_path, train=train)).startswith("made with width = 56 and depth = 2")
 
 
-MAKES_OPTIONS = (
-    MODEL.replace("width, depth", "options")
-    .replace("range(depth)", "range(options.depth)")
-    .replace("width, width", "options.width, options.width")
-)
+MAKES_OPTIONS = MODEL.replace("width, depth", "options").replace("range(depth)", "range(options.depth)")
+MAKES_OPTIONS = MAKES_OPTIONS.replace("nn.Linear(width, width)", "getattr(nn, options.kind)(8, 8)")
 OPTIONS = """
     import numpy
     from torch.utils.data import DataLoader
@@ -336,7 +333,7 @@ OPTIONS = """
     class Options:
         def __init__(self, folder):
             self.depth = 2
-            self.width = int(numpy.load(folder + "/table.npy").shape[1])
+            self.kind = str(numpy.load(folder + "/kinds.npy")[0])
 
 
     class Keyed(dict):
@@ -351,7 +348,7 @@ OPTIONS = """
 
 
 @pytest.mark.parametrize(
-    ("made", "missing"), [("Options('words')", "words/table.npy"), ("Keyed('net.json')", "net.json")]
+    ("made", "missing"), [("Options('words')", "words/kinds.npy"), ("Keyed('net.json')", "net.json")]
 )
 def test_files_that_a_configuration_lacks_are_named(tmp_path: Path, made: str, missing: str) -> None:
     train = OPTIONS.replace("{made}", made) + textwrap.indent(LOOP, "    ")
@@ -368,3 +365,36 @@ def test_a_tests_model_is_said_to_be_one(tmp_path: Path) -> None:
     first = " ".join(done.stdout.split())
     assert first.startswith("model.py:Net: every figure rests on a guess: made with width = 16 and depth = 1")
     assert "although test_net.py:6 is a test, whose model may be small" in first
+
+
+PAIRS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 4)
+
+    def forward(self, nodes, edges):
+        rows, columns = edges
+        return self.layer(nodes[rows] - nodes[columns])
+
+def ring(count):
+    return [torch.LongTensor(range(count)), torch.LongTensor([*range(1, count), 0])]
+
+if __name__ == "__main__":
+    count = 12
+    train_for_hours()
+    edges = ring(count)
+    nodes = torch.rand(count, 16)
+    print(Net().cuda()(nodes.cuda(), edges=edges))
+"""
+
+
+def test_a_models_own_example_is_run_where_no_guess_fits(tmp_path: Path) -> None:
+    done = tclint(tmp_path, model=PAIRS)
+    first = " ".join(done.stdout.split())
+    assert first.startswith("model.py:Net: every figure rests on a guess: made as model.py:22 passes them")
+    assert "although it only shows how to use it, and called as there" in first
+    assert "input nodes: float32 12x16 input edges[0]: int64 12 input edges[1]: int64 12" in first

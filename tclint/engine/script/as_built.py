@@ -67,7 +67,7 @@ def _as_called(
     """Trace a run again with what the project's program gives the model; the results so far if the program
     does not call it."""
     target, settings = run
-    called = [one for one in by_running(where, (), settings) if one.inputs]
+    called = [one for one in by_running(where, (), settings) if one.inputs and one.is_trained]
     for one, stated in _tries(called[:1], (), settings):
         tried = _Again(results, [(one, stated)]).given
         [(_, [result, *_])] = trace([(target, tried.made_so(settings))])
@@ -228,8 +228,10 @@ class _Again:
         """What is left after a try; nothing where it ran."""
         if all(one.graph is not None for one in made):
             return _Again(made, [])
-        error = self.results[0].error  # what was made as the user named it is nearer
-        return _Again(made if error is not None and error.needed else self.results, self.tries[1:])
+        error, maker = self.results[0].error, self.tries[0][0]
+        # What was made as the user named it is nearer, unless the other one tells what is missing.
+        tells_more = error is not None and (bool(error.needed) or bool(maker.missing))
+        return _Again(made if tells_more else self.results, self.tries[1:])
 
 
 def _tries(
@@ -241,7 +243,7 @@ def _tries(
     is_free = not (settings.inputs or settings.input_sets or settings.phase != "none")
     for one in complete[:_MOST_CALLS]:
         stated = {name: text for name, text in one.arguments.items() if name not in named}
-        if one.inputs and is_free:
+        if one.inputs and one.is_trained and is_free:
             yield one, stated
         if stated:
             yield replace(one, inputs=()), stated
@@ -249,6 +251,12 @@ def _tries(
         if set(needed) < set(one.arguments) - named:
             least = {name: text for name, text in one.arguments.items() if name in needed}
             yield replace(one, inputs=()), least
+    for one in complete:
+        if (
+            one.inputs and not one.is_trained and is_free
+        ):  # an example says nothing of the batches of training
+            yield one, {name: text for name, text in one.arguments.items() if name not in named}
+            return
 
 
 def trace_as_built(
@@ -330,28 +338,12 @@ def _noted(result: TraceResult, found: Construction, stated: Mapping[str, str]) 
     sets = f"--arg {holder or 'NAME'}=VALUE sets {'a field' if holder else 'others'}"
     if result.graph is not None:
         how = "as its project does" if found.is_own else f"as its project makes another {name}"
-        lacks = "only running the program tells"
         if found.command:
-            how, lacks = f"as {found.place} passes them, run up to there", "the program lacks its data"
+            how = f"as {found.place} passes them, run up to there"
             how += f" as `{_shown(found.command)}`" if " " in found.command or found.chosen_by else ""
-        doubts = [
-            f", {said}"
-            for is_said, said in (
-                (found.untold, f"and {listed(found.untold, _MOST_LISTED)} by default, as {lacks}"),
-                (
-                    found.trained_at,
-                    f"although {found.trained_at}, which trains it, gives what only running tells",
-                ),
-                (found.otherwise, f"although {found.otherwise} makes it otherwise"),
-                (
-                    found.chosen_by,
-                    f"by the first of several commands ({os.path.relpath(found.chosen_by or '.')})",
-                ),
-                (found.is_of_test, f"although {found.place} is a test, whose model may be small"),
-            )
-            if is_said
-        ]
-        what = f"made with {shown}, {how}{''.join(doubts)}{', and called as there' if found.inputs else ''}"
+        doubts = [f", {said}" for said in _doubts(found)]
+        called = ", and called as there" if found.inputs else ""
+        what = f"made {f'with {shown}, ' if stated else ''}{how}{''.join(doubts)}{called}"
         note = Assumption(f"{what}; {sets}", found.site, is_doubtful=any(doubts))
         read = dict.fromkeys([*result.graph.metadata.get("source_files", ()), *found.files])
         metadata = {**result.graph.metadata, "source_files": [*read]}
@@ -363,6 +355,23 @@ def _noted(result: TraceResult, found: Construction, stated: Mapping[str, str]) 
     message = f"{result.error} It was made with {shown}, as {found.place} does; {sets}.{_lacking(found)}"
     error = TargetError(message, details=result.error.details, captured_output=result.error.captured_output)
     return replace(result, error=error)
+
+
+def _doubts(found: Construction) -> Iterator[str]:
+    """What may make the model another one than the user's."""
+    if found.untold:
+        lacks = "the program lacks its data" if found.command else "only running the program tells"
+        yield f"and {listed(found.untold, _MOST_LISTED)} by default, as {lacks}"
+    if found.trained_at:
+        yield f"although {found.trained_at}, which trains it, gives what only running tells"
+    if found.otherwise:
+        yield f"although {found.otherwise} makes it otherwise"
+    if found.chosen_by:
+        yield f"by the first of several commands ({os.path.relpath(found.chosen_by)})"
+    if found.is_of_test:
+        yield f"although {found.place} is a test, whose model may be small"
+    if found.inputs and not found.is_trained:
+        yield "although it only shows how to use it"
 
 
 def _shown(text: str) -> str:

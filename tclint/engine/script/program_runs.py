@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 
 from tclint.config.settings import Settings
@@ -41,17 +42,23 @@ def with_runs(
     """The calls of a training program that was run; if there are none, those that were read, together with
     those of other runs that tell more."""
     wanted = set(needed)
+    runs = by_running(where, needed, settings, with_example=True)
     more = [
         one
-        for one in by_running(where, needed, settings)
+        for one in runs
         if not (one.untold and any(set(one.arguments) <= set(read.arguments) for read in found))
     ]
     best = [one for one in more if one.is_trained and wanted <= set(one.arguments)]
-    # Nothing beside the best: where that fails, a test's small model would stand for the trained one.
-    return best or sorted([*found, *more], key=lambda one: -len(wanted & set(one.arguments)))
+    if best:  # alone: where that fails, a test's small model would stand for the trained one
+        return best
+    missing = next((one.missing for one in runs if one.missing), ())
+    both = [replace(one, missing=missing) for one in [*found, *more]]
+    return sorted(both, key=lambda one: -len(wanted & set(one.arguments)))
 
 
-def by_running(where: str, needed: Collection[str], settings: Settings) -> list[Construction]:
+def by_running(
+    where: str, needed: Collection[str], settings: Settings, *, with_example: bool = False
+) -> list[Construction]:
     """The calls of a class or builder that the project's programs reach when they run.
 
     The first program that gives all needed arguments ends the search. No program can change files.
@@ -59,6 +66,7 @@ def by_running(where: str, needed: Collection[str], settings: Settings) -> list[
     Args:
         where: 'path/file.py:Net'.
         needed: the arguments that it cannot be made without.
+        with_example: whether to run the example in its own file even if it needs none.
     """
     target, _, name = where.rpartition(":")
     file = file_of(target, files_of_project(settings)) if settings.run_programs else None
@@ -68,7 +76,8 @@ def by_running(where: str, needed: Collection[str], settings: Settings) -> list[
     starts = list(islice(_starts(file.path, files), _MOST_RUNS))
     if not needed:
         # Only the batches that the model is trained on tell more than a guess.
-        starts = [one for one in starts if one[0].trains][:_MOST_FOR_INPUTS]
+        examples = [one for one in starts if with_example and one[0].script == file.path][:1]
+        starts = [*[one for one in starts if one[0].trains][:_MOST_FOR_INPUTS], *examples]
     found: list[Construction] = []
     with closing(run_programs(f"{file.path}:{name}", [start for start, _ in starts], settings)) as runs:
         for (start, chosen_by), run in zip(starts, runs, strict=False):
@@ -91,8 +100,7 @@ def _construction(call: ProgramCall, start: ProgramStart, run: ProgramRun, chose
         chosen_by=chosen_by,
         command=" ".join([os.path.relpath(start.script), *start.words]),
         missing=run.missing,
-        # A demonstration says nothing of the batches that the model is trained on.
-        inputs=call.inputs if start.trains else (),
+        inputs=call.inputs,
     )
 
 

@@ -84,13 +84,6 @@ class InputSearch:
 
     def __iter__(self) -> Iterator[CallInputs]:
         yield self._first
-        yield from self._guessed()
-        made = None if self._first.last is None else self._first.last()
-        if made is not None:
-            self._current = made.with_assumptions(self._first.assumptions[:-1])
-            yield self._current
-
-    def _guessed(self) -> Iterator[CallInputs]:
         deadline = time.process_time() + _MAX_SECONDS
         for _ in range(_MAX_ATTEMPTS):
             if time.process_time() > deadline:
