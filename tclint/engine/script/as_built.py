@@ -340,7 +340,7 @@ def _noted(result: TraceResult, found: Construction, stated: Mapping[str, str]) 
         how = "as its project does" if found.is_own else f"as its project makes another {name}"
         if found.command:
             how = f"as {found.place} passes them, run up to there"
-            how += f" as `{_shown(found.command)}`" if " " in found.command or found.chosen_by else ""
+            how += f" as `{_shown(found.command)}`" if " " in found.command or found.chosen_from else ""
         doubts = [f", {said}" for said in _doubts(found)]
         called = ", and called as there" if found.inputs else ""
         what = f"made {f'with {shown}, ' if stated else ''}{how}{''.join(doubts)}{called}"
@@ -366,8 +366,8 @@ def _doubts(found: Construction) -> Iterator[str]:
         yield f"although {found.trained_at}, which trains it, gives what only running tells"
     if found.otherwise:
         yield f"although {found.otherwise} makes it otherwise"
-    if found.chosen_by:
-        yield f"by the first of several commands ({os.path.relpath(found.chosen_by)})"
+    if found.chosen_from:
+        yield f"by the first of several {found.chosen_from}"
     if found.is_of_test:
         yield f"although {found.place} is a test, whose model may be small"
     if found.inputs and not found.is_trained:

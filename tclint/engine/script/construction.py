@@ -48,8 +48,8 @@ class Construction:
     """Where another program, which trains, makes it with arguments that reading does not tell."""
     otherwise: str = ""
     """Where another call, of equal standing, makes it with other arguments."""
-    chosen_by: str = ""
-    """The file with the command that its arguments are of, if other commands give others."""
+    chosen_from: str = ""
+    """What it is the first of, if others may give other arguments: 'commands (README.md)'."""
     command: str = ""
     """The one with which the program was run up to there, if it was: 'train.py --depth 18'."""
     missing: tuple[str, ...] = ()
@@ -103,11 +103,11 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
             if called is None:
                 continue
             parameters, is_own = called
-            texts, sizes, chosen_by = _arguments(event, parameters, file.path)
+            texts, sizes, chosen_from = _arguments(event, parameters, file.path)
             if event.arguments:
                 untold = _untold(event, parameters, {*texts, *sizes})
                 one = Construction(
-                    texts, sizes, _site(event), read, is_own, is_trained, untold, chosen_by=chosen_by
+                    texts, sizes, _site(event), read, is_own, is_trained, untold, chosen_from=chosen_from
                 )
                 found.setdefault((not is_own, *sorted(texts.items()), *sorted(sizes.items())), one)
         complete = [one for one in found.values() if set(needed) <= set(one.arguments)]
@@ -233,15 +233,17 @@ def _arguments(
     the command that decides one of them, if others say something else."""
     found: dict[str, str] = {}
     sizes: dict[str, str] = {}
-    chosen_by = ""
+    chosen_from = ""
     for key, value in event.arguments.items():
         name = parameters[int(key)].name if key.isdigit() and int(key) < len(parameters) else key
         made = argument_texts(value, home)
         if name.isidentifier() and (made.told or made.sized) is not None:
             found |= {name: made.told} if made.told is not None else {}
             sizes |= {name: made.sized} if made.sized is not None else {}
-            chosen_by = chosen_by or made.command
-    return found, sizes, chosen_by
+            chosen_from = chosen_from or (
+                f"commands ({os.path.relpath(made.command)})" if made.command else ""
+            )
+    return found, sizes, chosen_from
 
 
 def _site(event: Event) -> Site:

@@ -80,8 +80,8 @@ def by_running(
         starts = [*[one for one in starts if one[0].trains][:_MOST_FOR_INPUTS], *examples]
     found: list[Construction] = []
     with closing(run_programs(f"{file.path}:{name}", [start for start, _ in starts], settings)) as runs:
-        for (start, chosen_by), run in zip(starts, runs, strict=False):
-            calls = [_construction(call, start, run, chosen_by) for call in run.calls]
+        for (start, chosen_from), run in zip(starts, runs, strict=False):
+            calls = [_construction(call, start, run, chosen_from) for call in run.calls]
             complete = [one for one in calls if one.arguments and set(needed) <= set(one.arguments)]
             if complete:
                 return complete[:1]
@@ -89,7 +89,7 @@ def by_running(
     return found
 
 
-def _construction(call: ProgramCall, start: ProgramStart, run: ProgramRun, chosen_by: str) -> Construction:
+def _construction(call: ProgramCall, start: ProgramStart, run: ProgramRun, chosen_from: str) -> Construction:
     return Construction(
         call.arguments,
         call.sizes,
@@ -97,7 +97,7 @@ def _construction(call: ProgramCall, start: ProgramStart, run: ProgramRun, chose
         run.files,
         is_trained=start.trains,
         untold=call.untold,
-        chosen_by=chosen_by,
+        chosen_from=chosen_from,
         command=" ".join([os.path.relpath(start.script), *start.words]),
         missing=run.missing,
         inputs=call.inputs,
@@ -105,8 +105,7 @@ def _construction(call: ProgramCall, start: ProgramStart, run: ProgramRun, chose
 
 
 def _starts(path: str, files: Sequence[str]) -> Iterator[tuple[ProgramStart, str]]:
-    """The programs to run, each in the project's folder, then in the script's; and the file with its command,
-    if it is one of several.
+    """The programs to run, each in the project's folder, then in the script's; and what each was chosen from.
 
     Training scripts come first: those that lead to the model's file, those that name it, and the project's
     best, which may find it by a name in their configuration. The example in the model's file comes last.
@@ -118,19 +117,23 @@ def _starts(path: str, files: Sequence[str]) -> Iterator[tuple[ProgramStart, str
     starts = [file for file in dict.fromkeys(starts) if file != path and not is_test_path(file)]
     starts.sort(key=lambda file: file not in training)
     own = [path] if b"__name__" in scripts.files.get(path, b"") else []
+    rivals = [script for script in starts if script in training and script in map(scripts.of, files)]
     for script in [*starts[: _MOST_SCRIPTS - len(own)], *own]:
-        words, chosen_by = _words(script)
+        words, chosen_from = _words(script)
+        others = [rival for rival in rivals if rival != script] if script in rivals else []
+        if others and not chosen_from:
+            chosen_from = f"programs (another is {os.path.relpath(others[0])})"
         for folder in dict.fromkeys([root_of(script), os.path.dirname(script)]):
-            yield ProgramStart(script, words, folder, script in training), chosen_by
+            yield ProgramStart(script, words, folder, script in training), chosen_from
 
 
 def _words(script: str) -> tuple[tuple[str, ...], str]:
-    """The words of the first command that starts the script and whose words are all known; and its file, if
-    others start it with different words."""
+    """The words of the first command that starts the script and whose words are all known; and the commands
+    that it was chosen from, if others start it with different words."""
     launches = (*launches_of(script), *launches_of(script, on_pages=True))
     known = [(tuple(word.text for word in one.words), one.path) for one in launches if _is_known(one)]
     first, path = known[0] if known else ((), "")
-    return first, path if any(words != first for words, _ in known) else ""
+    return first, f"commands ({os.path.relpath(path)})" if any(words != first for words, _ in known) else ""
 
 
 def _is_known(launch: Launch) -> bool:

@@ -25,6 +25,8 @@ _DEEPEST = 6
 _MOST_VALUES = 64
 """Larger arrays and tensors are written by their shape."""
 _LONGEST = 20_000
+_PLAIN = ("argparse", "types")
+"""The modules of records without methods."""
 
 
 class Untold(Exception):
@@ -106,10 +108,20 @@ class Texts:
             texts = self._fields(known, depth)
             if len(texts) == len(known):
                 return f"{self._name(type(value))}({_keywords(texts)})"
-        texts = self._fields(_fields_of(value), depth)
+        fields = _fields_of(value)
+        texts = self._fields(fields, depth)
         if not texts:
             raise Untold
-        return f"Namespace({_keywords(texts)})"
+        return f"{self._maker(value, {name: fields[name] for name in texts})}({_keywords(texts)})"
+
+    def _maker(self, value: Any, fields: dict[str, Any]) -> str:
+        """A record's class, whose methods code may call, if it takes its fields by name; else a plain one."""
+        try:
+            if type(value).__module__ not in _PLAIN and vars(type(value)(**fields)) == fields:
+                return self._name(type(value))
+        except Exception:
+            pass
+        return "Namespace"
 
     def _mapping(self, value: Any, depth: int) -> str:
         """As an object with fields, if it is a configuration inside another one: code reads its fields."""
