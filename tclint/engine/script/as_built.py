@@ -7,7 +7,10 @@ defaults of its options. tclint reads the program and, if that does not tell, ru
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -187,10 +190,12 @@ def _with_guessed_sizes(
     stated = {name: text for name, text in found.arguments.items() if name not in {*named, *unknown}}
 
     def with_sizes(sizes: dict[str, str]) -> TraceResult:
-        texts = tuple(f"{name}={text}" for name, text in {**stated, **sizes}.items())
+        made = {**stated, **sizes}
+        texts = tuple(f"{name}={text}" for name, text in made.items())
         given = replace(before, arguments=texts)
         [(_, [result, *_])] = trace([(target, given.made_so(settings))])
-        result = _noted(result, found, stated) if stated else result
+        known = {name: text for name, text in made.items() if name in found.arguments}
+        result = _noted(result, found, known) if known else result
         return replace(result, arguments=texts)
 
     return with_guessed_sizes(unknown, unclear, found.site, with_sizes)
@@ -332,15 +337,15 @@ def written_at(one: Any) -> str:
 
 
 def _noted(result: TraceResult, found: Construction, stated: Mapping[str, str]) -> TraceResult:
-    shown = listed([f"{name} = {_shown(text)}" for name, text in stated.items()], _MOST_LISTED)
+    where, _, name = result.target.rpartition(":")
+    shown = listed([f"{name} = {_shown(text, where)}" for name, text in stated.items()], _MOST_LISTED)
     holder = next((f"{name}.FIELD" for name, text in stated.items() if text.startswith("Namespace(")), "")
-    name = result.target.rpartition(":")[2]
     sets = f"--arg {holder or 'NAME'}=VALUE sets {'a field' if holder else 'others'}"
     if result.graph is not None:
         how = "as its project does" if found.is_own else f"as its project makes another {name}"
         if found.command:
             how = f"as {found.place} passes them, run up to there"
-            how += f" as `{_shown(found.command)}`" if " " in found.command or found.chosen_from else ""
+            how += f" as `{_cut(found.command)}`" if " " in found.command or found.chosen_from else ""
         doubts = [f", {said}" for said in _doubts(found)]
         called = ", and called as there" if found.inputs else ""
         what = f"made {f'with {shown}, ' if stated else ''}{how}{''.join(doubts)}{called}"
@@ -374,8 +379,25 @@ def _doubts(found: Construction) -> Iterator[str]:
         yield "although it only shows how to use it"
 
 
-def _shown(text: str) -> str:
-    """A long argument without its middle."""
+def _shown(text: str, where: str) -> str:
+    """An argument; of a long record those fields that the model's file names."""
+    if len(text) <= _MOST_SHOWN:
+        return text
+    with contextlib.suppress(OSError, SyntaxError):
+        call = ast.parse(text, mode="eval").body
+        with open(where, encoding="utf-8", errors="replace") as file:
+            words = set(re.findall(r"\w+", file.read()))
+        if isinstance(call, ast.Call) and (named := [one for one in call.keywords if one.arg in words]):
+            fields = [
+                *map(ast.unparse, named[:_MOST_LISTED]),
+                *["..."] * (len(call.keywords) > len(named[:_MOST_LISTED])),
+            ]
+            return f"{ast.unparse(call.func)}({', '.join(fields)})"
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
+    """A long text without its middle."""
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 4]}...{text[-1]}"
 
 
