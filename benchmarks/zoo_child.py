@@ -10,8 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 
-def run_in_child(work: Callable[[Callable[..., None]], None], timeout_s: float) -> tuple[dict[str, str], str]:
+def run_in_child(
+    work: Callable[[Callable[..., None]], None], timeout_s: float, *, may_fork: bool = False
+) -> tuple[dict[str, str], str]:
     """Fork; `work(say)` runs in the child, where `say(key=value)` sends results as they come.
+
+    Args:
+        may_fork: whether it may start workers of its own, as the command line does.
 
     Returns:
         what was said, and how it ended where it did not end by itself: 'Timeout' or 'Died', else ''.
@@ -21,7 +26,8 @@ def run_in_child(work: Callable[[Callable[..., None]], None], timeout_s: float) 
     if child == 0:
         os.close(reader)
         status = 1
-        del os.fork  # what is traced here is also measured here, not in a child of this one
+        if not may_fork:
+            del os.fork  # what is traced here is also measured here, not in a child of this one
         try:
             _silence()
             work(lambda **values: _say(writer, values))

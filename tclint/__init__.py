@@ -54,7 +54,7 @@ def trace(
         UsageError: an option is wrong.
     """
     from tclint.config.keywords import session_settings
-    from tclint.engine.script.construction import trace_callable_as_built
+    from tclint.engine.script.as_built import trace_callable_as_built
 
     return trace_callable_as_built(model, inputs, kwargs, session_settings(options))
 
@@ -95,7 +95,7 @@ def estimate(
     if gpu is not None and len(settings.gpus) > 1:
         raise UsageError("An estimate is of one GPU: call it for each, or tclint.check for a report on all.")
     if not isinstance(graph, GraphClass):
-        from tclint.engine.script.construction import trace_callable_as_built
+        from tclint.engine.script.as_built import trace_callable_as_built
 
         graph = trace_callable_as_built(graph, inputs, None, settings)
     elif inputs is not None:

@@ -153,7 +153,9 @@ def _judged(row: Row, true: Traced | None, arguments: argparse.Namespace) -> dic
         inferred, error = _in_child(lambda: _trace_as_python(row, folder, False), arguments.timeout)
     else:
         given = () if arguments.how == "first" else row.arguments
-        inferred, error = _in_child(lambda: _trace_as_command(row, folder, given), arguments.timeout)
+        settings = {"arguments": tuple(given), "run_programs": arguments.run_programs}
+        trace = partial(_trace_as_command, row, folder, settings)
+        inferred, error = _in_child(trace, arguments.timeout, may_fork=True)
     return {**columns, **_columns(judge(row, true, inferred), inferred), "error": error}
 
 
@@ -181,20 +183,22 @@ def _run_as_python(row: Row, folder: Path) -> Any:
     return run_row(row, folder)
 
 
-def _trace_as_command(row: Row, folder: Path, arguments: Sequence[str]) -> Any:
+def _trace_as_command(row: Row, folder: Path, settings: Mapping[str, Any]) -> Any:
     """As the command line does, in the repository: with `--arg`, and without `--input`."""
     from tclint.config.settings import Settings
-    from tclint.engine.script.construction import trace_as_built
+    from tclint.engine.script.as_built import trace_as_built
 
     os.chdir(folder)
     mode: Any = row.mode
-    (result,) = trace_as_built([row.target], Settings(arguments=tuple(arguments), mode=mode, jobs=1))
+    (result,) = trace_as_built([row.target], Settings(mode=mode, jobs=1, **settings))
     if result.graph is None:
         raise result.error or RuntimeError("nothing was traced")
     return result.graph
 
 
-def _in_child(trace: Callable[[], Any], timeout_s: float) -> tuple[Traced | None, str]:
+def _in_child(
+    trace: Callable[[], Any], timeout_s: float, *, may_fork: bool = False
+) -> tuple[Traced | None, str]:
     """What a trace (a graph, or shapes and FLOPs) in a process of its own says, or the error."""
 
     def work(say: Callable[..., None]) -> None:
@@ -209,7 +213,7 @@ def _in_child(trace: Callable[[], Any], timeout_s: float) -> tuple[Traced | None
         except BaseException as error:
             say(error=f"{type(error).__name__}: {str(error)[:300]}")
 
-    said, ending = run_in_child(work, timeout_s)
+    said, ending = run_in_child(work, timeout_s, may_fork=may_fork)
     if "shapes" not in said:
         return None, said.get("error", ending)
     return Traced(_shapes(said["shapes"]), float(said["flops"])), ""
@@ -273,6 +277,12 @@ def _parse() -> argparse.Namespace:
         choices=("command", "first", "python"),
         default="command",
         help="what builds the model: the command line, as it is typed first, without arguments, or Python",
+    )
+    parser.add_argument(
+        "--no-run-programs",
+        dest="run_programs",
+        action="store_false",
+        help="only read the repositories' programs",
     )
     parser.add_argument("--truth", action="store_true", help="only run the true inputs; write truth.csv")
     parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds per trace")

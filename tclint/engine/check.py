@@ -274,7 +274,7 @@ def _trace(
 ) -> Iterator[TraceResult]:
     if not models and not objects:
         return
-    from tclint.engine.script.construction import builder_at, trace_as_built
+    from tclint.engine.script.as_built import builder_at, trace_as_built
     from tclint.tracing import trace_objects, trace_targets
 
     def trace_some(names: Sequence[str], *args: Any, **keywords: Any) -> Iterator[TraceResult]:
@@ -307,7 +307,7 @@ def _joined(
     """Model -> its settings according to the training scripts that were given with it, and their places."""
     if not paths or not (models or named):
         return {}
-    from tclint.engine.script.construction import written_at
+    from tclint.engine.script.as_built import written_at
     from tclint.engine.script.join import join
 
     written = {model: model for model in models} | {name: written_at(one) for name, one in named.items()}

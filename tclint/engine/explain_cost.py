@@ -89,7 +89,7 @@ def explain_target(
         TargetError: the target could not be built or traced.
     """
     from tclint.analysis.what_if.usual_batch import with_usual_batch
-    from tclint.engine.script.construction import trace_as_built
+    from tclint.engine.script.as_built import trace_as_built
 
     settings = settings.in_phase()
     if not is_model_target(target):

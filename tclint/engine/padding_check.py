@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
-from tclint.engine.script.construction import runs_as_built
+from tclint.engine.script.as_built import runs_as_built
 from tclint.graph.dims.coupled import CoupledDims, DimsUnresolved
 from tclint.graph.dims.realized import sizes_of_weights
 from tclint.graph.dims.small_inputs import with_small_inputs

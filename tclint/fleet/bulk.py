@@ -13,7 +13,7 @@ from tclint.config.settings import Settings
 from tclint.engine.caches import ReportCache, Traced
 from tclint.engine.check import check
 from tclint.engine.report import EntryError, Report
-from tclint.engine.script.construction import runs_as_built
+from tclint.engine.script.as_built import runs_as_built
 from tclint.fleet import processes
 from tclint.fleet.cluster import Lost, Workplace
 from tclint.fleet.results import lines_of

@@ -10,7 +10,7 @@ from tclint.core.errors import UsageError
 from tclint.core.text import listed
 from tclint.cost.gpu import load_gpu
 from tclint.cost.gpu.factors import factors_note
-from tclint.engine.script.construction import Runs, Traced, runs_as_built
+from tclint.engine.script.as_built import Runs, Traced, runs_as_built
 from tclint.fleet.grid import Grid
 from tclint.fleet.prices import Cost, Family, Pricing, price_families
 from tclint.fleet.shapes import Point, Samples, Shapes, Unresolved, is_same_program, learn, samples_of

@@ -45,7 +45,7 @@ def verify(
         TargetError: the model could not be built, traced or run.
     """
     from tclint.cost.gpu import load_gpu
-    from tclint.engine.script.construction import trace_as_built
+    from tclint.engine.script.as_built import trace_as_built
 
     if not is_model_target(target):
         raise UsageError(

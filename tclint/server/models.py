@@ -24,7 +24,7 @@ from tclint.engine.declared_models import settings_of as declared_settings
 from tclint.engine.declared_models import target_of
 from tclint.engine.model_listing.candidates import list_models
 from tclint.engine.report import Report
-from tclint.engine.script.construction import trace_as_built
+from tclint.engine.script.as_built import trace_as_built
 from tclint.server.text import moved
 from tclint.tracing import TraceResult, trace_targets
 

@@ -17,11 +17,12 @@ from tclint.tracing.worker.client import (
     trace_runs,
     trace_targets,
 )
+from tclint.tracing.worker.program.seen import ProgramCall, ProgramRun, ProgramStart
 from tclint.tracing.worker.result_file import TraceResult
 
 __all__ = [
-    "TraceResult", "in_order", "library_models", "object_names", "run_programs", "trace_callable",
-    "trace_objects", "trace_runs", "trace_targets",
+    "ProgramCall", "ProgramRun", "ProgramStart", "TraceResult", "in_order", "library_models", "object_names",
+    "run_programs", "trace_callable", "trace_objects", "trace_runs", "trace_targets",
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -265,6 +266,8 @@ def test_options_that_commands_disagree_on_have_their_defaults_or_the_first_of_t
     trained = "Net(parser.parse_args())(torch.rand(4, 24)).sum().backward()\n"
     entry = entry_of(report_on_net(tmp_path, train=f"import torch\n{TRAIN}{trained}"))
     assert entry.parameters == 3 * (24 * 24 + 24)
+    [told] = [one.what for one in entry.assumptions if one.is_doubtful]
+    assert re.search(r"by the first of several commands \(\S*train\.sh\)", told)
 
 
 CONFIGS = """

@@ -162,6 +162,6 @@ def test_no_program_is_read_for_a_model_that_is_made_already(
     def search(*_: object) -> None:
         pytest.fail("nothing can be made again")
 
-    monkeypatch.setattr("tclint.engine.script.construction.constructions", search)
+    monkeypatch.setattr("tclint.engine.script.as_built.constructions", search)
     [error] = tclint.check(model).errors
     assert "'NoneType' object is not callable" in error.message

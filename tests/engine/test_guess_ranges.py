@@ -35,6 +35,30 @@ class Flattened(nn.Module):
         return self.head(self.conv(x).flatten(1))
 
 
+class Speaks(nn.Module):
+    """Makes 16 samples of each frame, of which there may be any number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.take = nn.Conv1d(80, 256, 7, padding=3)
+        self.grow = nn.ConvTranspose1d(256, 64, 32, stride=16, padding=8)
+
+    def forward(self, mel: torch.Tensor) -> torch.Tensor:
+        return self.grow(self.take(mel))
+
+
+class Enlarges(nn.Module):
+    """Makes pictures four times as high as those that it takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.take = nn.Conv2d(3, 48, 3, padding=1)
+        self.grow = nn.PixelShuffle(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.grow(self.take(x))
+
+
 class Words(nn.Module):
     def __init__(self, **stated: int) -> None:
         super().__init__()
@@ -112,6 +136,19 @@ def test_a_size_that_nothing_states_opens_the_report_with_a_range() -> None:
     assert text.index("every figure rests on a guess") < text.index("predicted step")
     assert "; 1 model priced on a guess" in text
     assert "+-" not in next(line for line in text.splitlines() if "a100-sxm4-80gb  " in line)
+
+
+def test_a_length_that_no_layer_states_is_a_guess() -> None:
+    (doubt,) = _doubts(_entry(Speaks())[0])
+    assert "mel = float32[8,80,32]" in doubt
+    assert "nothing states its length: the step takes" in doubt
+    assert "at 128" in doubt
+
+
+def test_what_enlarges_pictures_may_take_small_ones() -> None:
+    (doubt,) = _doubts(_entry(Enlarges())[0])
+    assert "at 24x24" in doubt
+    assert "at 128x128" not in doubt  # less than the 224x224 that was guessed
 
 
 def test_a_customary_size_is_a_guess_where_small_pictures_do_not_fit() -> None:

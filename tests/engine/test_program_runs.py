@@ -275,3 +275,127 @@ def test_a_tests_small_model_does_not_stand_for_the_trained_one(tmp_path: Path) 
     done = tclint(tmp_path, model=model, train=CALLED, test_net=test)
     assert done.returncode == 2
     assert "made with width = 49 and depth = 2, as train.py:23 does" in " ".join(done.stdout.split())
+
+
+def test_the_first_of_several_commands_is_said(tmp_path: Path) -> None:
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "settings/small.ini").write_text("width:48\ndepth:3\n")
+    readme = tmp_path / "README.md"
+    readme.write_text("```\npython train.py small\n```\n")
+    said = made_with(tclint(tmp_path, train=OWN_CONFIGURATION))
+    assert "run up to there as `train.py small`; --arg" in said
+    readme.write_text("```\npython train.py small\npython train.py large\n```\n")
+    done = tclint(tmp_path, train=OWN_CONFIGURATION)
+    first = " ".join(done.stdout.split())
+    assert first.startswith("model.py:Net: every figure rests on a guess: made with width = 48 and depth = 3")
+    assert "as `train.py small`, by the first of several commands (README.md)" in first
+
+
+REGISTERED = """
+    import argparse
+    import json
+
+    from torch.utils.data import DataLoader
+
+    import model
+
+    PARTS = {}
+
+
+    def register(cls):
+        PARTS[cls.__name__.lower()] = cls
+        return cls
+
+
+    register(model.Net)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-c", "--config", default="net.json")
+    options = json.load(open(parser.parse_args().config))["net"]
+    net = PARTS[options.pop("kind")](**options)
+    data = []
+"""
+
+
+def test_a_registry_makes_what_a_default_configuration_names(tmp_path: Path) -> None:
+    (tmp_path / "net.json").write_text('{"net": {"kind": "net", "width": 56, "depth": 2}}')
+    train = REGISTERED + textwrap.indent(LOOP, "    ")
+    assert made_with(tclint(tmp_path, train=train)).startswith("made with width = 56 and depth = 2")
+
+
+MAKES_OPTIONS = MODEL.replace("width, depth", "options").replace("range(depth)", "range(options.depth)")
+MAKES_OPTIONS = MAKES_OPTIONS.replace("nn.Linear(width, width)", "getattr(nn, options.kind)(8, 8)")
+OPTIONS = """
+    import numpy
+    from torch.utils.data import DataLoader
+
+    from model import Net
+
+
+    class Options:
+        def __init__(self, folder):
+            self.depth = 2
+            self.kind = str(numpy.load(folder + "/kinds.npy")[0])
+
+
+    class Keyed(dict):
+        def __init__(self, text):
+            super().__init__(__import__("json").load(open(text)))
+            self.__dict__ = self
+
+
+    net = Net({made})
+    data = []
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "missing"), [("Options('words')", "words/kinds.npy"), ("Keyed('net.json')", "net.json")]
+)
+def test_files_that_a_configuration_lacks_are_named(tmp_path: Path, made: str, missing: str) -> None:
+    train = OPTIONS.replace("{made}", made) + textwrap.indent(LOOP, "    ")
+    done = tclint(tmp_path, model=MAKES_OPTIONS, train=train)
+    assert done.returncode == 2
+    said = " ".join(done.stdout.split())
+    assert f"The program did not find {missing}." in said
+    assert "options = {}" not in said
+
+
+def test_a_tests_model_is_said_to_be_one(tmp_path: Path) -> None:
+    test = "import numpy\nfrom model import Net\n\n\ndef test_net():\n    assert Net(16, 1) is not None\n"
+    done = tclint(tmp_path, test_net=test)
+    first = " ".join(done.stdout.split())
+    assert first.startswith("model.py:Net: every figure rests on a guess: made with width = 16 and depth = 1")
+    assert "although test_net.py:6 is a test, whose model may be small" in first
+
+
+PAIRS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(16, 4)
+
+    def forward(self, nodes, edges):
+        rows, columns = edges
+        return self.layer(nodes[rows] - nodes[columns])
+
+def ring(count):
+    return [torch.LongTensor(range(count)), torch.LongTensor([*range(1, count), 0])]
+
+if __name__ == "__main__":
+    count = 12
+    train_for_hours()
+    edges = ring(count)
+    nodes = torch.rand(count, 16)
+    print(Net().cuda()(nodes.cuda(), edges=edges))
+"""
+
+
+def test_a_models_own_example_is_run_where_no_guess_fits(tmp_path: Path) -> None:
+    done = tclint(tmp_path, model=PAIRS)
+    first = " ".join(done.stdout.split())
+    assert first.startswith("model.py:Net: every figure rests on a guess: made as model.py:22 passes them")
+    assert "although it only shows how to use it, and called as there" in first
+    assert "input nodes: float32 12x16 input edges[0]: int64 12 input edges[1]: int64 12" in first

@@ -45,8 +45,9 @@ def net(build: str = "pass", run: str = "pass") -> str:
         "class Mine(Logger, nn.Module, at=3):\n    pass\n",
         "@style.rule('dark')\ndef draw(x: not_here.A | None, y: not_here.B[int] = SIZE):\n    curves.of(x)\n",
         "draw = lambda: curves.of(3)\nTABLE = {Logger: 3}\n",
+        "if not_here.__version__ < '2':\n    raise ImportError('old')\n",
     ],
-    ids=["imports", "calls", "bases", "decorators", "values"],
+    ids=["imports", "calls", "bases", "decorators", "values", "versions"],
 )
 def test_a_model_that_uses_nothing_of_them_is_traced(tmp_path: Path, beside: str) -> None:
     result = traced(tmp_path, HEAD + beside + net())

@@ -217,39 +217,6 @@ class _Fixed(nn.Module):
         return self.stem(x)
 
 
-_PAIRS = """
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(16, 4)
-
-    def forward(self, nodes, edges):
-        rows, columns = edges
-        return self.layer(nodes[rows] - nodes[columns])
-
-def ring(count):
-    return [torch.LongTensor(range(count)), torch.LongTensor([*range(1, count), 0])]
-
-if __name__ == "__main__":
-    count = 12
-    train_for_hours()
-    edges = ring(count)
-    nodes = torch.rand(count, 16)
-    print(Net().cuda()(nodes.cuda(), edges=edges))
-"""
-
-
-def test_what_leads_to_an_example_is_run_where_nothing_else_fits() -> None:
-    Path("net.py").write_text(_PAIRS, encoding="utf-8")
-    shapes, assumptions = _inputs()
-    assert shapes == {"nodes": [12, 16], "edges[0]": [12], "edges[1]": [12]}
-    [told] = [one for one in assumptions if "as the example of its file makes them" in str(one["what"])]
-    assert told["doubtful"] is True
-
-
 class _OnNodes(nn.Module):
     """Mixes the nodes of a fixed graph, and asks for steps of its own number."""
 

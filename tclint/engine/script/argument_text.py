@@ -13,6 +13,7 @@ from tclint.source.run.values import (
     Constant,
     Device,
     FunctionValue,
+    Place,
     Setting,
     Symbol,
     Thing,
@@ -20,11 +21,10 @@ from tclint.source.run.values import (
     Value,
     options_of,
 )
+from tclint.tracing.worker.program.seen import SIZE
 
 _PLAIN = (int, float, bool, type(None))
 _DEEPEST = 5
-SIZE = "\0"
-"""Stands for a size of data in a text that `sized_text` writes."""
 
 
 class _Kind(NamedTuple):
@@ -34,10 +34,23 @@ class _Kind(NamedTuple):
     """The target's file, in whose names `--arg` is read."""
     size: str | None
     """What is written for a size of data; None: it is unknown."""
+    commands: list[Place]
+    """Receives the places of commands whose values count although others pass different ones."""
 
 
-def argument_text(value: Value | None, home: str) -> str | None:
-    """What a value is by default, as `--arg` takes it; None where reading does not tell.
+class Texts(NamedTuple):
+    """A value as `--arg` takes it."""
+
+    told: str | None
+    """As far as it is known; None where reading does not tell."""
+    sized: str | None
+    """With `SIZE` for each size of data in it; None where it holds none."""
+    command: str
+    """The file with the command that says it, if others say something else."""
+
+
+def argument_texts(value: Value | None, home: str) -> Texts:
+    """What a value is by default.
 
     Classes are told that the target's file defines (`ResNet(Bottleneck, ...)`), and what torch calls by a
     name (`torch.float32`). Of an object or a dict that only holds values, those that are known are told: code
@@ -46,17 +59,16 @@ def argument_text(value: Value | None, home: str) -> str | None:
     Args:
         home: the path of the target's file.
     """
-    return _text(value, _Kind(home, None), _DEEPEST)
-
-
-def sized_text(value: Value | None, home: str) -> str | None:
-    """The same with `SIZE` for each size of data that it is or holds; None where it has none."""
-    text = _text(value, _Kind(home, SIZE), _DEEPEST)
-    return text if text is not None and SIZE in text else None
+    kind = _Kind(home, SIZE, [])
+    sized = _text(value, kind, _DEEPEST)
+    command = next((place.file.path for place in kind.commands), "")
+    if sized is None or SIZE not in sized:
+        return Texts(sized, None, command)
+    return Texts(_text(value, _Kind(home, None, []), _DEEPEST), sized, command)
 
 
 def _text(value: Value | None, kind: _Kind, depth: int) -> str | None:
-    text = _known_text(_by_default(value), kind, depth)
+    text = _known_text(_by_default(value, kind), kind, depth)
     return kind.size if text is None and value is not None and _is_size_of_data(value) else text
 
 
@@ -97,7 +109,7 @@ def _is_size(value: Thing) -> bool:
     return operator == "len"
 
 
-def _by_default(value: Value | None) -> Value | None:
+def _by_default(value: Value | None, kind: _Kind) -> Value | None:
     """What a value is by default; where commands pass different ones for an option, what it is without them,
     or else what the first one passes."""
     found = Defaults().value(value)
@@ -114,7 +126,11 @@ def _by_default(value: Value | None) -> Value | None:
         stated = {one for one, _ in options_of(value) if isinstance(one, Constant)}
         if len(stated) == 1 and all(one in stated or _is_size_of_data(one) for one, _ in options_of(value)):
             return stated.pop()  # the data may say another size, but this one is written down
-    return passed[0] if passed and found in (None, Constant(None)) else found
+    if not passed or found not in (None, Constant(None)):
+        return found
+    if any(other != passed[0] for other in passed):
+        kind.commands.append(passed[0].place)
+    return passed[0]
 
 
 def _sequence(found: Thing, kind: _Kind, depth: int) -> str | None:

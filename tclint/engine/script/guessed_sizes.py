@@ -11,9 +11,9 @@ from dataclasses import replace
 from itertools import product
 
 from tclint.core.text import listed
-from tclint.engine.script.argument_text import SIZE
 from tclint.graph.ops import Assumption, Graph, Guess, Site
 from tclint.tracing import TraceResult
+from tclint.tracing.worker.program.seen import SIZE
 
 _SIZES = (128, 16, 1024)
 """Of features, classes and the like: what is taken, and others that are as plausible. They are multiples of

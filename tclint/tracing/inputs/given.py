@@ -41,8 +41,6 @@ class CallInputs:
     """Whether they are those of an example beside the model, which need not be what it trains on."""
     alternatives: tuple[CallInputs, ...] = ()
     """Other guesses, to be tried in turn where the forward fails on these inputs."""
-    last: Callable[[], CallInputs | None] | None = None
-    """What makes those that are tried where it fails on all others."""
 
     def with_assumptions(self, first: tuple[Assumption, ...]) -> CallInputs:
         """The same inputs, of which more was assumed."""

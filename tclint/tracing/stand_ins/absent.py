@@ -104,8 +104,14 @@ def _refuse_after_import(name: str) -> None:
         raise NotInstalled(name)
 
 
+_NEWEST = "9999"
+"""The version of an absent package: code that asks for it wants it to be new enough."""
+
+
 class _Module(ModuleType):
-    def __getattr__(self, name: str) -> Absent:
+    def __getattr__(self, name: str) -> Any:
+        if name == "__version__":
+            return _NEWEST
         if name.startswith("__"):
             raise AttributeError(name)
         self.__dict__[name] = part = _part(self.__name__, name)

@@ -12,15 +12,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from tclint.config.settings import Settings
 from tclint.core.errors import TargetError, UsageError
-from tclint.core.saved import picked
+from tclint.core.saved import from_json, picked
 from tclint.graph.weights.plan import PaddingProof, WeightPlan
 from tclint.tracing.inputs.specs import parse_input_set, parse_inputs
 from tclint.tracing.patches.made_folders import remove_made
+from tclint.tracing.worker.program.seen import ProgramRun, ProgramStart
 from tclint.tracing.worker.result_file import EXIT_BROKEN, TraceResult, read_runs
 from tclint.tracing.worker.target_arguments import parse_arguments
 from tclint.tracing.worker.targets import check_file, parse_target
@@ -208,14 +209,13 @@ class Tracer:
 
 
 def run_programs(
-    target: str, programs: Sequence[Mapping[str, Any]], settings: Settings
-) -> Generator[dict[str, Any], None, None]:
+    target: str, programs: Sequence[ProgramStart], settings: Settings
+) -> Generator[ProgramRun, None, None]:
     """Run programs of a project, one by one, up to where they make the target; yield what each showed.
 
     They run without a network, cannot change files or start other programs, and end with the generator.
 
     Args:
-        programs: the 'script', the 'words' and the 'folder' to run in, of each.
         settings: uses timeout_s and memory_limit_mib.
     """
     folder = _result_folder()
@@ -224,15 +224,15 @@ def run_programs(
     _, requests = _requests([(target, own)] * len(programs), folder)
     results = [os.path.join(folder, "tmp", f"{index}.json") for index in range(len(programs))]
     for index, request in requests.items():
-        request["program"] = {**programs[index], "seconds": seconds, "result": results[index]}
+        request["program"] = {**asdict(programs[index]), "seconds": seconds, "result": results[index]}
     runner = _runner(list(requests.values()), 1)  # the first one may be enough
 
-    def seen() -> Generator[tuple[int, dict[str, Any]], None, None]:
+    def seen() -> Generator[tuple[int, ProgramRun], None, None]:
         for outcome in runner.outcomes():
             if outcome.started is None:
-                shown: dict[str, Any] = {"calls": [], "files": []}
+                shown = ProgramRun()
                 with contextlib.suppress(OSError, ValueError), open(results[outcome.id], "rb") as file:
-                    shown = json.load(file)
+                    shown = from_json(json.load(file))
                 yield outcome.id, shown
 
     try:

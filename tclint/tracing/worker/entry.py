@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import inspect
 import os
 from collections.abc import Iterator, Mapping
@@ -30,7 +29,6 @@ from tclint.tracing.inputs.given import (
     with_batch,
 )
 from tclint.tracing.inputs.guesses.example_calls import ModelFiles
-from tclint.tracing.inputs.guesses.example_runs import example_run
 from tclint.tracing.inputs.guesses.inference import infer_inputs
 from tclint.tracing.inputs.phases import Phase, phase_inputs
 from tclint.tracing.inputs.specs import SYNTAX, InputSpec, parse_input_set, parse_inputs
@@ -283,15 +281,13 @@ def choose_inputs(
             made, assumed = on_meta(make, sites)
             return {key: given.with_assumptions(assumed) for key, given in input_sets(made, name).items()}
     origin = origin_of(model, loaded, sites)
-    last = None if origin is None else functools.partial(example_run, model, origin, sites)
     try:
-        return {"": dataclasses.replace(infer_inputs(model, origin), last=last)}
+        return {"": infer_inputs(model, origin)}
     except InferenceFailed as error:
-        if last is not None and (made := last()) is not None:
-            return {"": made}
         raise TargetError(
             f"The inputs of {loaded.target.text} cannot be inferred, because {error}: give one {option} per "
-            f"tensor ({SYNTAX}), or define example_inputs() beside it."
+            f"tensor ({SYNTAX}), or define example_inputs() beside it.",
+            has_run=True,
         ) from None
 
 

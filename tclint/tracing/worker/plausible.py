@@ -24,7 +24,7 @@ def guesses(graph: Graph, inputs: CallInputs, model: nn.Module, trace: Trace) ->
         trace: traces the model on such inputs, with data that give such answers.
     """
     is_slow = graph.metadata["trace_s"] > _MOST_SECONDS
-    sizes = other_sizes(inputs, model)
+    sizes = other_sizes(inputs, model, _enlarged(graph))
     said = [place for place, one in enumerate(graph.assumptions) if one.what.endswith(ADVICE)]
     if sizes is not None and said:
         tries = functools.partial(_first, trace=trace)
@@ -38,6 +38,15 @@ def guesses(graph: Graph, inputs: CallInputs, model: nn.Module, trace: Trace) ->
     before = len(inputs.assumptions)
     if len(graph.assumptions) > before:
         yield from _of_data(graph, inputs, before, trace)
+
+
+def _enlarged(graph: Graph) -> int:
+    """How many times the pictures that a model makes are as high as those that it takes."""
+    taken, made = (
+        next((spec.shape[-2] for spec in specs if len(spec.shape) == 4), 0)
+        for specs in (graph.inputs, graph.outputs)
+    )
+    return max(1, made // taken) if taken else 1
 
 
 _POLICIES: tuple[tuple[Policy, str], ...] = (

@@ -123,6 +123,7 @@ def resolve(
             except TargetError as error:
                 raise TargetError(f"--arg {spec.name}: {error}", details=error.details) from None
     assumptions: list[Assumption] = []
+    lacking: TargetError | None = None
     roots = {spec.path[0] for spec in specs if len(spec.path) > 1}
     for name, parameter in parameters.items():
         if name in values or not (parameter.default is parameter.empty or name in roots):
@@ -133,10 +134,21 @@ def resolve(
         maker = configuration_maker(name, hints.get(name), function, module)
         if maker is None:
             continue
-        with contextlib.suppress(Exception):  # one that needs more than its defaults is for the user to make
+        try:
             values[name] = maker()
+        except FileNotFoundError as error:
+            lacking = lacking or TargetError(
+                f"{name} = {maker.__qualname__}() reads {str(error.filename)!r}, which is not here: run "
+                f"tclint where it is, or give --arg {name}=VALUE.",
+                needed=_missing(function, values),
+            )
+        except Exception:  # one that needs more than its defaults is for the user to make
+            continue
+        else:
             what = f"{name} = {maker.__qualname__}() with its defaults; --arg {name}.FIELD=VALUE sets a field"
             assumptions.append(Assumption(what))
+    if lacking is not None:
+        raise lacking
     for spec in specs:
         if len(spec.path) > 1:
             root = spec.path[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -10,17 +11,18 @@ import torch
 from torch import nn
 
 from tclint.tracing.inputs.given import CallInputs
-from tclint.tracing.inputs.guesses.named_inputs import AUDIO_SAMPLES
 from tclint.tracing.inputs.stated_sizes import (
     SEQUENCE_LENGTH,
-    SIGNAL_LENGTH,
     image_sizes,
+    stated_frames,
     stated_samples,
     states_length,
 )
 
 _SIDES = ((32, 64, 128, 256, 384), (512, 384))
 """Of pictures: of CIFAR's up to what detection and segmentation train on; the first that runs counts."""
+_PATCH = 96
+"""The side of the smallest pictures that models which enlarge them are trained to make (arXiv 1609.04802)."""
 _LENGTHS = ((32, 64), (1024, 512))
 """Of sequences, in tokens."""
 
@@ -35,8 +37,13 @@ class Others(NamedTuple):
     larger: tuple[tuple[str, CallInputs], ...]
 
 
-def other_sizes(inputs: CallInputs, model: nn.Module) -> Others | None:
-    """None where the model or its project states the sizes, or nobody had to guess."""
+def other_sizes(inputs: CallInputs, model: nn.Module, enlarged: int = 1) -> Others | None:
+    """None where the model or its project states the sizes, or nobody had to guess.
+
+    Args:
+        enlarged: how many times the pictures that it makes are as high as those that it takes.
+    """
+    square = functools.partial(_square, enlarged=enlarged)
     if inputs.source != "inferred" or (inputs.basis == "stated" and not inputs.is_shown):
         return None
     stated = image_sizes(model)
@@ -45,20 +52,18 @@ def other_sizes(inputs: CallInputs, model: nn.Module) -> Others | None:
         size = () if shown is None else tuple(shown.shape[2:])
         if shown is None or not shown.is_floating_point() or size in stated or min(size) == 1:
             return None
-        return _resized(inputs, size, "the height and width that it trains on", _square)
+        return _resized(inputs, size, "the height and width that it trains on", square)
     for tensor in _tensors(inputs):
         if not tensor.is_floating_point():
             continue
         rank, size = tensor.dim(), tuple(tensor.shape)
         if rank == 4 and size[2:] not in stated and min(size[2:]) > 1:
-            return _resized(inputs, size[2:], "its height and width", _square)
+            return _resized(inputs, size[2:], "its height and width", square)
         if rank == 5 and size[3:] not in stated and min(size[2:]) > 1:
             return _resized(inputs, size[2:], "its size", _scaled)
-        if (
-            rank in (2, 3)
-            and size[-1] in (AUDIO_SAMPLES, SIGNAL_LENGTH)
-            and size[-1] != stated_samples(model)
-        ):
+        stated_lengths = (stated_samples(model), stated_frames(model))
+        if rank in (2, 3) and not _is_sequence(tensor) and size[-1] not in stated_lengths:
+            # Where layers state it, as the width of features, the model runs with no other.
             return _resized(inputs, size[-1:], "its length", _scaled)
     if states_length(model) or not any(_is_sequence(tensor) for tensor in _tensors(inputs)):
         return None
@@ -106,11 +111,12 @@ def _resized(inputs: CallInputs, size: _Sizes, what: str, choices: _Choices) -> 
     return Others(f"nothing states {what}", tuple(map(one, smaller)), tuple(map(one, larger)))
 
 
-def _square(size: _Sizes) -> tuple[list[_Sizes], list[_Sizes]]:
-    smaller, larger = _SIDES
+def _square(size: _Sizes, enlarged: int) -> tuple[list[_Sizes], list[_Sizes]]:
+    smaller, larger = _SIDES if enlarged == 1 else ((_PATCH,), _SIDES[1])
+    sides = [side // enlarged for side in smaller], [side // enlarged for side in larger]
     return (
-        [(side, side) for side in smaller if side < min(size)],
-        [(side, side) for side in larger if side > max(size)],
+        [(side, side) for side in sides[0] if side < min(size)],
+        [(side, side) for side in sides[1] if side > max(size)],
     )
 
 

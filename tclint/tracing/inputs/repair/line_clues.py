@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import itertools
 import linecache
 import re
@@ -11,7 +10,6 @@ from types import FrameType
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from tclint.tracing.inputs.repair.clues import Clues, RankClash, SizeClash, sources_of
 
@@ -65,7 +63,11 @@ def from_line(frames: Frames, error: BaseException, clues: Clues) -> None:
     elif isinstance(statement, ast.Assign) and isinstance(error, ValueError):
         target, tensor = statement.targets[0], _tensor_in(statement.value, frame)
         names = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
-        if tensor is not None and names and not any(isinstance(name, ast.Starred) for name in names):
+        if tensor is None or not names or any(isinstance(name, ast.Starred) for name in names):
+            return
+        if isinstance(statement.value, ast.Name):
+            clues.parts = len(names)  # `x, edges = data`: nobody unpacks a batch into its examples
+        else:
             clues.add_rank(tensor, len(names))
 
 
@@ -153,49 +155,12 @@ def from_message(message: str, has_operator: bool, clues: Clues) -> None:
         clues.ranks.append(RankClash(max(1, asked - highest) if asked >= 0 else -asked - highest - 1))
     if re.search(r"tuple index out of range|too many indices for tensor", message):
         clues.ranks.append(RankClash(1))
-    if (found := _UNPACKED.search(message)) and not clues.ranks:
+    if (found := _UNPACKED.search(message)) and not (clues.ranks or clues.parts):
         clues.ranks.append(RankClash(int(found[1]) - int(found[2]) if found[2] else -1))
     clues.is_list = "tuple of Tensors" in message
-    if has_operator or clues.sizes or clues.ranks:
+    if has_operator or clues.sizes or clues.ranks or clues.parts:
         return
     numbers = list(dict.fromkeys(int(text) for text in _NUMBER.findall(message)))
     if 2 <= len(numbers) <= _MOST_NUMBERS:
         pairs = itertools.permutations(numbers, 2)
         clues.sizes += [SizeClash(have, want) for have, want in pairs if want > 0]
-
-
-def from_absent(frames: Frames, model: nn.Module, message: str, clues: Clues) -> None:
-    """Optional arguments of the forward that are None, and that the message names, or the failing line."""
-    forward = getattr(inspect.unwrap(model.forward), "__code__", None)
-    inner = list(itertools.dropwhile(lambda item: item[0].f_code is not forward, frames))
-    if not inner:
-        return
-    code, given = inner[0][0].f_code, inner[0][0].f_locals
-    names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-    absent = [name for name in names if name in given and given[name] is None]
-    named = [name for name in absent if _is_in(name, message)]
-    line = ""
-    # The layer that could not do without one tells it from the others that the forward handed on.
-    for frame, number in reversed(inner):
-        line = linecache.getline(frame.f_code.co_filename, number, frame.f_globals)
-        if not named and ("None" in message or "None" in line or "local variable" in message):
-            named = [name for name in absent if frame.f_locals.get(name, "") is None and _is_in(name, line)]
-    clues.missing += named
-    _from_loss(inner, clues)
-    clues.unused += [name for name in absent if name not in named and _is_in(name, line)]
-
-
-def _from_loss(frames: Frames, clues: Clues) -> None:
-    """A loss of PyTorch that got no target tells its shape by what it was given."""
-    for frame, _ in frames:
-        given = frame.f_locals
-        if frame.f_code.co_filename == functional.__file__ and given.get("target", ...) is None:
-            clues.compared = given["input"] if isinstance(given.get("input"), torch.Tensor) else None
-            clues.has_classes = frame.f_code.co_name in _OF_CLASSES
-
-
-_OF_CLASSES = frozenset({"cross_entropy", "multi_margin_loss", "nll_loss"})
-
-
-def _is_in(name: str, text: str) -> bool:
-    return re.search(rf"\b{re.escape(name)}\b", text) is not None

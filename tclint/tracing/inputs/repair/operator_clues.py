@@ -13,6 +13,9 @@ from tclint.tracing.inputs.repair.clues import Clues, sources_of
 from tclint.tracing.values.origin import is_weight, tensors_in
 
 _PRODUCTS = frozenset({"_sparse_mm", "addmm", "baddbmm", "bmm", "linear", "matmul", "mm"})
+_INDEXED = frozenset(
+    {"embedding", "embedding_bag", "one_hot", "gather", "index_select", "index_add", "scatter_add"}
+)
 _CONVOLUTIONS = frozenset(
     {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolution"}
 )
@@ -27,8 +30,8 @@ def from_operator(frame: FrameType, clues: Clues) -> None:
     if not tensors:
         return
     first, others = tensors[0], tensors[1:]
-    if name in ("embedding", "embedding_bag", "one_hot", "gather"):
-        indices = others[0] if others and "embedding" in name else first
+    if name in _INDEXED:
+        indices = others[0] if others else first
         if indices.is_floating_point():
             clues.integers = sources_of(indices)
         elif name == "embedding" and not indices.is_meta:  # more positions than the table has

@@ -20,8 +20,8 @@ _MOST_REAL = 4096
 """Elements of a copy that holds numbers, as the original does."""
 _META = torch.device("meta")
 
-SlotKey = int | str
-"""The index or name of an argument."""
+SlotKey = int | str | tuple[int | str, int]
+"""The index or name of an argument, with the index in it if it is a list."""
 
 Change = dict[SlotKey, Any]
 """New values by their place."""
@@ -37,18 +37,34 @@ class Slot(NamedTuple):
 
 
 def slots_of(inputs: CallInputs, model: nn.Module) -> list[Slot]:
-    """Every tensor that is an argument."""
+    """Every tensor that is an argument, or in a list that is one."""
     names = argument_names(model, len(inputs.args))
     placed = [*zip(names, range(len(names)), inputs.args, strict=True)]
     placed += [(name, name, value) for name, value in inputs.kwargs.items()]  # type: ignore[misc]
-    return [Slot(name, place, value) for name, place, value in placed if isinstance(value, torch.Tensor)]
+    slots: list[Slot] = []
+    for name, place, value in placed:
+        if isinstance(value, torch.Tensor):
+            slots.append(Slot(name, place, value))
+        elif isinstance(value, list):
+            items = enumerate(value)
+            slots += [
+                Slot(f"{name}[{at}]", (place, at), one) for at, one in items if isinstance(one, torch.Tensor)
+            ]
+    return slots
 
 
 def exchanged(inputs: CallInputs, change: Change) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with the changed values in place of theirs; a new name is one more keyword."""
-    args = tuple(change.get(index, value) for index, value in enumerate(inputs.args))
-    named = {name: value for name, value in change.items() if isinstance(name, str)}
-    return args, {**inputs.kwargs, **named}
+
+    def changed(place: int | str, value: Any) -> Any:
+        if isinstance(value, list) and place not in change:
+            return [change.get((place, at), one) for at, one in enumerate(value)]
+        return change.get(place, value)
+
+    args = tuple(changed(index, value) for index, value in enumerate(inputs.args))
+    named = {name: changed(name, value) for name, value in inputs.kwargs.items()}
+    added = {name: value for name, value in change.items() if isinstance(name, str)}
+    return args, {**named, **added}
 
 
 def like(

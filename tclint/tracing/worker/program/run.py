@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -23,6 +24,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
+from tclint.core.saved import to_json
 from tclint.core.search_path import project_folder
 from tclint.tracing.patches.devices import DeviceRewriter
 from tclint.tracing.patches.environment import without_gpu
@@ -30,7 +32,8 @@ from tclint.tracing.patches.patch import patched
 from tclint.tracing.patches.stored_weights import random_weights, without_initialisation
 from tclint.tracing.patches.writes import no_training, nothing_written
 from tclint.tracing.values.sites import SiteFinder
-from tclint.tracing.worker.program.texts import SIZE, Texts, inputs_of
+from tclint.tracing.worker.program.seen import ProgramCall, ProgramRun
+from tclint.tracing.worker.program.texts import Texts, inputs_of
 from tclint.tracing.worker.program.tolerant import Tolerance, tolerant
 from tclint.tracing.worker.program.unknown import UNKNOWN
 from tclint.tracing.worker.project_files import import_roots, watch
@@ -51,7 +54,7 @@ def run_program(target: str, request: Mapping[str, Any]) -> NoReturn:
 
     Args:
         target: 'path/file.py:Net'.
-        request: 'script', its 'words', the 'folder' to run in, 'seconds' of CPU time, the file 'result'.
+        request: the fields of a `ProgramStart`, 'seconds' of CPU time, the file 'result'.
     """
     path, _, name = target.rpartition(":")
     path, script = os.path.abspath(path), os.path.abspath(request["script"])
@@ -115,7 +118,7 @@ class _Watcher:
     def __init__(self, path: str, name: str, result: str, files: Callable[[], Sequence[str]]) -> None:
         self.path, self.name = os.path.realpath(path), name
         self._result, self._files = result, files
-        self._calls: list[dict[str, Any]] = []
+        self._calls: list[ProgramCall] = []
         self._made: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self._models: list[nn.Module] = []
         """Those that the last call made, once its arguments are known."""
@@ -143,7 +146,7 @@ class _Watcher:
             # A call under no_grad is a trial or an evaluation.
             is_training = torch.is_grad_enabled() and any(module is one for one in self._models)
             if is_training and (inputs := inputs_of(module.forward, args, keywords)):
-                self._calls[-1]["inputs"] = inputs
+                self._calls[-1] = replace(self._calls[-1], inputs=tuple(inputs))
                 self.end()
             return call(module, *args, **keywords)
 
@@ -185,23 +188,24 @@ class _Watcher:
                 given |= given.pop(parameter, {})
         given = {name: value for name, value in given.items() if name not in _NEEDLESS}
         self.tolerance.is_on = False
-        texts = {name: Texts(self.path, self._made).of(value) for name, value in given.items()}
-        sized = {name: Texts(self.path, self._made, SIZE).of(value) for name, value in given.items()}
+        texts = {
+            name: Texts(self.path, self._made, self.tolerance.is_spoilt).of(value)
+            for name, value in given.items()
+        }
         self.tolerance.is_on = True
-        told = {name: text for name, text in texts.items() if text is not None}
-        sizes = {name: text for name, text in sized.items() if text is not None and SIZE in text}
-        untold = [name for name in given if name not in told and name not in sizes]
-        place = {"path": caller.f_code.co_filename, "line": caller.f_lineno}
-        self._calls.append({**place, "arguments": told, "sizes": sizes, "untold": untold})
+        told = {name: text for name, (text, _) in texts.items() if text is not None}
+        sizes = {name: text for name, (_, text) in texts.items() if text is not None}
+        untold = tuple(name for name in given if name not in told and name not in sizes)
+        self._calls.append(ProgramCall(caller.f_code.co_filename, caller.f_lineno, told, sizes, untold))
         if len(self._calls) == _MOST_CALLS:
             self.end()
         self._write()  # the program may end in any way
         return not untold and not sizes
 
     def _write(self) -> None:
-        seen = {"calls": self._calls, "files": [*self._files()]}
+        seen = ProgramRun(tuple(self._calls), tuple(self._files()), tuple(self.tolerance.missing))
         with self._open(self._result, "w", encoding="utf-8") as file:
-            file.write(self._dumps(seen))
+            file.write(self._dumps(to_json(seen)))
 
     def end(self) -> NoReturn:
         """Write what was seen, and end the process."""

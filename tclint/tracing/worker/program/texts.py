@@ -18,14 +18,15 @@ import torch
 from torch import nn
 
 from tclint.tracing.patches.stored_weights import AbsentWeights
+from tclint.tracing.worker.program.seen import SIZE
 from tclint.tracing.worker.program.unknown import Unknown
 
-SIZE = "\0"
-"""Stands in a text for an unknown value, which may be a size of the data."""
 _DEEPEST = 6
 _MOST_VALUES = 64
 """Larger arrays and tensors are written by their shape."""
 _LONGEST = 20_000
+_PLAIN = ("argparse", "types")
+"""The modules of records without methods."""
 
 
 class Untold(Exception):
@@ -38,16 +39,28 @@ class Texts:
     Args:
         home: the path of the target's file.
         made: module -> the arguments that its class was called with.
-        size: what to write for unknown values; '': nothing, which leaves their fields out.
+        is_spoilt: tells whether a value may lack some of what it holds.
     """
 
-    def __init__(self, home: str, made: WeakKeyDictionary[Any, Any], size: str = "") -> None:
+    def __init__(
+        self, home: str, made: WeakKeyDictionary[Any, Any], is_spoilt: Callable[[Any], bool] = lambda _: False
+    ) -> None:
         self._home = os.path.realpath(home)
         self._made = made
-        self._size = size
+        self._is_spoilt = is_spoilt
+        self._size = ""
+        """What is written for unknown values; '': nothing, which leaves their fields out."""
 
-    def of(self, value: Any) -> str | None:
-        """The text of an argument; None where there is none."""
+    def of(self, value: Any) -> tuple[str | None, str | None]:
+        """The text of an argument as far as it is known, and that with `SIZE` for each unknown value in it or
+        None."""
+        sized = self._whole(value, SIZE)
+        if sized is None or SIZE not in sized:
+            return sized, None
+        return self._whole(value, ""), sized
+
+    def _whole(self, value: Any, size: str) -> str | None:
+        self._size = size
         try:
             text = self._text(value, 0)
         except (Untold, RecursionError):
@@ -57,7 +70,7 @@ class Texts:
     def _text(self, value: Any, depth: int) -> str:
         if isinstance(value, Unknown) and self._size and depth:
             return self._size
-        if isinstance(value, (Unknown, AbsentWeights)) or depth > _DEEPEST:
+        if isinstance(value, (Unknown, AbsentWeights)) or self._is_spoilt(value) or depth > _DEEPEST:
             raise Untold
         if value is None or isinstance(value, (bool, int)):
             return str(value) if value is None or isinstance(value, bool) else str(int(value))
@@ -95,10 +108,20 @@ class Texts:
             texts = self._fields(known, depth)
             if len(texts) == len(known):
                 return f"{self._name(type(value))}({_keywords(texts)})"
-        texts = self._fields(_fields_of(value), depth)
+        fields = _fields_of(value)
+        texts = self._fields(fields, depth)
         if not texts:
             raise Untold
-        return f"Namespace({_keywords(texts)})"
+        return f"{self._maker(value, {name: fields[name] for name in texts})}({_keywords(texts)})"
+
+    def _maker(self, value: Any, fields: dict[str, Any]) -> str:
+        """A record's class, whose methods code may call, if it takes its fields by name; else a plain one."""
+        try:
+            if type(value).__module__ not in _PLAIN and vars(type(value)(**fields)) == fields:
+                return self._name(type(value))
+        except Exception:
+            pass
+        return "Namespace"
 
     def _mapping(self, value: Any, depth: int) -> str:
         """As an object with fields, if it is a configuration inside another one: code reads its fields."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any, TypeAlias
@@ -39,6 +40,8 @@ class Tolerance:
     def __init__(self, builder: Callable[[Any], Any]) -> None:
         self.builder = builder
         self.is_on = True
+        self.missing: dict[str, None] = {}
+        """The files that were not found."""
         self._spoilt: dict[int, Any] = {}
         """Lists and the like that may lack items, by their ids."""
 
@@ -48,12 +51,18 @@ class Tolerance:
         length: Callable[[Any], int] = builtins.len
 
         def known_length(of: Any) -> int:
-            return length(UNKNOWN if id(of) in self._spoilt else of)
+            return length(UNKNOWN if self.is_spoilt(of) else of)
 
         builtins.len = known_length
 
+    def is_spoilt(self, value: object) -> bool:
+        """Whether a value may lack some of what it holds."""
+        return id(value) in self._spoilt
+
     def failed(self, error: Exception) -> None:
         """Let the program go on after an error, or raise it again."""
+        if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
+            self.missing[os.path.abspath(error.filename)] = None
         if not self.is_on or isinstance(error, (RecursionError, MemoryError)):
             raise error
 
@@ -87,6 +96,11 @@ class Tolerance:
             except Exception as error:
                 self.failed(error)
             yield entered
+
+    def lacks(self, value: object) -> None:
+        """Note that a container may lack items."""
+        if isinstance(value, (dict, list, set)):
+            self._spoilt[id(value)] = value
 
     def spoil(self, value: object) -> bool:
         """Make a value that a failed statement may have changed unknown wherever it is held, as far as Python
@@ -280,7 +294,9 @@ class _Rewriter:
             elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
                 changed.append(node.value)
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                changed.append(node.func.value)
+                owner = node.func.value
+                is_base = isinstance(owner, ast.Call) and ast.unparse(owner.func) == "super"
+                changed.append(ast.Name("self", ast.Load()) if is_base else owner)
             elif isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
                 names.append(ast.Name(node.name, ast.Store()))
         return [*self._set_unknown(names), *self._set_unknown(changed, are_changed=True)]
@@ -289,6 +305,8 @@ class _Rewriter:
         found: dict[str, str] = {}
         for node in (leaf for one in nodes for leaf in _leaves(one)):
             text = ast.unparse(node)
+            if text == "self" and are_changed:
+                found[text] = f"{NAME}.lacks(self)"
             if text in ("self", "cls") or not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
                 continue
             found[text] = f"{text} = {NAME}.UNKNOWN"
