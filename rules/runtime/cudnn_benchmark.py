@@ -51,6 +51,8 @@ class CudnnBenchmarkOff(SourceRule):
             return context.skip(switch.event, "belongs to a reproducible run, or cuDNN may be off")
         if switches.seeds(switch):
             return context.skip(switch.event, "stands where random numbers are seeded: for reproducible runs")
+        if any(context.sizes.vary(step) is not None for step in context.steps.all):
+            return context.skip(switch.event, "sizes of inputs change, for which the auto-tuner does not pay")
         yield self.finding(
             context.at(switch.event),
             "`cudnn.benchmark = False` keeps cuDNN from choosing the fastest convolution algorithms, and "

@@ -16,7 +16,14 @@ from tclint.report.words import place_text
 from tclint.source.syntax.notebooks import read_notebook
 from tclint.source.syntax.parse import NotPython
 
-SETUP = ["!pip install \\\n", "    torch\n", "%matplotlib inline\n", "import torch\n", "amp = torch.cuda.amp"]
+SETUP = [
+    "!pip install \\\n",
+    "    torch\n",
+    "%matplotlib inline\n",
+    "cd /content\n",
+    "import torch\n",
+    "amp = torch.cuda.amp",
+]
 TRAIN = [
     "%%time\n",
     "listing = !ls\n",

@@ -102,11 +102,13 @@ class Devices:
         return self._known[thing]
 
     def _look_at_results_before(self, event: Event) -> None:
-        """Answer for what earlier events gave, each from those before it: a deep network is a long chain."""
+        """Answer for what earlier events gave, each from those before it: a deep network is a long chain. The
+        place of a module follows from its inputs, which later events give."""
         while self._looked_at < event.index:
             self._looked_at += 1
             for thing in self.facts.things(self.facts.record.events[self._looked_at - 1].result):
-                self._of_thing(thing)
+                if thing.kind != "module":
+                    self._of_thing(thing)
 
     def _placed(self, thing: Thing) -> bool | None:
         if thing.kind in _ON_HOST:

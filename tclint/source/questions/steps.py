@@ -167,9 +167,29 @@ class Steps:
                 return True  # the last: a generator of random numbers gives others in every call
             if made.kind == "call" and all(self._is_plain(value) for value in made.inputs):
                 return True
+            if made.kind == "call" and self._draws(made, step.loops):
+                return True
             if any(self._is_of_round(value, step.loops) for value in made.inputs):
                 return True
         return False
+
+    def _draws(self, made: Event, loops: frozenset[Loop]) -> bool:
+        """Whether a method of something unknown that the loop finds gets how much it shall give:
+        `replay.sample(256)`."""
+        owners = self.facts.things(made.subject) if made.arguments and made.subject is not None else ()
+        return all(map(self._is_setting, made.arguments.values())) and any(
+            owner.is_unknown
+            and (owner.made is None or not any(item.loop in loops for item in owner.made.loops))
+            for owner in owners
+        )
+
+    def _is_setting(self, value: Value) -> bool:
+        """Whether a value is plain or an attribute of something unknown, such as `config.batch_size`."""
+        return all(
+            self._is_plain(option)
+            or (isinstance(option, Thing) and option.is_unknown and option.made is None)
+            for option, _ in options_of(value)
+        )
 
     def _is_plain(self, value: Value) -> bool:
         return all(
@@ -275,11 +295,13 @@ class Steps:
 
 def _counts_items(value: Value) -> bool:
     """Whether a value is the number of items of something: `len(boxes)`, `mask.numel()`."""
-    if not isinstance(value, Thing):
-        return False
-    if value.operation is not None:
-        return value.operation[0] == "len"
-    return value.made is not None and value.made.name in (".numel", ".nelement")
+    things = [option for option, _ in options_of(value) if isinstance(option, Thing)]
+    return len(things) == len(options_of(value)) and all(
+        thing.operation[0] == "len"
+        if thing.operation is not None
+        else thing.made is not None and thing.made.name in (".numel", ".nelement")
+        for thing in things
+    )
 
 
 def is_accumulated(step: Step, backward: Event, stepped: Event) -> bool:

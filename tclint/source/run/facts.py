@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -95,6 +95,10 @@ class Facts:
             return ()
         return self._traced(value)[0]
 
+    def made_since(self, value: Value, ends: Callable[[Event], bool]) -> tuple[Event, ...]:
+        """As `made_by`, without what comes before events that `ends` holds for."""
+        return tuple(self._walk(value, set(), ends))
+
     def within(self, value: Value | None) -> frozenset[Value]:
         """The values that a value comes from, including itself."""
         return self._traced(value)[1] if value is not None else frozenset()
@@ -106,7 +110,9 @@ class Facts:
             found = self._made[value] = (tuple(self._walk(value, seen)), frozenset(seen))
         return found
 
-    def _walk(self, value: Value, seen: set[Value]) -> Iterator[Event]:
+    def _walk(
+        self, value: Value, seen: set[Value], ends: Callable[[Event], bool] = lambda _: False
+    ) -> Iterator[Event]:
         pending: list[Value] = [value]
         while pending:
             item = pending.pop()
@@ -122,7 +128,7 @@ class Facts:
                     event = thing.made
                     yield event
                     # A factory gets sizes, or tensors of which it uses only the size.
-                    pending.extend(event.inputs if event.kind != "factory" else ())
+                    pending.extend(event.inputs if event.kind != "factory" and not ends(event) else ())
 
     def _in_place(self, value: Value | None) -> Iterator[Thing]:
         """The tensors that a value is: `x.resize_(size)` is `x` itself."""

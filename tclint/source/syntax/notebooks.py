@@ -24,7 +24,8 @@ _MARKED = re.compile(r"# tclint cell (\d+)")
 _HELD = re.compile(r"\s*pass  # tclint line (\d+)")
 _PYTHON_MAGICS = ("time", "timeit", "capture", "prun", "tclint")
 """Cell magics whose cell is Python code of the same program."""
-_SHELL = re.compile(r"\s*[%!?]|.*[^\s?]\?{1,2}\s*$")
+_SHELL = re.compile(r"\s*[%!?]|.*[^\s?]\?{1,2}\s*$|(?:pip|conda|cd|ls|mkdir) +[\w~./-]+(?: |$)")
+"""Magics and shell lines; IPython takes the names at the end as magics without a sign too."""
 _CAPTURED = re.compile(r"(\s*[\w.,\s]+?=)\s*[%!]")
 _ESCAPE = re.compile(r"\\u[0-9a-fA-F]{4}|\\.")
 

@@ -43,6 +43,7 @@ from programs import events, probed
             "e = Easy({'a': 1})\nprobe(e.a)\nfor key in e:\n    probe(key)",
             ["1", "'a'"],
         ),
+        ("import torch\nnet = torch.nn.Linear(8, 8)\nprobe(net.state_dict()['weight'])", ["tensor"]),
         ("def f(c: dict):\n    probe(c.get('a', 1))", ["?"]),
         ("class Easy(dict):\n    pass\ndef f(c: Easy):\n    probe(c.get('a', 1))", ["1 | ?"]),
         (

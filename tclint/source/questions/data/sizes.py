@@ -25,6 +25,7 @@ class Sizes:
         self.record = facts.record
         self.batches = batches
         self.networks = networks
+        self._first: dict[Event, list[tuple[Event, ...]]] = {}
 
     def fixed(self, step: Step) -> str:
         """The name of the call that gives all inputs of a step one size; '' if none is known."""
@@ -33,6 +34,12 @@ class Sizes:
         )
         if loaders and all(self._stacks_any(loader, step) for loader in loaders):
             return loaders[0].name.rpartition(".")[2]
+        resized = [event for made in self._read_by_first(step) for event in made if self._resizes(event)]
+        if resized and all(
+            any(map(self._resizes, made)) or not any(self._is_of_loader(event, loaders) for event in made)
+            for made in self._read_by_first(step)
+        ):
+            return resized[0].name.rpartition(".")[2]
         return next((event.name.rpartition(".")[2] for event in self._of_one_size), "")
 
     def _stacks_any(self, loader: Thing, step: Step) -> bool:
@@ -85,6 +92,31 @@ class Sizes:
             if event.inside is None and any(map(self.networks.convolutions, networks)):
                 yield from event.arguments.values()
 
+    def _read_by_first(self, step: Step) -> list[tuple[Event, ...]]:
+        """What made the inputs of the convolutions that no layer computes anything for, since it was resized;
+        the sizes of all others follow from theirs. Empty if such convolutions are not seen."""
+        first = step.backwards[0]
+        if first not in self._first:
+            self._first[first] = [
+                made
+                for event in step.events
+                if event.kind == "forward"
+                and not any(round_.number for round_ in event.loops)
+                and any("Conv" in self.networks.flow.kind(item) for item in self.facts.things(event.subject))
+                for value in event.arguments.values()
+                for made in [self.facts.made_since(value, self._resizes)]
+                if not any(item.kind == "forward" for item in made)
+            ]
+        return self._first[first]
+
+    def _is_of_loader(self, event: Event, loaders: Collection[Value]) -> bool:
+        return event.kind == "batch" or any(region.context in loaders for region in event.regions)
+
+    def _resizes(self, event: Event) -> bool:
+        """Whether an event resizes images to one size, whatever theirs is."""
+        size = event.arguments.get("size") if event.name in _RESIZES else None
+        return size is not None and not self._is_drawn(size) and not self._is_of_batch(size, ())
+
     @cached_property
     def _of_one_size(self) -> list[Event]:
         """The transforms and datasets whose images have one size."""
@@ -105,10 +137,11 @@ class Sizes:
     def vary(self, step: Step) -> Event | None:
         """The event that is known to change the sizes of inputs from step to step; None if there is none."""
         loaders = {loader for item in step.backwards for loader in self.batches.loaders_of(item)}
-        for event in self.record.events:
-            if any(region.context in loaders for region in event.regions) and (
-                event.kind == "pad" or self._has_random_size(event) or self._has_size_of_batch(event, loaders)
-            ):
+        inside = [item for item in self.record.events if any(at.context in loaders for at in item.regions)]
+        read = {event for made in self._read_by_first(step) for event in made}
+        is_resized = bool(read) and not any(event.kind == "batch" for event in read)
+        for event in [event for event in inside if event in read] or ([] if is_resized else inside):
+            if event.kind == "pad" or self._has_random_size(event) or self._has_size_of_batch(event, loaders):
                 return event
         for event in step.events:
             if self._has_random_size(event) or (event.kind == "forward" and self._is_detector(event)):

@@ -55,7 +55,7 @@ class Calls(LibraryCalls):
                     if self.exact_items(value) is None:
                         keywords["*"] = value
             elif argument.star == "**":
-                self._spread(value, keywords)
+                self.spread(value, keywords)
             elif argument.keyword:
                 keywords[argument.keyword] = value
             else:
@@ -77,7 +77,7 @@ class Calls(LibraryCalls):
         self.frame.results[call.node_id] = result
         return result
 
-    def _spread(self, value: Value, keywords: dict[str, Value]) -> None:
+    def spread(self, value: Value, keywords: dict[str, Value]) -> None:
         """Add the keywords of `**options`: the items of a known dict, or of one of several, else '**' for any
         keyword."""
         dicts = [
@@ -183,6 +183,10 @@ class Calls(LibraryCalls):
             return self.call_value(self.symbol(f"{receiver.name}.{name}"), arguments, keywords, call)
         if isinstance(receiver, Constant):
             return self.call_constant(receiver, name, arguments, keywords, call)
+        if isinstance(receiver, ClassValue):
+            made = self.made_by_base(receiver, name, arguments, keywords, call)
+            if made is not None:
+                return made
         if not isinstance(receiver, Thing):
             return self.call_value(self.attribute(receiver, name), arguments, keywords, call)
         own = receiver.fields.get(name)

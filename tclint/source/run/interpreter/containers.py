@@ -215,6 +215,11 @@ class Containers(Core):
                 for bound in self._bounds(key):
                     self.wait("slice", bound)
                 return self.tensor("op", "[]", value, {"0": key})
+            if value.kind == "state" and any(
+                isinstance(owner, Thing) and owner.kind == "module"
+                for owner, _ in options_of(value.fields.get("over", NONE))
+            ):
+                return self._parameter_of(value)
             if value.kind == "module":
                 items = self.values_in(value)
                 exact = value.fields.get(("item", key.value)) if isinstance(key, Constant) else None
@@ -514,6 +519,9 @@ class Containers(Core):
         raise NotImplementedError
 
     def run_frame(self, frame: Frame, value: FunctionValue, call: Call | None, on_yield: Any = None) -> Value:
+        raise NotImplementedError
+
+    def _parameter_of(self, value: Thing) -> Value:
         raise NotImplementedError
 
     def _attributes_of(self, value: Thing) -> Thing:

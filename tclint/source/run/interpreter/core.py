@@ -112,6 +112,8 @@ class Core:
         self.watched = ""
         """The qualified name of functions whose calls are events of their own, of kind 'enter'."""
         self._operations: dict[tuple[str, tuple[Value, ...]], Thing] = {}
+        self._unions: dict[tuple[Option, ...], Union] = {}
+        """Options that tests choose between -> the union of them."""
         self._entry_path = 0
 
     # -- events
@@ -213,7 +215,11 @@ class Core:
                 self.path = before
                 branches.append((self.store.undo(mark), guard))
         self.store.merge(branches)
-        return join(results)
+        result = join(results)
+        if isinstance(result, Union) and all(option.guard for option in result.options):
+            # What is read again is the same value, as tests of it have to be.
+            return self._unions.setdefault(result.options, result)
+        return result
 
     def each(self, value: Value, ask: Callable[[Value], Value]) -> Value:
         """Apply `ask` to every alternative of a value and join the results."""

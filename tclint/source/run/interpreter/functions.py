@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tclint.source.run.interpreter.modules import Modules
@@ -396,7 +396,26 @@ class Functions(Modules):
             self.fill_dataclass(made, value, arguments, keywords)
         else:
             self.construct(made, arguments, keywords)
+        wrapper = self.wrapper_of(made)
+        if wrapper is not None and value.find("forward") is None:
+            return self.call_value(wrapper, [made.fields["module"]], {}, call)
         return made
+
+    def made_by_base(
+        self, cls: ClassValue, name: str, arguments: list[Value], keywords: dict[str, Value], call: Call
+    ) -> Value | None:
+        """The object of a class that a method of its library base makes, such as `from_pretrained`; None if
+        the method makes none."""
+        for base in cls.library_bases() if cls.find(name) is None else ():
+            spec = self.library.call(self.library.canonical(f"{base.name}.{name}"))
+            if spec is not None and spec.event == "make" and spec.returns == self.kind_of_class(cls):
+                given = self.bound(spec.parameters, arguments, keywords)
+                event = self.happen("make", cls.function.qualified_name, None, given, call)
+                made = event.result = Thing(spec.returns, cls.function.name, event, cls)
+                self._construct_unseen(made, cls)
+                self.set_fields(spec.sets, made, given)
+                return made
+        return None
 
     def _with_defaults(
         self, value: ClassValue, constructor: FunctionValue, count: int, keywords: dict[str, Value]
@@ -467,7 +486,10 @@ class Functions(Modules):
         if isinstance(after, FunctionValue):
             self.run_function(after.bound_to(made), [], {}, Call(Name("__post_init__"), (), self.node_id))
 
-    # -- provided by the part that runs statements
+    # -- provided elsewhere
+
+    def set_fields(self, fields: Mapping[str, object] | None, target: Value, given: dict[str, Value]) -> None:
+        raise NotImplementedError
 
     def run_body(self, frame: Frame, on_yield: Any) -> bool:
         raise NotImplementedError

@@ -57,8 +57,12 @@ class LibraryCalls(Functions):
             found.made = found.made or event
             event.result = found
             return found
-        event.result = Thing("tensor" if is_tensor else "", name, event)
-        return event.result
+        made = event.result = Thing("tensor" if is_tensor else "", name, event)
+        for key, item in {} if is_tensor else given.items():
+            if any(isinstance(option, Thing) and option.kind == "module" for option, _ in options_of(item)):
+                # What is made from modules holds them, most likely under the names of the parameters.
+                made.fields[("item", key) if key.isdigit() else key] = item
+        return made
 
     def call_spec(
         self,
@@ -102,7 +106,7 @@ class LibraryCalls(Functions):
         event.result = result
         if spec.sets:
             defaults: dict[str, Value] = {key: Constant(value) for key, value in spec.defaults.items()}
-            self._set(spec.sets, receiver or result, {**defaults, **given})
+            self.set_fields(spec.sets, receiver or result, {**defaults, **given})
         return result
 
     def _registered(self, spec: Spec, given: dict[str, Value]) -> Value | None:
@@ -126,9 +130,9 @@ class LibraryCalls(Functions):
         waited = [event for item in values for event in self.wait(name, item, call)]
         return waited[0] if waited else None
 
-    def _set(self, fields: Mapping[str, object], target: Value, given: dict[str, Value]) -> None:
+    def set_fields(self, fields: Mapping[str, object] | None, target: Value, given: dict[str, Value]) -> None:
         """Set fields of a call's object or result, each to a constant or to one of the arguments."""
-        for key, value in fields.items():
+        for key, value in (fields or {}).items():
             chosen: Value | None = Constant(value)
             if isinstance(value, str) and value[:1] == "=":
                 chosen = next((given[name] for name in value[1:].split(",") if name in given), None)
@@ -239,14 +243,18 @@ class LibraryCalls(Functions):
         if function is None:
             return
         passed: list[Value] = []
+        named: dict[str, Value] = {}
         for item in (part.strip() for part in rest.rstrip(")").split(",")):
-            if item.startswith("*"):
+            if item.startswith("**"):
+                if item[2:] in given:
+                    self.spread(given[item[2:]], named)
+            elif item.startswith("*"):
                 passed.extend(self.exact_items(given[item[1:]]) or [] if item[1:] in given else [])
             elif item:
                 passed.append(given.get(item) or self.chosen_outside(Constant(item)))
         for option, _ in options_of(function):
             if isinstance(option, FunctionValue):
-                self.run_function(option, passed, {}, call)
+                self.run_function(option, passed, named, call)
 
     def _may_call(self, given: dict[str, Value]) -> None:
         """Run the closures and bound methods among the arguments of unknown code, which may call them."""
@@ -263,6 +271,9 @@ class LibraryCalls(Functions):
                     if not parameter.star and parameter.default is None
                 }
                 self.run_function(option, [], passed, Call(Name(function.name), (), self.node_id))
+
+    def spread(self, value: Value, keywords: dict[str, Value]) -> None:
+        raise NotImplementedError
 
     def summary(self, program: Program) -> File:
         raise NotImplementedError

@@ -277,11 +277,19 @@ class Python(Methods):
     def _builtin_sum(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
         return self._folded("sum", arguments[:1], call)
 
+    def _largest(self, name: str, arguments: list[Value], call: Call) -> Value:
+        compared = arguments if any(map(self.is_tensor, arguments)) else ()
+        waits = [event for argument in compared for event in self.wait(name, argument, call)]
+        result = self._folded(name, arguments, call)
+        for event in waits:  # Python compares the items one by one
+            event.result = result
+        return result
+
     def _builtin_max(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
-        return self._folded("max", arguments, call)
+        return self._largest("max", arguments, call)
 
     def _builtin_min(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:
-        return self._folded("min", arguments, call)
+        return self._largest("min", arguments, call)
 
     def _any(self, name: str, arguments: list[Value]) -> Value:
         return self.operate(name, tuple(arguments))
@@ -675,6 +683,8 @@ class Python(Methods):
         native = self.native_method(receiver, name)
         if native is not None:
             return native(receiver, arguments, keywords, call)
+        if name == "forward" and self.wrapper_of(receiver) is not None:
+            return self.call_value(receiver.fields["module"], arguments, keywords, call)
         spec = self.spec_of(receiver, "()" if name == "forward" else name)
         if spec is not None and spec.runs == "items":
             return self.run_items(receiver, arguments[0] if arguments else NONE)

@@ -10,6 +10,7 @@ from tclint.source.run.values import (
     Constant,
     Device,
     Event,
+    FunctionValue,
     Symbol,
     Thing,
     Union,
@@ -22,7 +23,9 @@ from tclint.source.run.values import (
 from tclint.source.syntax.tables import Call
 
 _COMPARED = frozenset({"==", "!=", "<", "<=", ">", ">=", "not", "&", "|", "~"})
-_DICTS = frozenset({"builtins.dict", "collections.OrderedDict"})
+_DICTS = frozenset(
+    {"builtins.dict", "collections.OrderedDict", "typing.TypedDict", "typing_extensions.TypedDict"}
+)
 _LARGEST_NEST = 3
 _DTYPES = frozenset(
     f"torch.{name}"
@@ -152,7 +155,10 @@ class Tensors(Expressions):
         """
         event = self.happen("to", name, subject, given, call)
         is_part_of_data = subject.operation is not None and root_of(subject).kind != "module"
-        is_item = is_part_of_data or (subject.made is not None and subject.is_unknown)
+        holds_modules = any(
+            isinstance(item, Thing) and item.kind == "module" for item in subject.fields.values()
+        )
+        is_item = is_part_of_data or (subject.made is not None and subject.is_unknown and not holds_modules)
         if subject.kind == "tensor" or (subject.is_unknown and is_item):
             # An attribute or item of something unknown is taken as data; a call's result can also be a
             # module.
@@ -247,6 +253,15 @@ class Tensors(Expressions):
             if base.name in _DICTS:
                 return "dict"
             spec = self.library.call(base.name)
+            if spec is not None and spec.returns == "=module":
+                return "module"  # what wraps a module is one
             if spec is not None and spec.returns and not spec.returns.startswith("="):
                 return spec.returns
-        return ""
+        runs = isinstance(value.find("forward"), FunctionValue) and value.find("__call__") is None
+        return "module" if runs and value.is_derived else ""  # an unknown base calls its forward
+
+    def wrapper_of(self, thing: Thing) -> Symbol | None:
+        """The library's wrapper that the class of an object derives from, if the object has got a module."""
+        bases = thing.cls.library_bases() if thing.cls is not None and "module" in thing.fields else ()
+        specs = ((base, self.library.call(base.name)) for base in bases)
+        return next((base for base, spec in specs if spec and spec.returns == "=module"), None)
