@@ -88,6 +88,8 @@ def _runs_with_arguments(
         asked: receives the targets whose programs were run.
     """
     known: dict[tuple[str, tuple[str, ...]], list[Construction]] = {}
+    unread: dict[tuple[str, tuple[str, ...]], set[str]] = {}
+    """The files that the search for those left out."""
     read_only: dict[int, tuple[str, tuple[str, ...]]] = {}
     """The runs whose programs were not run so far."""
     again: dict[int, _Again] = {}
@@ -102,7 +104,11 @@ def _runs_with_arguments(
             continue
         needed = () if error is None else tuple(error.needed)
         if (where, needed) not in known:
-            read = constructions(where, needed, settings) if has_failed else _trained_so(where, settings)
+            left = unread[where, needed] = set()
+            if has_failed:
+                read = constructions(where, needed, settings, unread=left)
+            else:
+                read = _trained_so(where, settings, left)
             is_open = (has_failed and not needed) or not is_certain(read, where, needed)
             if (has_failed or read) and is_open:
                 asked.add(where)
@@ -118,7 +124,7 @@ def _runs_with_arguments(
             told = replace(results[0], error=_incomplete(target, needed, found[0]))
             open_sizes[at] = _Again([told], []), found[0], needed
         else:
-            yield at, results
+            yield at, _cut_short(results, unread[where, needed])
     while again or open_sizes:
         positions = [*again]
         made = [(runs[at][0], again[at].given.made_so(runs[at][1])) for at in positions]
@@ -164,10 +170,34 @@ def _rests_on_defaults(results: Sequence[TraceResult], settings: Settings) -> bo
     )
 
 
-def _trained_so(where: str, settings: Settings) -> list[Construction]:
+def _trained_so(where: str, settings: Settings, unread: set[str]) -> list[Construction]:
     """The calls of a model that needs no arguments in the programs that train it."""
     settings = replace(settings, program_events=min(settings.program_events, _EVENTS_BESIDE_DEFAULTS))
-    return [one for one in constructions(where, (), settings) if one.is_own and one.is_trained]
+    found = constructions(where, (), settings, of_training=True, unread=unread)
+    return [one for one in found if one.is_own and one.is_trained]
+
+
+def _cut_short(results: list[TraceResult], unread: Collection[str]) -> list[TraceResult]:
+    """The results, which say what the search for programs that make the model left out."""
+    if not unread:
+        return results
+    result, *others = results
+    files = listed([os.path.relpath(path) for path in sorted(unread)], 3)
+    left = f"the search for programs that make it was cut short before {files}"
+    if result.graph is not None:
+        note = Assumption(f"made with its defaults: {left}; --arg NAME=VALUE sets others")
+        graph = replace(result.graph, assumptions=(*result.graph.assumptions, note))
+        return [replace(result, graph=graph), *others]
+    error = result.error
+    assert error is not None
+    told = TargetError(
+        f"{error} Perhaps a program tells: {left} ('program-events').",
+        details=error.details,
+        captured_output=error.captured_output,
+        needed=error.needed,
+        has_run=error.has_run,
+    )
+    return [replace(result, error=told), *others]
 
 
 def _with_guessed_sizes(

@@ -25,6 +25,8 @@ from tclint.tracing.values.sites import SiteFinder
 
 _MOST_PROGRAMS = 12
 """The most files of a project that are read for the calls of one class."""
+_BYTES_PER_EVENT = 50
+"""How much of the programs is parsed per event that is followed; either takes about as long."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,24 @@ class Construction:
         return f"{os.path.relpath(self.site.path)}:{self.site.line}"
 
 
-def constructions(target: str, needed: Collection[str], settings: Settings) -> list[Construction]:
+def constructions(
+    target: str,
+    needed: Collection[str],
+    settings: Settings,
+    *,
+    of_training: bool = False,
+    unread: set[str] | None = None,
+) -> list[Construction]:
     """The calls of a target's class or function in its project, those first that state most of the arguments
     it needs.
 
     Among equals those of the programs that use the model come first, then its own file's example, which may
     be small, and last those of another file's class that takes the same. Empty if no file of the user's
     defines it, or no call states any argument.
+
+    Args:
+        of_training: whether to read only programs that may train and lead to the target's file, and no tests.
+        unread: receives the files that are left out because the search is long.
     """
     where, _, name = target.rpartition(":")
     file = file_of(where, files_of_project(settings))
@@ -85,13 +98,22 @@ def constructions(target: str, needed: Collection[str], settings: Settings) -> l
     found: dict[tuple[Any, ...], Construction] = {}
     call = re.compile(rf"\b{re.escape(name)}\b")
     readme = _readme(file.path, call)
-    files = files_of_project(settings, readme, has_pages=True)
+    unread = set() if unread is None else unread
+    most_bytes = settings.program_events * _BYTES_PER_EVENT
+    files = files_of_project(settings, readme, has_pages=True, most_bytes=most_bytes, unread=unread)
+    files.keep(file.path, file)
     paths = programs_naming(file.path, call, readme)
+    if of_training:
+        training = Scripts.around(file.path).training_with(file.path)
+        paths = [path for path in paths if (path in training and not is_test_path(path)) or path in readme]
     done: set[str] = set()
     events_left = settings.program_events
     for path in paths:
-        start = None if path in done or events_left <= 0 else files.file(path)
+        if path in done:
+            continue
+        start = files.file(path) if events_left > 0 else None
         if start is None:
+            unread |= {path} if events_left <= 0 else set()
             continue
         program = Program.of(start, files, paths, (name,), events_left, watched=name)
         done |= program.within

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
@@ -100,18 +101,32 @@ def _made(event: Event, value: Value | None) -> Iterator[Made]:
 
 
 def files_of_project(
-    settings: Settings, given: Mapping[str, bytes] | None = None, *, has_pages: bool = False
+    settings: Settings,
+    given: Mapping[str, bytes] | None = None,
+    *,
+    has_pages: bool = False,
+    most_bytes: float = math.inf,
+    unread: set[str] | None = None,
 ) -> ProjectFiles:
     """The files of a project, parsed as they are read; what is no Python is left out.
 
     Args:
         given: path -> bytes to use instead of those on the disk.
         has_pages: whether the commands that pages show start programs, where no shell script does.
+        most_bytes: the most to parse; cached tables count too, so that the result is the same without them.
+        unread: receives the files that are left out because of it.
     """
     kept = TablesCache.of(settings)
     parse_text = parse if kept is None else kept.parse
+    left = most_bytes
 
-    def parsed(_path: str, data: bytes) -> Parsed | None:
+    def parsed(path: str, data: bytes) -> Parsed | None:
+        nonlocal left
+        if len(data) > left:
+            if unread is not None:
+                unread.add(path)
+            return None
+        left -= len(data)
         try:
             return parse_text(decode(data))
         except NotPython:

@@ -121,6 +121,18 @@ class Scripts:
         """The files of the project whose names a file imports."""
         return self._imports.get(path, frozenset())
 
+    def training_with(self, path: str) -> frozenset[str]:
+        """The scripts that lead to what trains and may run a file, and the files that train and may run it.
+
+        Unlike elsewhere, who takes a name from a package runs all that the package imports: registries fill.
+        """
+        leads = {
+            other: {file for item in items for file in item.files} | self._imports[other]
+            for other, items in self._written.items()
+        }
+        starts = self._ranks.keys() & self.lead_to(TRAINS) | {*self._holding(TRAINS)}
+        return frozenset(_reached([path], _inverse(leads)) & starts)
+
     def _holding(self, tokens: tuple[str, ...]) -> list[str]:
         wanted = [token.encode() for token in tokens]
         return [path for path, data in self.files.items() if any(word in data for word in wanted)]
@@ -303,9 +315,11 @@ def _is_run(data: bytes) -> bool:
 
 def _starts_training(data: bytes) -> bool:
     """Whether a file is run and, if it defines what trains, its lines for that may come to it."""
+    if not _is_run(data):
+        return False
     block = _MAIN.search(data)
     trains = _training_in(data, _DEFINITION)
-    return _is_run(data) and (
+    return (
         block is None
         or not trains
         or not trains.isdisjoint(_words_of(block[0]))
