@@ -96,6 +96,10 @@ def second_layer(self: Any, observation: Any) -> Any:
     return self.actor(observation)
 
 
+def optional(self: Any, ids: Any, pixels: Any = None) -> Any:
+    return self.emb(ids).mean(1) + self.conv(pixels).mean((2, 3))
+
+
 def checked(self: Any, x: Any) -> Any:
     assert x.size(1) == 3
     assert x.shape[-1] == 160
@@ -154,6 +158,25 @@ def rows_of_layers(self: Any, x: Any, ctx: Any) -> Any:
     for conv, attention in self.rows:
         x = attention(conv(x), ctx)
     return x
+
+
+class Pooled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, frames: Any, padded: Any = None) -> Any:
+        assert padded is None
+        return self.conv(frames).mean((2, 3))
+
+
+def heard_and_seen(self: Any, input_values: Any, frames: Any = None, padded: Any = None) -> Any:
+    heard, seen = self.conv(input_values).mean(-1), None
+    seen = self.eyes(
+        frames=frames,
+        padded=padded,
+    )
+    return heard + seen
 
 
 def each(layers: Any, x: Any) -> Any:
@@ -303,6 +326,10 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]
         lambda: Encoder(second_layer, critic=nn.Linear(23, 4), actor=nn.Linear(17, 4)),
         [("float32", (8, 17))],
     ),
+    "an argument that is not optional after all": (
+        lambda: Encoder(optional, emb=nn.Embedding(9, 4), conv=nn.Conv2d(3, 4, 3)),
+        [("int64", (8, 128)), ("float32", (8, 3, 224, 224))],
+    ),
     "assertions": (
         lambda: Encoder(checked, conv=nn.LazyConv2d(4, 3)),
         [("float32", (8, 3, 224, 160))],
@@ -314,6 +341,16 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[tuple[str, tuple[int, ...]
     "a mask of steps, not of an image": (
         lambda: Encoder(masked_frames, conv=nn.Conv2d(1, 2, 3, 2, 1), fc=nn.Linear(40, 2)),
         [("float32", (8, 224, 80)), ("bool", (8, 224))],
+    ),
+    "the optional argument that a layer could not do without": (
+        lambda: Encoder(
+            heard_and_seen,
+            conv=nn.Conv1d(1, 4, 7),
+            eyes=Pooled(),
+            main_input_name="input_values",
+            config=SimpleNamespace(image_size=64),
+        ),
+        [("float32", (8, 1, 16000)), ("float32", (8, 3, 64, 64))],
     ),
     "frames on top of each other": (
         lambda: Encoder(two_frames, conv=nn.Conv2d(3, 4, 3)),

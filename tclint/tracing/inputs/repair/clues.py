@@ -49,6 +49,14 @@ class Clues:
     """How many tensors an argument is unpacked into."""
     swapped: bool = False
     """Time stands where the batch should, and the other way round."""
+    missing: list[str] = field(default_factory=list)
+    """Optional arguments of the forward that were None where a value was needed."""
+    unused: list[str] = field(default_factory=list)
+    """Optional arguments that were None and stand in the line that failed, for whichever reason."""
+    compared: torch.Tensor | None = None
+    """What a loss of PyTorch got, where it lacked what to compare with."""
+    has_classes: bool = False
+    """Whether that loss compares with the indices of classes."""
 
     def clash(self) -> Hashable:
         """What does not fit what, to be compared with another failure's; None where no sizes clash."""

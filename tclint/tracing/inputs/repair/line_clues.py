@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import itertools
 import linecache
 import re
@@ -10,6 +11,7 @@ from types import FrameType
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from tclint.tracing.inputs.repair.clues import Clues, RankClash, SizeClash, sources_of
 
@@ -164,3 +166,40 @@ def from_message(message: str, has_operator: bool, clues: Clues) -> None:
     if 2 <= len(numbers) <= _MOST_NUMBERS:
         pairs = itertools.permutations(numbers, 2)
         clues.sizes += [SizeClash(have, want) for have, want in pairs if want > 0]
+
+
+def from_absent(frames: Frames, model: nn.Module, message: str, clues: Clues) -> None:
+    """Optional arguments of the forward that are None, and that the message names, or the failing line."""
+    forward = getattr(inspect.unwrap(model.forward), "__code__", None)
+    inner = list(itertools.dropwhile(lambda item: item[0].f_code is not forward, frames))
+    if not inner:
+        return
+    code, given = inner[0][0].f_code, inner[0][0].f_locals
+    names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    absent = [name for name in names if name in given and given[name] is None]
+    named = [name for name in absent if _is_in(name, message)]
+    line = ""
+    # The layer that could not do without one tells it from the others that the forward handed on.
+    for frame, number in reversed(inner):
+        line = linecache.getline(frame.f_code.co_filename, number, frame.f_globals)
+        if not named and ("None" in message or "None" in line or "local variable" in message):
+            named = [name for name in absent if frame.f_locals.get(name, "") is None and _is_in(name, line)]
+    clues.missing += named
+    _from_loss(inner, clues)
+    clues.unused += [name for name in absent if name not in named and _is_in(name, line)]
+
+
+def _from_loss(frames: Frames, clues: Clues) -> None:
+    """A loss of PyTorch that got no target tells its shape by what it was given."""
+    for frame, _ in frames:
+        given = frame.f_locals
+        if frame.f_code.co_filename == functional.__file__ and given.get("target", ...) is None:
+            clues.compared = given["input"] if isinstance(given.get("input"), torch.Tensor) else None
+            clues.has_classes = frame.f_code.co_name in _OF_CLASSES
+
+
+_OF_CLASSES = frozenset({"cross_entropy", "multi_margin_loss", "nll_loss"})
+
+
+def _is_in(name: str, text: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\b", text) is not None

@@ -12,6 +12,7 @@ from torch import nn
 
 from tclint.graph.ops import Assumption
 from tclint.tracing.inputs.given import ADVICE, CallInputs, described
+from tclint.tracing.inputs.guesses.inference import guesses_for
 from tclint.tracing.inputs.guesses.named_inputs import AUDIO_SAMPLES, is_mask
 from tclint.tracing.inputs.repair.clues import Clues, RankClash, SizeClash
 from tclint.tracing.inputs.repair.slots import Change, Slot, exchanged, like, permuted, slots_of, with_size
@@ -67,6 +68,10 @@ def _changes(slots: list[Slot], clues: Clues, model: nn.Module) -> Iterator[Chan
         for slot in slots:
             if isinstance(slot.place, int | str):
                 yield {slot.place: [like(slot.tensor) for _ in range(clues.parts)]}
+    if clues.compared is not None and clues.compared.dim():
+        for name in clues.missing:
+            yield {name: _target(clues.compared, clues.has_classes)}
+    yield from _added(slots, clues.missing, model)
     if clues.swapped:
         yield {slot.place: permuted(slot.tensor, 0, 1) for slot in slots if slot.tensor.dim() > 1}
     if clues.is_small:
@@ -74,6 +79,7 @@ def _changes(slots: list[Slot], clues: Clues, model: nn.Module) -> Iterator[Chan
             if axes := _spatial_axes(slot.tensor):
                 yield _with_twins(slot, {axis: 2 * slot.tensor.shape[axis] for axis in axes}, slots)
     yield from _of_other_shapes(slots, clues, model)
+    yield from _added(slots, clues.unused, model)
 
 
 def _of_other_shapes(slots: list[Slot], clues: Clues, model: nn.Module) -> Iterator[Change]:
@@ -92,6 +98,19 @@ def _of_other_shapes(slots: list[Slot], clues: Clues, model: nn.Module) -> Itera
         for slot in slots:
             if slot.tensor.dim() == 3:
                 yield {slot.place: permuted(slot.tensor, 1, 2)}
+
+
+def _target(compared: torch.Tensor, has_classes: bool) -> torch.Tensor:
+    """What a loss compares with: a class in place of the scores of all, or as many values."""
+    shape = (compared.shape[0], *compared.shape[2:]) if has_classes else compared.shape
+    return torch.empty(shape, dtype=torch.int64 if has_classes else torch.float32, device="meta")
+
+
+def _added(slots: list[Slot], names: list[str], model: nn.Module) -> Iterator[Change]:
+    for name in names:
+        if slots and all(slot.name != name for slot in slots):
+            for value in guesses_for(name, slots[0].tensor, model):
+                yield {name: value}
 
 
 # ---------------------------------------------------------------- sizes

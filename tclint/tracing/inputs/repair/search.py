@@ -13,14 +13,14 @@ from torch import nn
 from tclint.graph.ops import Graph, Op
 from tclint.tracing.inputs.given import CallInputs
 from tclint.tracing.inputs.repair.clues import Clues, RankClash, SizeClash
-from tclint.tracing.inputs.repair.line_clues import Frames, from_layer, from_line, from_message
+from tclint.tracing.inputs.repair.line_clues import Frames, from_absent, from_layer, from_line, from_message
 from tclint.tracing.inputs.repair.operator_clues import from_operator
 from tclint.tracing.inputs.repair.repairs import proposals
 from tclint.tracing.record.recorder import Recorder
 from tclint.tracing.values.origin import named_weights
 
 
-def clues_of(error: BaseException) -> Clues:
+def clues_of(error: BaseException, model: nn.Module) -> Clues:
     """Read the frames and the message of what the model's forward raised."""
     frames = _frames(error)
     clues, message = Clues(), str(error)
@@ -36,6 +36,7 @@ def clues_of(error: BaseException) -> Clues:
         from_line(frames, error, clues)
     if not isinstance(error, KeyError):  # its message is the key, in which numbers mean nothing
         from_message(message, refusing is not None, clues)
+        from_absent(frames, model, message, clues)
     return clues
 
 
@@ -113,7 +114,7 @@ class InputSearch:
     def failed(self, error: BaseException) -> None:
         """Learn from what the forward raised on the inputs that were tried last."""
         if self._is_guess:
-            self._add(clues_of(error), place_of(error))
+            self._add(clues_of(error, self._model), place_of(error))
 
     def doubts(self, graph: Graph) -> bool:
         """Whether the forward ran on inferred inputs, but hardly as meant; then others are tried."""
