@@ -265,6 +265,26 @@ def test_a_result_may_be_thousands_of_operations_deep(tmp_path: Path) -> None:
     assert (finding.code, finding.location.line) == ("RUN014", len(lines))
 
 
+def test_a_network_made_from_its_end_may_have_a_thousand_layers(tmp_path: Path) -> None:
+    """Where each layer is follows from an input that later layers give on."""
+    count = 1200
+    lines = [
+        "import torch",
+        *[f"layer_{number} = torch.nn.Linear(64, 64)" for number in reversed(range(count))],
+        "def train(loader, optimizer):",
+        "    for x, y in loader:",
+        "        x = x.cuda()",
+        *[f"        x = layer_{number}(x)" for number in range(count)],
+        "        loss = (x - y.cuda()).square().mean()",
+        "        loss.backward()",
+        "        optimizer.step()",
+        "        print(loss.item())",
+    ]
+    (tmp_path / "train.py").write_text("\n".join(lines))
+    [finding] = lint([str(tmp_path / "train.py")], [SyncInLoop()], Settings()).findings
+    assert (finding.code, finding.location.line) == ("RUN014", len(lines))
+
+
 EXAMPLES = Path(__file__).parents[2] / "fixtures" / "rules"
 CORPUS = [
     path.read_text("utf-8")
