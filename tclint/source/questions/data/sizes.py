@@ -29,9 +29,7 @@ class Sizes:
 
     def fixed(self, step: Step) -> str:
         """The name of the call that gives all inputs of a step one size; '' if none is known."""
-        loaders = list(
-            dict.fromkeys(loader for item in step.backwards for loader in self.batches.loaders_of(item))
-        )
+        loaders = self._loaders(step)
         if loaders and all(self._stacks_any(loader, step) for loader in loaders):
             return loaders[0].name.rpartition(".")[2]
         resized = [event for made in self._read_by_first(step) for event in made if self._resizes(event)]
@@ -136,7 +134,7 @@ class Sizes:
 
     def vary(self, step: Step) -> Event | None:
         """The event that is known to change the sizes of inputs from step to step; None if there is none."""
-        loaders = {loader for item in step.backwards for loader in self.batches.loaders_of(item)}
+        loaders = self._loaders(step)
         inside = [item for item in self.record.events if any(at.context in loaders for at in item.regions)]
         read = {event for made in self._read_by_first(step) for event in made}
         is_resized = bool(read) and not any(event.kind == "batch" for event in read)
@@ -147,6 +145,16 @@ class Sizes:
             if self._has_random_size(event) or (event.kind == "forward" and self._is_detector(event)):
                 return event
         return None
+
+    def depend_on_data(self, step: Step) -> bool:
+        """Whether the data set makes the batches of a step, of sizes that nothing tells."""
+        given = [loader.fields for loader in self._loaders(step)]
+        return any(each.get("batch_size") == NONE for each in given) and not self.fixed(step)
+
+    def _loaders(self, step: Step) -> list[Thing]:
+        return list(
+            dict.fromkeys(loader for item in step.backwards for loader in self.batches.loaders_of(item))
+        )
 
     def _has_random_size(self, event: Event) -> bool:
         """Whether an event resizes to a random size or makes a tensor of one: [N, C, *drawn]."""
