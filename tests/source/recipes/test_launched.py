@@ -153,6 +153,14 @@ if __name__ == "__main__":
     assert probed_in(tmp_path, "fit.py", text) == expected
 
 
+def test_a_module_that_reads_the_command_line_has_that_of_the_program(tmp_path: Path) -> None:
+    options = OPTIONS.replace("probe(parser.parse_args().{name})", "args = parser.parse_args()")
+    files = {"options.py": options, "other.py": "from options import args\nprint(args.half)\n"}
+    shell = "python fit.py --half --kind x\npython other.py --kind y\n"
+    write(tmp_path, {"scripts/go.sh": shell, **files})
+    assert probed_in(tmp_path, "fit.py", f"{TRAINS}from options import args\nprobe(args.kind)\n") == ["'x'"]
+
+
 @pytest.mark.parametrize(
     ("name", "shell", "expected"),
     [
