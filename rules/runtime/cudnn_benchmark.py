@@ -31,7 +31,8 @@ class CudnnBenchmarkOff(SourceRule):
 
     When it does not apply
     Next to `deterministic = True` or in a seeding helper, where it is part of a reproducible run; inputs of
-    changing sizes; switches under a condition. The rule is silent there.
+    changing sizes, or of unknown ones (`DataLoader(dataset, batch_size=None)`); switches under a condition.
+    The rule is silent there.
     """
 
     code = "RUN002"
@@ -53,6 +54,8 @@ class CudnnBenchmarkOff(SourceRule):
             return context.skip(switch.event, "stands where random numbers are seeded: for reproducible runs")
         if any(context.sizes.vary(step) is not None for step in context.steps.all):
             return context.skip(switch.event, "sizes of inputs change, for which the auto-tuner does not pay")
+        if any(map(context.sizes.depend_on_data, context.steps.all)):
+            return context.skip(switch.event, "batches are made by a data set that may give them any sizes")
         yield self.finding(
             context.at(switch.event),
             "`cudnn.benchmark = False` keeps cuDNN from choosing the fastest convolution algorithms, and "

@@ -52,18 +52,19 @@ class CudnnBenchmarkMissing(SourceRule):
             (step, self._shown(context, step), self._reason(context, step)) for step in context.steps.all
         )
         step, shown, (layers, sized) = next(
-            ((step, shown, why) for step, shown, why in found if shown is not None and all(why)),
+            ((step, shown, why) for step, shown, why in found if shown is not None and why is not None),
             (None, None, ("", "")),
         )
         if step is None or shown is None:
             return
+        by = f" (`{sized}`)" if sized else ""
         function = shown.place.function.qualified_name
         yield self.finding(
             context.at(shown),
-            f"This trains convolutions ({layers}) on inputs of one size (`{sized}`), and nothing sets "
+            f"This trains convolutions ({layers}) on inputs of one size{by}, and nothing sets "
             "torch.backends.cudnn.benchmark.",
             related=tuple(context.also(event, "the optimizer steps here") for event in step.steps[:1]),
-            evidence={"function": function, "convolutions": layers, "fixed_size": sized},
+            evidence={"function": function, "convolutions": layers, "fixed_size": sized or None},
             fix=Fix("Set `torch.backends.cudnn.benchmark = True` once before training."),
             identity=function,
         )
@@ -76,9 +77,9 @@ class CudnnBenchmarkMissing(SourceRule):
         forwards = (event for event in step.events if event.kind == "forward" and context.is_shown(event))
         return next(forwards, None)
 
-    def _reason(self, context: SourceContext, step: Step) -> tuple[str, str]:
-        """The convolutional network of a step on a GPU, and the call that gives its inputs one size; '' if
-        unknown."""
+    def _reason(self, context: SourceContext, step: Step) -> tuple[str, str] | None:
+        """The convolutional network of a step on a GPU, and the call that gives its inputs one size; None if
+        either is unknown."""
         backward, facts = step.backwards[0], context.facts
         networks = [
             (name, module)
@@ -87,9 +88,10 @@ class CudnnBenchmarkMissing(SourceRule):
             if name and context.devices.may_be_on_gpu(module)
         ]
         if not networks:
-            return "", ""
+            return None
         sizes = context.sizes
         if sizes.vary(step):
             context.skip(backward, "gets inputs whose sizes change")
-            return "", ""
-        return networks[0][0], sizes.fixed(step)
+            return None
+        sized = sizes.fixed(step)
+        return (networks[0][0], sized) if sized is not None else None

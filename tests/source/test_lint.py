@@ -21,6 +21,7 @@ from tclint.source.context import SourceContext
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
 from tclint_rules.amp import backward_under_autocast
+from tclint_rules.runtime.cudnn_benchmark_missing import CudnnBenchmarkMissing
 from tclint_rules.runtime.sync_in_loop import SyncInLoop
 from tclint_rules.scaling import loss_scaling
 from tclint_rules.scaling.scaler_bypass import StepBypassesScaler
@@ -263,6 +264,51 @@ def test_a_result_may_be_thousands_of_operations_deep(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("\n".join(lines))
     [finding] = lint([str(tmp_path / "train.py")], [SyncInLoop()], Settings()).findings
     assert (finding.code, finding.location.line) == ("RUN014", len(lines))
+
+
+def test_a_network_made_from_its_end_may_have_a_thousand_layers(tmp_path: Path) -> None:
+    """Where each layer is follows from an input that later layers give on."""
+    count = 1200
+    lines = [
+        "import torch",
+        *[f"layer_{number} = torch.nn.Linear(64, 64)" for number in reversed(range(count))],
+        "def train(loader, optimizer):",
+        "    for x, y in loader:",
+        "        x = x.cuda()",
+        *[f"        x = layer_{number}(x)" for number in range(count)],
+        "        loss = (x - y.cuda()).square().mean()",
+        "        loss.backward()",
+        "        optimizer.step()",
+        "        print(loss.item())",
+    ]
+    (tmp_path / "train.py").write_text("\n".join(lines))
+    [finding] = lint([str(tmp_path / "train.py")], [SyncInLoop()], Settings()).findings
+    assert (finding.code, finding.location.line) == ("RUN014", len(lines))
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        ("images = resize(images)", "inputs of one size (`Resize`)"),
+        ("show(resize(labels))", "inputs of one size, and"),
+    ],
+)
+def test_a_size_is_said_to_come_from_what_gives_it(tmp_path: Path, use: str, said: str) -> None:
+    text = f"""\
+import torch
+from torchvision import transforms
+from batches import joined
+
+resize = transforms.Resize((224, 224))
+stem = torch.nn.Conv2d(3, 64, 3).cuda()
+for images, labels in torch.utils.data.DataLoader(pictures, 64, collate_fn=joined):
+    {use}
+    stem(images.cuda()).mean().backward()
+    optimizer.step()
+"""
+    (tmp_path / "train.py").write_text(text)
+    [finding] = lint([str(tmp_path / "train.py")], [CudnnBenchmarkMissing()], Settings()).findings
+    assert said in finding.message
 
 
 EXAMPLES = Path(__file__).parents[2] / "fixtures" / "rules"

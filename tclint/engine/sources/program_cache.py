@@ -31,7 +31,7 @@ from tclint.source.project.launchers import launchers_in
 from tclint.source.project.noted import Question
 from tclint.source.project.requirements import pins_above
 from tclint.source.project.stars import may_define
-from tclint.source.run.project import ProjectFiles
+from tclint.source.run.project import ProjectFiles, starting
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.cache import private_folder
 from tclint.source.syntax.discovery import Skipped
@@ -63,6 +63,7 @@ _QUESTIONS: dict[str, Callable[..., object]] = {
     "launchers": lambda folder: launchers_in(Path(folder)),
     "pins": pins_above,
     "registering": registering,
+    "starting": starting,
     "stars": may_define,
 }
 

@@ -36,6 +36,8 @@ _MOST_CANDIDATES = 3
 _DEFINITION = re.compile(rb"^(?:async +def|def|class) +(\w+)", re.MULTILINE)
 _MAIN = re.compile(rb"^if +__name__.*(?:\n(?!(?:async|def|class)\b|@).*)*", re.MULTILINE)
 """The lines that run a file, up to the next definition."""
+_SAYS_MORE = re.compile(rb"ArgumentParser\(|TrlParser\(|\bargv\b|^(?:async +def|def|class)\b", re.MULTILINE)
+"""What a script that only starts another one has not: functions, and a command line that it reads itself."""
 _FUNCTION = re.compile(rb"^[ \t]*(?:async +)?def +(\w+)", re.MULTILINE)
 TRAINS = (".backward(", ".fit(", "Trainer(", "training_step")
 """Every program that trains contains one of these; some that do not train contain one too."""
@@ -87,6 +89,12 @@ class Scripts:
         rank = self._ranks.get(first, 0)
         others = (script for script in self._using.get(path, ()) if self._ranks[script] <= rank)
         return tuple(dict.fromkeys([first, *others]))[:_MOST_CANDIDATES]
+
+    def only_starting(self, path: str) -> tuple[str, ...]:
+        """The scripts that do little but call what another script defines, which reads their command lines as
+        its own."""
+        using = (script for script in self._ranks if path in self._uses[script])
+        return tuple(script for script in using if not _SAYS_MORE.search(self.files[script]))
 
     def place_of(self, script: str) -> int:
         """The place of a script among those of the project; the best come first."""

@@ -11,6 +11,7 @@ from tclint.source.project.folders import upwards
 from tclint.source.project.imports import file_of
 from tclint.source.project.launchers import Launch, launches_of
 from tclint.source.project.noted import note
+from tclint.source.project.scripts import Scripts
 from tclint.source.project.stars import may_define, reached_from
 from tclint.source.run.files import File
 from tclint.source.run.values import Place, Value
@@ -106,12 +107,13 @@ class ProjectFiles:
         return None
 
     def launches_of(self, script: File, *, on_pages: bool = False) -> list[Launch]:
-        """The commands of shell scripts, or those that pages show, that start a script."""
+        """The commands of shell scripts, or those that pages show, that start a script, or else another one
+        that only calls it."""
         found = self._launches.get((script.path, on_pages))
         if found is None:
-            found = launches_of(script.path, on_pages=on_pages)
+            found = _commands_of(script.path, on_pages=on_pages)
             if not found and self._has_pages:
-                found = launches_of(script.path, on_pages=True)
+                found = _commands_of(script.path, on_pages=True)
             self._launches[script.path, on_pages] = found
         return found
 
@@ -184,6 +186,20 @@ class ProjectFiles:
                 return None
         self.digests[path] = hashlib.sha256(data).hexdigest()
         return data
+
+
+def starting(path: str) -> list[str]:
+    """The scripts that only start another one."""
+    return list(Scripts.around(path).only_starting(path))
+
+
+def _commands_of(path: str, *, on_pages: bool) -> list[Launch]:
+    found = launches_of(path, on_pages=on_pages)
+    if not found:
+        others = starting(path)
+        note(others, "starting", path)
+        found = [launch for other in others for launch in launches_of(other, on_pages=on_pages)]
+    return found
 
 
 def _imports_of(importer: File) -> list[str]:

@@ -102,6 +102,66 @@ def test_options_are_what_shell_scripts_pass(tmp_path: Path, name: str, shell: s
 
 
 @pytest.mark.parametrize(
+    ("starter", "shell", "expected"),
+    [
+        pytest.param("import fit\n\nfit.main()\n", "python go.py --half", ["True"], id="another starts it"),
+        pytest.param(
+            "import fit\n\nfit.main()\n",
+            "python fit.py --seed 1\npython go.py --half",
+            ["False | ?"],
+            id="commands of its own",
+        ),
+        pytest.param(
+            "import argparse\nimport fit\n\nparser = argparse.ArgumentParser()\n"
+            "parser.add_argument('--half')\nargs = parser.parse_args()\nfit.main()\n",
+            "python go.py --half x",
+            ["False | ?"],
+            id="another with options of its own",
+        ),
+        pytest.param(
+            "import sys\nimport fit\n\nsys.argv = ['--seed']\nfit.main()\n",
+            "python go.py --half",
+            ["False | ?"],
+            id="another that writes the command line",
+        ),
+        pytest.param(
+            "import fit\n\ndef run(half):\n    fit.main()\n",
+            "python go.py --half",
+            ["False | ?"],
+            id="another with functions of its own",
+        ),
+        pytest.param("import torch\n", "python go.py --half", ["False | ?"], id="another that does not"),
+    ],
+)
+def test_a_script_that_only_starts_another_passes_its_options(
+    tmp_path: Path, starter: str, shell: str, expected: list[str]
+) -> None:
+    write(tmp_path, {"go.sh": f"{shell}\n", "go.py": starter})
+    text = """\
+import argparse
+import torch
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--half", action="store_true")
+    probe(parser.parse_args().half)
+    torch.nn.Linear(8, 8)(torch.ones(8, 8)).sum().backward()
+
+if __name__ == "__main__":
+    main()
+"""
+    assert probed_in(tmp_path, "fit.py", text) == expected
+
+
+def test_a_module_that_reads_the_command_line_has_that_of_the_program(tmp_path: Path) -> None:
+    options = OPTIONS.replace("probe(parser.parse_args().{name})", "args = parser.parse_args()")
+    files = {"options.py": options, "other.py": "from options import args\nprint(args.half)\n"}
+    shell = "python fit.py --half --kind x\npython other.py --kind y\n"
+    write(tmp_path, {"scripts/go.sh": shell, **files})
+    assert probed_in(tmp_path, "fit.py", f"{TRAINS}from options import args\nprobe(args.kind)\n") == ["'x'"]
+
+
+@pytest.mark.parametrize(
     ("name", "shell", "expected"),
     [
         ("half", "python fit.py data --half", "True"),

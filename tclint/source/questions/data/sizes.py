@@ -27,11 +27,10 @@ class Sizes:
         self.networks = networks
         self._first: dict[Event, list[tuple[Event, ...]]] = {}
 
-    def fixed(self, step: Step) -> str:
-        """The name of the call that gives all inputs of a step one size; '' if none is known."""
-        loaders = list(
-            dict.fromkeys(loader for item in step.backwards for loader in self.batches.loaders_of(item))
-        )
+    def fixed(self, step: Step) -> str | None:
+        """The name of the call that gives all inputs of a step one size, '' if it is some transform of the
+        program; None if none is known."""
+        loaders = self._loaders(step)
         if loaders and all(self._stacks_any(loader, step) for loader in loaders):
             return loaders[0].name.rpartition(".")[2]
         resized = [event for made in self._read_by_first(step) for event in made if self._resizes(event)]
@@ -40,7 +39,19 @@ class Sizes:
             for made in self._read_by_first(step)
         ):
             return resized[0].name.rpartition(".")[2]
-        return next((event.name.rpartition(".")[2] for event in self._of_one_size), "")
+        giving = (event.name.rpartition(".")[2] for event in self._of_one_size if self._may_give(event, step))
+        return next(giving, "") if self._of_one_size else None
+
+    def _may_give(self, transform: Event, step: Step) -> bool:
+        """Whether a transform may give inputs of convolutions; the results of one that the program itself
+        calls may all be for something else."""
+        called = set(self.facts.things(transform.result))
+        calls = {
+            event
+            for event in self.record.of("call")
+            if event.subject is not None and not called.isdisjoint(self.facts.things(event.subject))
+        }
+        return not calls or any(not calls.isdisjoint(made) for made in self._read_by_first(step))
 
     def _stacks_any(self, loader: Thing, step: Step) -> bool:
         """Whether a loader stacks several samples as they come, so that all have the same size."""
@@ -136,7 +147,7 @@ class Sizes:
 
     def vary(self, step: Step) -> Event | None:
         """The event that is known to change the sizes of inputs from step to step; None if there is none."""
-        loaders = {loader for item in step.backwards for loader in self.batches.loaders_of(item)}
+        loaders = self._loaders(step)
         inside = [item for item in self.record.events if any(at.context in loaders for at in item.regions)]
         read = {event for made in self._read_by_first(step) for event in made}
         is_resized = bool(read) and not any(event.kind == "batch" for event in read)
@@ -147,6 +158,16 @@ class Sizes:
             if self._has_random_size(event) or (event.kind == "forward" and self._is_detector(event)):
                 return event
         return None
+
+    def depend_on_data(self, step: Step) -> bool:
+        """Whether the data set makes the batches of a step, of sizes that nothing tells."""
+        given = [loader.fields for loader in self._loaders(step)]
+        return any(each.get("batch_size") == NONE for each in given) and self.fixed(step) is None
+
+    def _loaders(self, step: Step) -> list[Thing]:
+        return list(
+            dict.fromkeys(loader for item in step.backwards for loader in self.batches.loaders_of(item))
+        )
 
     def _has_random_size(self, event: Event) -> bool:
         """Whether an event resizes to a random size or makes a tensor of one: [N, C, *drawn]."""

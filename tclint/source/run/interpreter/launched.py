@@ -292,7 +292,7 @@ class Launched(Loading):
     # -- commands
 
     def _script(self) -> File:
-        return next(place.file for place in (*self.stack, self.here) if not place.file.is_library)
+        return next(file for file in self.frames if not file.is_library)
 
     def _launches(self) -> list[Launch]:
         if self.launches is None:
