@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tclint.core.units import plural
 from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule
 from tclint.source.questions.defaults import Defaults
 from tclint.source.run.values import FALSE, Constant, Loop, Thing
@@ -87,14 +88,14 @@ class WorkersNotKept(SourceRule):
     """A loader whose workers are started anew in every epoch.
 
     What it does
-    Finds `DataLoader(...)` with `num_workers`, and without `persistent_workers`, that a program goes through
-    in every epoch to train on its batches. Of transformers' Trainer it is `dataloader_persistent_workers`.
+    Finds `DataLoader(...)` with `num_workers` but without `persistent_workers` that a program iterates over
+    in every epoch of training. For transformers' Trainer the option is `dataloader_persistent_workers`.
 
     Why it costs
-    The worker processes end with each pass through the data. The next one starts them again and waits until
-    they have loaded their first batches. On a busy machine with two cores an epoch took 0.7 s longer with
-    four workers and 1.1 s with eight, whose data set was ready at once. What it costs beside that depends on
-    what a data set opens and on how long its epochs are.
+    The worker processes end with each pass over the data. The next pass starts them again and waits for
+    their first batches. On a busy machine with two cores this added 0.7 s per epoch with four workers and
+    1.1 s with eight, for a data set that needs no time to open. The total depends on what the data set opens
+    and on how short the epochs are.
 
     Example
         loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=8)
@@ -106,9 +107,9 @@ class WorkersNotKept(SourceRule):
         loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=8, persistent_workers=True)
 
     When it does not apply
-    Loaders that are made in each epoch, or that are gone through fewer than five times; an unknown number of
-    workers; `persistent_workers=False`; options that come through `**kwargs`; data sets that the program
-    changes between epochs, which workers that stay do not see.
+    Loaders that are made in each epoch or iterated over fewer than five times; an unknown number of workers;
+    `persistent_workers=False`; options that come through `**kwargs`; data sets that the program changes
+    between epochs, since persistent workers keep their old copies.
     """
 
     code = "RUN032"
@@ -137,7 +138,7 @@ class WorkersNotKept(SourceRule):
             what, option = spelled(context, loader, "persistent_workers")
             yield self.finding(
                 context.at(loader.made),
-                f"This {what} starts its {workers} worker processes anew in every epoch.",
+                f"This {what} restarts its {plural(workers, 'worker')} in every epoch.",
                 related=(context.also(epoch, "an epoch goes through it here"),),
                 evidence={"num_workers": workers},
                 fix=Fix(f"Pass {option}=True."),
@@ -147,7 +148,7 @@ class WorkersNotKept(SourceRule):
 
     def _epoch(self, context: SourceContext, loader: Thing) -> Event | None:
         """The event that gives a loader's batches in a loop inside another one that does not make it; None
-        if the loader is gone through once, or if the program changes its data set meanwhile."""
+        if the loader is iterated over once, or if the program changes its data set meanwhile."""
         made = loader.made.loops if loader.made is not None else ()
         outside = {round_.loop for round_ in made}
         for batch in context.record.of("batch"):

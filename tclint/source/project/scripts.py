@@ -36,8 +36,8 @@ _MOST_CANDIDATES = 3
 _DEFINITION = re.compile(rb"^(?:async +def|def|class) +(\w+)", re.MULTILINE)
 _MAIN = re.compile(rb"^if +__name__.*(?:\n(?!(?:async|def|class)\b|@).*)*", re.MULTILINE)
 """The lines that run a file, up to the next definition."""
-_SAYS_MORE = re.compile(rb"ArgumentParser\(|TrlParser\(|\bargv\b|^(?:async +def|def|class)\b", re.MULTILINE)
-"""What a script that only starts another one has not: functions, and a command line that it reads itself."""
+_SAYS_MORE = re.compile(rb"Parser\(|\bargv\b|^(?:async +def|def|class)\b", re.MULTILINE)
+"""What a script that only starts another one lacks: definitions, and a command line that it reads itself."""
 _FUNCTION = re.compile(rb"^[ \t]*(?:async +)?def +(\w+)", re.MULTILINE)
 TRAINS = (".backward(", ".fit(", "Trainer(", "training_step")
 """Every program that trains contains one of these; some that do not train contain one too."""
