@@ -8,11 +8,13 @@ caller's arguments, folder, environment and streams.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import socket
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +43,8 @@ def _serve(address: str, template: int) -> None:
 
     from tclint.tracing.worker import client
 
+    with contextlib.suppress(ImportError):
+        importlib.import_module("tclint.server.language_server")
     # What it imports on the way to a finding is imported as well.
     script = Path(address).with_name("train.py")
     script.write_text(
@@ -78,6 +82,7 @@ def _become_the_command(connection: socket.socket) -> None:
         os.chdir(message["folder"])
         os.environ.clear()
         os.environ.update(message["environment"])
+        tempfile.tempdir = None  # the environment may name another folder
         sys.argv = ["tclint", *message["arguments"]]
         try:
             main()
