@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -29,12 +30,11 @@ def serving(folder: Path, template: int) -> Iterator[list[str]]:
     address = str(folder / "socket")
     start = f"warm_command._serve({address!r}, {template})"
     code = f"import sys; sys.path[:] = {sys.path!r}; import warm_command; {start}"
-    process = subprocess.Popen([sys.executable, "-c", code], pass_fds=[template], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.read(1)  # it listens
-    yield [sys.executable, "-I", "-S", __file__, address]
-    process.kill()
-    process.wait()
+    command, pipe = [sys.executable, "-c", code], subprocess.PIPE
+    with subprocess.Popen(command, pass_fds=[template], stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(1)  # it listens
+        yield [sys.executable, "-I", "-S", __file__, address]
 
 
 def _serve(address: str, template: int) -> None:
@@ -58,7 +58,7 @@ def _serve(address: str, template: int) -> None:
         listening.bind(address)
         listening.listen()
         os.write(1, b"x")
-        while True:
+        while 0 not in select.select([0, listening], [], [])[0]:  # until whoever started it has gone
             connection, _ = listening.accept()
             if os.fork() == 0:
                 listening.close()
