@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import warm_command
 import warm_worker
 from hypothesis import settings
 
@@ -76,20 +77,29 @@ _start_fresh_worker = client._start_worker
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _warm_workers() -> Iterator[None]:
+def _warm_workers() -> Iterator[warm_worker.Template | None]:
     """Models are traced in workers that have imported torch already, except under `fresh_workers`."""
     if not hasattr(os, "pidfd_open"):
-        yield
+        yield None
         return
     template = warm_worker.Template()
-
-    def start(arguments: list[str], stderr: int = subprocess.DEVNULL) -> object:
-        return template.start_worker(arguments) or _start_fresh_worker(arguments, stderr)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client, "_start_worker", start)
-        yield
+        patch.setattr(client, "_start_worker", template.start_worker)
+        yield template
     template.close()
+
+
+@pytest.fixture(scope="session")
+def python_m_tclint(
+    _warm_workers: warm_worker.Template | None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[str]]:
+    """The words of a command line that do what `python -m tclint` does, without importing it once more."""
+    if _warm_workers is None:
+        yield [sys.executable, "-m", "tclint"]
+        return
+    folder = tmp_path_factory.mktemp("command")
+    with warm_command.serving(folder, _warm_workers.connection().fileno()) as command:
+        yield command
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -295,15 +295,24 @@ def _say_details(report: Report) -> None:
 
 
 @cli.command()
+@click.option("--new", "new", metavar="CODE", help="Write a rule to begin with, its examples and its test.")
 @list_format_option
 @config_options
-def rules(format_name: str, **flags: Any) -> int:
+def rules(new: str | None, format_name: str, **flags: Any) -> int:
     """List every rule, those of installed packages and your own included."""
     from tclint.engine.rules.registry import all_rules, load_rules
     from tclint.report.catalogue import rule_kind, rules_json, rules_text
 
     settings, _ = read_settings(flags)
     known = all_rules(settings.rules)
+    if new is not None:
+        from tclint.cli.new_rule import write_new_rule
+
+        for path in write_new_rule(new, [rule.code for rule in known]):
+            write_stdout(f"{path}\n")
+        if not settings.rules:
+            say('note: rules = ["./lint_rules"] in [tool.tclint] of pyproject.toml makes tclint load it.')
+        return 0
     active = {(rule.code, rule_kind(type(rule))) for rule in load_rules(settings)}
     text = rules_json(known, active) if format_name == "json" else rules_text(known, active)
     write_stdout(text)

@@ -195,11 +195,11 @@ def _mode_for(path: str) -> int:
         return 0o666 & ~mask
 
 
-def forget_oldest(folder: Path, kept: int) -> None:
+def forget_oldest(folder: Path, kept: int, pattern: str = "*.json.gz") -> None:
     """Remove the records that were written first, but for that many."""
     with contextlib.suppress(OSError):
         if sum(1 for _ in os.scandir(folder)) <= kept:
             return
-        records = sorted(folder.glob("*.json.gz"), key=lambda file: -file.stat().st_mtime)
+        records = sorted(folder.glob(pattern), key=lambda file: -file.stat().st_mtime)
         for file in records[kept:]:
             file.unlink()

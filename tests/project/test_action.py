@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -40,6 +41,7 @@ if [ "$1" = -m ] && [ "$2" = pip ]; then
 fi
 if [ "$1" = -c ]; then exit {without_torch}; fi
 if [ "$2" = tclint ] && [ {lints} = False ]; then exit 0; fi
+if [ "$2" = tclint ]; then shift 2; exec {command} "$@"; fi
 exec "{python}" "$@"
 """
 
@@ -51,6 +53,8 @@ class Runner:
     folder: Path
     has_torch: bool = True
     lints: bool = True
+    command: ClassVar[str]
+    """What runs for `python -m tclint`."""
 
     def __post_init__(self) -> None:
         self.environment: dict[str, str] = {}
@@ -69,6 +73,7 @@ class Runner:
                 python=sys.executable,
                 without_torch=int(not self.has_torch),
                 lints=self.lints,
+                command=self.command,
             )
         )
         self.python.chmod(0o755)
@@ -161,6 +166,11 @@ class Runner:
         return [call.split("\0") for call in calls if call]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _command(python_m_tclint: list[str]) -> None:
+    Runner.command = shlex.join(python_m_tclint)
+
+
 @pytest.fixture
 def runner(tmp_path: Path) -> Runner:
     found = Runner(tmp_path)
@@ -216,6 +226,7 @@ def test_scripts_pass_shellcheck(tmp_path: Path) -> None:
 
 
 def test_findings_fail_the_last_step_only(runner: Runner) -> None:
+    runner.python.write_text(runner.python.read_text().replace(runner.command, f"{sys.executable} -m tclint"))
     install, lint, verdict = runner.run(targets="train.py")
     assert (install.returncode, lint.returncode, verdict.returncode) == (0, 0, 1)
     outputs = runner.outputs()

@@ -7,6 +7,7 @@ environment takes a minute. CI installs the wheel (the job `wheel`).
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -74,19 +75,19 @@ def hooks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _environment(folder: Path, python: str) -> dict[str, str]:
+def _environment(folder: Path, command: str) -> dict[str, str]:
     """Where `tclint` is this one, run by a command."""
     wrapper = folder / "tclint"
-    wrapper.write_text(f'#!/bin/sh\n{python} -m tclint "$@"\n')
+    wrapper.write_text(f'#!/bin/sh\n{command} "$@"\n')
     wrapper.chmod(0o755)
     env = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "PYTHON"))}
     return {**env, "PATH": f"{folder}{os.pathsep}{env['PATH']}", "PRE_COMMIT_HOME": str(folder / "home")}
 
 
 @pytest.fixture(scope="module")
-def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def env(tmp_path_factory: pytest.TempPathFactory, python_m_tclint: list[str]) -> dict[str, str]:
     """With torch, as where a project runs."""
-    return _environment(tmp_path_factory.mktemp("bin"), f'PYTHONPATH="{ROOT}" exec "{sys.executable}"')
+    return _environment(tmp_path_factory.mktemp("bin"), f"exec {shlex.join(python_m_tclint)}")
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +102,7 @@ def hook_env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         assert tops, f"{one.name} is not installed"
         for top in tops - {Path(".."), Path("__pycache__")}:
             (packages / top).symlink_to(one.locate_file(top))
-    return _environment(folder, f'PYTHONPATH="{packages}" exec "{sys.executable}" -S')
+    return _environment(folder, f'PYTHONPATH="{packages}" exec "{sys.executable}" -S -m tclint')
 
 
 def _with_dependencies(name: str) -> Iterator[metadata.Distribution]:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,11 +30,17 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(project: Path, command: str) -> subprocess.CompletedProcess[str]:
-    words = command.removeprefix("python -m ").split()
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    start = [sys.executable, "-m", *words]
-    return subprocess.run(start, cwd=project, env=environment, capture_output=True, text=True, check=False)
+@pytest.fixture
+def run(project: Path, python_m_tclint: list[str]) -> Callable[[str], subprocess.CompletedProcess[str]]:
+    def run(command: str) -> subprocess.CompletedProcess[str]:
+        name, *words = command.removeprefix("python -m ").split()
+        start = python_m_tclint if name == "tclint" else [sys.executable, "-m", name]
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.run(
+            [*start, *words], cwd=project, env=environment, capture_output=True, text=True, check=False
+        )
+
+    return run
 
 
 def test_every_python_block_is_a_file() -> None:
@@ -57,8 +64,10 @@ def test_every_python_block_is_a_file() -> None:
         )
     ),
 )
-def test_its_commands(project: Path, command: str, exit_code: int, says: str) -> None:
-    done = run(project, command)
+def test_its_commands(
+    run: Callable[[str], subprocess.CompletedProcess[str]], command: str, exit_code: int, says: str
+) -> None:
+    done = run(command)
     assert done.returncode == exit_code, done.stdout + done.stderr
     assert says in done.stdout
 

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +32,13 @@ CAPABILITIES = types.ClientCapabilities(
 class Editor:
     """Opens, changes and saves files, and keeps what the server publishes."""
 
-    def __init__(self, folder: Path, *arguments: str, **options: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        tclint: Sequence[str] = (sys.executable, "-m", "tclint"),
+        **options: Any,
+    ) -> None:
         self.folder = folder
         self.published: dict[str, types.PublishDiagnosticsParams] = {}
         self.messages: list[types.ShowMessageParams] = []
@@ -44,8 +50,7 @@ class Editor:
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
         self.client = LanguageClient("test", "1")
         self._listen()
-        command = (sys.executable, "-m", "tclint", "server", *arguments)
-        self.do(self.client.start_io(*command, cwd=folder))
+        self.do(self.client.start_io(*tclint, "server", *arguments, cwd=folder))
         self.result = self.do(
             self.client.initialize_async(
                 types.InitializeParams(

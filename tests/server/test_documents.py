@@ -36,12 +36,12 @@ EVERYWHERE = types.Range(types.Position(0, 0), types.Position(100, 0))
 
 
 @pytest.fixture(scope="module")
-def editor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Editor]:
+def editor(tmp_path_factory: pytest.TempPathFactory, python_m_tclint: list[str]) -> Iterator[Editor]:
     folder = tmp_path_factory.mktemp("project")
     (folder / "old").mkdir()
     (folder / "pyproject.toml").write_text('[tool.tclint]\nexclude = ["third_party/"]\nignore = ["RUN002"]\n')
     (folder / "old" / "pyproject.toml").write_text('[tool.tclint]\nignore = ["AMP003"]\n')
-    session = Editor(folder)
+    session = Editor(folder, tclint=python_m_tclint)
     yield session
     session.quit()
     assert session.returncode == 0
@@ -181,9 +181,9 @@ def test_scripts_without_an_ending_and_new_files(editor: Editor) -> None:
     assert codes(found.diagnostics) == ["AMP003"]
 
 
-def test_flags_options_and_clients_that_resolve_nothing(tmp_path: Path) -> None:
+def test_flags_options_and_clients_that_resolve_nothing(tmp_path: Path, python_m_tclint: list[str]) -> None:
     plain = types.ClientCapabilities()
-    editor = Editor(tmp_path, "--ignore", "AMP003", capabilities=plain)
+    editor = Editor(tmp_path, "--ignore", "AMP003", tclint=python_m_tclint, capabilities=plain)
     try:
         assert codes(editor.open("a.py", TWO)) == ["AMP014"]
         (action,) = editor.actions("a.py", EVERYWHERE, ["source.fixAll.tclint"])

@@ -45,9 +45,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def traced(folder: Path) -> Iterator[Editor]:
+def traced(folder: Path, python_m_tclint: list[str]) -> Iterator[Editor]:
     """A session in which the user has asked for one trace."""
-    editor = Editor(folder)
+    editor = Editor(folder, tclint=python_m_tclint)
     assert editor.open("net.py") == []
     (lens,) = editor.lenses("net.py")
     assert lens.command is not None
@@ -100,10 +100,10 @@ def test_findings_follow_their_lines_and_leave_with_them(traced: Editor) -> None
 
 
 def test_a_new_session_knows_it_from_the_cache_and_traces_on_save_if_asked(
-    traced: Editor, folder: Path
+    traced: Editor, folder: Path, python_m_tclint: list[str]
 ) -> None:
     known = title(traced)
-    editor = Editor(folder, traceOnSave=True)
+    editor = Editor(folder, tclint=python_m_tclint, traceOnSave=True)
     try:
         editor.open("net.py")
         assert title(editor) == "tclint: trace this model", "the answer does not wait for the lookup"
@@ -128,12 +128,12 @@ def test_without_the_option_saving_traces_nothing(traced: Editor) -> None:
     assert len(traced.progress) == begun
 
 
-def test_a_class_is_made_as_its_project_makes_it(tmp_path: Path) -> None:
+def test_a_class_is_made_as_its_project_makes_it(tmp_path: Path, python_m_tclint: list[str]) -> None:
     needing = NET.replace("def __init__(self)", "def __init__(self, width)").replace("4001", "width")
     (tmp_path / "net.py").write_text(needing)
     (tmp_path / "train.py").write_text("from net import Net\n\nnet = Net(4001)\n")
     (tmp_path / "pyproject.toml").touch()
-    editor = Editor(tmp_path)
+    editor = Editor(tmp_path, tclint=python_m_tclint)
     try:
         editor.open("net.py")
         (lens,) = editor.lenses("net.py")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -176,10 +175,10 @@ def test_empty_folder_and_links_in_circles(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_a_named_pipe_is_never_waited_for(tmp_path: Path) -> None:
+def test_a_named_pipe_is_never_waited_for(tmp_path: Path, python_m_tclint: list[str]) -> None:
     # Elsewhere than in this process: whoever opened the pipe would never come back.
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "tclint", *arguments, "--isolated", "--no-cache"]
+        command = [*python_m_tclint, *arguments, "--isolated", "--no-cache"]
         return subprocess.run(
             command,
             cwd=tmp_path,

@@ -19,6 +19,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from tclint.tracing.worker import client
+
+_start_fresh_worker = client._start_worker
 _LARGEST_MESSAGE = 1 << 20
 _SLOW_IMPORTS = ("torch.export.pt2_archive",)
 """Seconds for each worker that needs them; where the tests have imported them, the template does so once."""
@@ -27,27 +30,32 @@ _SLOW_IMPORTS = ("torch.export.pt2_archive",)
 class Template:
     """The process that workers are forked from; it starts with the first of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, descriptor: int | None = None) -> None:
+        """With the descriptor of another process's template, that one."""
         self._process: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket | None = None
+        self._socket = socket.socket(fileno=descriptor) if descriptor is not None else None
 
-    def start_worker(self, arguments: list[str]) -> ForkedWorker | None:
-        """A worker; None for arguments with which it would do something else than wait for requests."""
+    def start_worker(self, arguments: list[str], stderr: int = subprocess.DEVNULL) -> Any:
+        """A worker; for arguments with which it does not wait for requests, a fresh one."""
         if arguments:
-            return None
+            return _start_fresh_worker(arguments, stderr)
         path = [entry for entry in sys.path if entry]
-        if self._socket is None:
-            self._start(path)
-        assert self._socket is not None
         requests, requests_write = os.pipe()
         answers, answers_write = os.pipe()
         imports = [name for name in _SLOW_IMPORTS if name in sys.modules]
         message = {"folder": os.getcwd(), "environment": dict(os.environ), "path": path, "imports": imports}
-        socket.send_fds(self._socket, [json.dumps(message).encode()], [requests, answers_write])
+        connection = self.connection()
+        socket.send_fds(connection, [json.dumps(message).encode()], [requests, answers_write])
         os.close(requests)
         os.close(answers_write)
-        pid = json.loads(self._socket.recv(_LARGEST_MESSAGE))["pid"]
+        pid = json.loads(connection.recv(_LARGEST_MESSAGE))["pid"]
         return ForkedWorker(pid, requests_write, answers)
+
+    def connection(self) -> socket.socket:
+        """Where the template takes messages; it starts with the first who asks."""
+        if self._socket is None:
+            self._socket = self._start([entry for entry in sys.path if entry])
+        return self._socket
 
     def close(self) -> None:
         """End the template; workers end with their input."""
@@ -55,14 +63,14 @@ class Template:
             self._socket.close()
             self._process.wait()
 
-    def _start(self, path: list[str]) -> None:
+    def _start(self, path: list[str]) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         code = f"import sys; sys.path[:] = {path!r}; import warm_worker; warm_worker.serve({theirs.fileno()})"
         self._process = subprocess.Popen(
             [sys.executable, "-c", code], pass_fds=[theirs.fileno()], stderr=subprocess.DEVNULL
         )
         theirs.close()
-        self._socket = ours
+        return ours
 
 
 class ForkedWorker:

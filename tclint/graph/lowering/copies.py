@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from tclint.core.records import replace
 from tclint.graph.lowering.kernels import Lowering, LoweringRule, dense_bytes, distinct_bytes
 from tclint.graph.lowering.walks import concatenation, walk
 from tclint.graph.lowering.work import Walk

@@ -21,16 +21,19 @@ from typing import Any
 
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
-from tclint.core.files import write_bytes_atomically
+from tclint.core.files import forget_oldest, write_bytes_atomically
 from tclint.core.version import __version__
 from tclint.source.syntax import tables as tables_module
 from tclint.source.syntax.parse import NotPython, Parsed, parse, what_is_broken
 from tclint.source.syntax.positions import Span
 from tclint.source.syntax.tables import Tables
 
-LARGEST_BYTES = 256 * 2**20
-"""Size limit of all entries together; the oldest are deleted first."""
-_CODE = ("tables.py", "walk.py", "scopes.py", "expressions.py", "encoding.py", "parse.py", "positions.py")
+_KEPT = 16_384
+"""Entries; those that were written first are removed."""
+_CODE = (
+    *("tables.py", "walk.py", "scopes.py", "expressions.py", "encoding.py", "parse.py", "positions.py"),
+    "node_positions.py",
+)
 _BUILTINS = {"Ellipsis": ..., "complex": complex}
 
 
@@ -70,23 +73,9 @@ class TablesCache:
             self._store(name, kept)
         return NotPython(*kept) if kept else None
 
-    def limit(self, largest_bytes: int = LARGEST_BYTES) -> None:
-        """Remove the oldest entries until three quarters of the size are left."""
-        found = []
-        with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    status = entry.stat(follow_symlinks=False)
-                    found.append((status.st_mtime, status.st_size, entry.path))
-        total = sum(size for _, size, _ in found)
-        if total <= largest_bytes:
-            return
-        for _, size, path in sorted(found):
-            if total <= largest_bytes * 3 // 4:
-                break
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-            total -= size
+    def limit(self, kept: int = _KEPT) -> None:
+        """Remove the entries that were written first, but for that many."""
+        forget_oldest(self.folder, kept, "*")
 
     def _spans(self, key: str, node_ids: int, parsed: Callable[[], Parsed]) -> tuple[Span, ...]:
         """The positions of a file, which are stored apart from the tables since only files with findings need

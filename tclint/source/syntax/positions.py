@@ -20,9 +20,8 @@ class Span(NamedTuple):
 
 def spans_of(module: cst.Module, nodes: Sequence[cst.CSTNode]) -> tuple[Span, ...]:
     """The position of every node, without the whitespace around it."""
-    from libcst.metadata import MetadataWrapper, PositionProvider
+    from tclint.source.syntax.node_positions import positions_of
 
-    # No node occurs twice in a parsed tree, so the wrapper need not copy the tree.
-    positions = MetadataWrapper(module, unsafe_skip_copy=True).resolve(PositionProvider)
+    positions = positions_of(module)
     ranges = (positions[node] for node in nodes)
-    return tuple(Span(at.start.line, at.start.column + 1, at.end.line, at.end.column + 1) for at in ranges)
+    return tuple(Span(line, column + 1, end_line, end + 1) for (line, column), (end_line, end) in ranges)
