@@ -13,6 +13,7 @@ from libcst.metadata import (
     ExpressionContext,
     ExpressionContextProvider,
     MetadataWrapper,
+    PositionProvider,
     QualifiedNameSource,
     ScopeProvider,
 )
@@ -20,7 +21,6 @@ from libcst.metadata import (
 from tclint.core.finding import Location
 from tclint.edits.texts import lines_of
 from tclint.source.syntax.expressions import dotted_name
-from tclint.source.syntax.node_positions import At, positions_of
 from tclint.source.syntax.parse import parse_tree
 
 Node = TypeVar("Node", bound=cst.CSTNode)
@@ -46,28 +46,26 @@ class Program:
 
     # -- where nodes are
 
-    @cached_property
-    def _positions(self) -> dict[cst.CSTNode, tuple[At, At]]:
-        return positions_of(self.module)
-
-    def start(self, node: cst.CSTNode) -> At:
+    def start(self, node: cst.CSTNode) -> tuple[int, int]:
         """The line, from 1, and column, from 0, of a node without the parentheses around it."""
-        return self._positions[node][0]
+        at = self.wrapper.resolve(PositionProvider)[node].start
+        return at.line, at.column
 
     def contains(self, node: cst.CSTNode, position: tuple[int, int]) -> bool:
         """Whether a position is in the text of a node."""
-        start, end = self._positions[node]
-        return start <= position < end
+        end = self.wrapper.resolve(PositionProvider)[node].end
+        return self.start(node) <= position < (end.line, end.column)
 
     def line_number(self, node: cst.CSTNode) -> int:
         return self.start(node)[0]
 
     @cached_property
-    def _by_position(self) -> dict[At, list[tuple[cst.CSTNode, At]]]:
+    def _by_position(self) -> dict[tuple[int, int], list[tuple[cst.CSTNode, tuple[int, int]]]]:
         """Start -> the nodes that begin there with their ends, inner ones first."""
-        found: dict[At, list[tuple[cst.CSTNode, At]]] = {}
-        for node, (start, end) in self._positions.items():
-            found.setdefault(start, []).append((node, end))
+        found: dict[tuple[int, int], list[tuple[cst.CSTNode, tuple[int, int]]]] = {}
+        for node, span in self.wrapper.resolve(PositionProvider).items():
+            end = (span.end.line, span.end.column)
+            found.setdefault((span.start.line, span.start.column), []).append((node, end))
         return found
 
     def find(self, location: Location, kind: type[Node]) -> Node | None:

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import libcst as cst
 import pytest
-from libcst.metadata import MetadataWrapper, PositionProvider
 
-from tclint.source.syntax.node_positions import positions_of
 from tclint.source.syntax.positions import Span, spans_of
 from tclint.source.syntax.walk import walk
 
@@ -21,7 +19,6 @@ ODD = (
     "class A: x = f(1); y = g(\n 2)\n",
     "@wrap(\n  1)\n\n# why\nasync def f(a, *, b=g()):\n\twith h() as c, (k()):\n\t\tyield c\n",
     'x = \'é\' + f("""a\nb""", 𝒳)  ;  y = f(z)\n',
-    "a(1)\rb(2)\r",
     "if a():\r\n    b()\r\nelif c():\r\n    d()\r\nelse:\r\n    e()\r\n\r\n",
     "try:\n  f()\nexcept* (A, B) as e:\n  g(e)\nfinally:\n  h()\n",
     "from a import (\n    b,\n    c as d,\n)\nprint(d, f'{b(1)} {c!r:>{w()}}')\n\x0c\nwhile f(): pass\n",
@@ -32,16 +29,6 @@ def cut(text: str, span: Span) -> str:
     lines = re.split(r"(?<=\n)|(?<=\r)(?!\n)", text)[span.line - 1 : span.end_line]
     kept = len("".join(lines[:-1])) + span.end_column - 1
     return "".join(lines)[span.column - 1 : kept]
-
-
-@pytest.mark.parametrize("text", [*ODD, *(path.read_text("utf-8") for path in LABELLED[::4])])
-def test_positions_are_those_of_libcst(text: str) -> None:
-    module = cst.parse_module(text)
-    expected = MetadataWrapper(module, unsafe_skip_copy=True).resolve(PositionProvider)
-    found = positions_of(module)
-    assert list(found) == list(expected), "inner nodes first"
-    for node, at in expected.items():
-        assert found[node] == ((at.start.line, at.start.column), (at.end.line, at.end.column))
 
 
 @pytest.mark.parametrize("text", [*ODD, *(path.read_text("utf-8") for path in LABELLED)])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from math import prod
 
 from tclint.analysis.attention import AttentionBlock, causal_mask, made_of_constants
 from tclint.analysis.layers import consumers
 from tclint.analysis.what_if.layer_edits import emptied, resized, with_ops
-from tclint.core.records import replace
 from tclint.graph.ops import Graph, Op, TensorSpec, contiguous_strides
 from tclint.graph.ops.products import operand_positions
 

@@ -8,10 +8,10 @@ go through CoupledDims. The ops that an edit names are looked up by index, so th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from math import prod
 
 from tclint.analysis.layers import consumers, groups_of
-from tclint.core.records import replace
 from tclint.graph.ops import Graph, Op, TensorSpec, channels_last_strides, contiguous_strides
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tclint.config.precisions import PRECISION_FACTS, LinearFormat
 from tclint.config.settings import Mode, Precision
-from tclint.core.records import replace
 from tclint.cost.gpu import Gpu
 from tclint.cost.math_units import NEEDED_CAPABILITY
 from tclint.graph.ops import FLOATING_DTYPES, Cast, Graph, Op, TensorSpec

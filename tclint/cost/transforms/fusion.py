@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tclint.config.settings import Mode
-from tclint.core.records import replace
 from tclint.graph.lowering.work import Kernel, Traffic
 from tclint.graph.ops import Cast, Graph, Op, TensorSpec, itemsize_bytes
 

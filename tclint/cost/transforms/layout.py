@@ -7,8 +7,8 @@ format then travels as torch's kernels propagate it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from tclint.core.records import replace
 from tclint.cost.scenario import Layout
 from tclint.graph.ops import Graph, Op, TensorSpec, channels_last_strides, contiguous_strides, numel
 from tclint.graph.ops.axis_order import PERMUTES, axis_order

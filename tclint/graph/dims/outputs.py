@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from tclint.core.records import replace
 from tclint.graph.ops import Graph, Op, TensorSpec
 
 _MOST_STEPS = 8

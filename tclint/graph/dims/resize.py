@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from tclint.core.records import replace
 from tclint.graph.dims.call import Axes
 from tclint.graph.dims.index import AtomIndex, DimsUnresolved
 from tclint.graph.dims.solver import Constraint, Evaluator, Inconsistent

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tclint.core.records import replace
+from dataclasses import replace
+
 from tclint.graph.lowering.kernels import Lowering, LoweringRule, dense_bytes, distinct_bytes
 from tclint.graph.lowering.walks import concatenation, walk
 from tclint.graph.lowering.work import Walk

@@ -20,8 +20,9 @@ class Span(NamedTuple):
 
 def spans_of(module: cst.Module, nodes: Sequence[cst.CSTNode]) -> tuple[Span, ...]:
     """The position of every node, without the whitespace around it."""
-    from tclint.source.syntax.node_positions import positions_of
+    from libcst.metadata import MetadataWrapper, PositionProvider
 
-    positions = positions_of(module)
+    # No node occurs twice in a parsed tree, so the wrapper need not copy the tree.
+    positions = MetadataWrapper(module, unsafe_skip_copy=True).resolve(PositionProvider)
     ranges = (positions[node] for node in nodes)
-    return tuple(Span(line, column + 1, end_line, end + 1) for (line, column), (end_line, end) in ranges)
+    return tuple(Span(at.start.line, at.start.column + 1, at.end.line, at.end.column + 1) for at in ranges)
