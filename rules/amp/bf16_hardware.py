@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
 from tclint.source.questions.precision.weights import dtype_named
 from tclint.source.run.facts import distinct
-from tclint.source.run.values import FALSE, NONE, Event, Value
+from tclint.source.run.values import FALSE, NONE, Event, Value, options_of
 
 _SUPPORTED = "torch.cuda.is_bf16_supported"
 _CAPABILITY = (
@@ -66,7 +66,8 @@ class Bf16OnPreAmpere(SourceRule):
             return
         yield from self._asked(context, gpus)
         for event, what, chosen in distinct(self._uses(context)):
-            values = [*chosen, *(atom.subject for atom in event.path)]
+            paths = (event.path, *(path for value in chosen for _, path in options_of(value)))
+            values = [*chosen, *(atom.subject for path in paths for atom in path)]
             names = {name.rpartition(".")[2] for value in values for name in context.facts.names_in(value)}
             if not names.isdisjoint(_CAPABILITY):
                 context.skip(event, "it is chosen by what the GPU supports")
@@ -96,8 +97,8 @@ class Bf16OnPreAmpere(SourceRule):
                 yield event, "a bfloat16 model", (given,)
             for made in context.facts.kinds(event.result, "autocast"):
                 enabled = made.fields.get("enabled", NONE)
-                if context.autocasts.dtype_on_gpu(made) == "torch.bfloat16" and enabled != FALSE:
-                    yield event, "bfloat16 autocast", (enabled,)
+                if context.autocasts.default_dtype_on_gpu(made) == "torch.bfloat16" and enabled != FALSE:
+                    yield event, "bfloat16 autocast", (enabled, made.fields.get("dtype", NONE))
 
     def _asked(self, context: SourceContext, gpus: tuple[str, ...]) -> Iterator[Finding]:
         """Findings on `torch.cuda.is_bf16_supported()`, which emulation makes True on every GPU."""

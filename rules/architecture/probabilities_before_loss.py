@@ -95,8 +95,8 @@ class ProbabilitiesBeforeLoss(SourceRule):
             function = event.place.function.qualified_name
             yield self.finding(
                 context.at(event),
-                f"`{context.code(event)}` takes the {what} of logits: probabilities near 0 and 1 lose "
-                "their logarithm.",
+                f"`{context.code(event)}` gets the {what} of logits: where a probability rounds to 0 or 1, "
+                "its logarithm is lost.",
                 related=(context.also(model or made[0], where),),
                 evidence={"loss": loss, "instead": better, "function": function},
                 fix=Fix(f"Use torch.nn.functional.{better} on the logits (or its module)."),

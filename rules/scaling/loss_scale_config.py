@@ -29,7 +29,7 @@ class LossScaleConfig(SourceRule):
 
     What it does
     Finds a `growth_factor` of at most 1, a `backoff_factor` of at least 1, an `init_scale` below 8 (or
-    not positive) or from 2**24 on, and a `growth_interval` below 10; in DeepSpeed's configuration files
+    not positive) or from 2**24 on, and a `growth_interval` below 10; in DeepSpeed's settings
     `loss_scale` and `initial_scale_power`.
 
     Why it costs
@@ -57,7 +57,7 @@ class LossScaleConfig(SourceRule):
         "PyTorch 2.13 torch/amp/grad_scaler.py: defaults and assertions of GradScaler",
         "NVIDIA Train With Mixed Precision, Choosing A Scaling Factor: 8 to 32768 have been used",
     )
-    triggers = ("GradScaler",)
+    triggers = ("GradScaler", "loss_scale", "initial_scale_power")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for parameter, wrong, why, raises in _LIMITS:

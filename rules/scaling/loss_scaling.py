@@ -89,7 +89,7 @@ class Fp16AutocastNoScaler(SourceRule):
             if autocasts.is_off_gpu(backward.event):
                 continue
             origins = autocasts.origins(backward.loss)
-            half = (item for item in origins if autocasts.dtype_on_gpu(item[1]) == "torch.float16")
+            half = (item for item in origins if autocasts.default_dtype_on_gpu(item[1]) == "torch.float16")
             for region, autocast, _ in islice(half, 1):
                 if context.facts.is_on(autocast, backward.event.path) is False:
                     continue

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
+from tclint.source.questions.defaults import Defaults
 from tclint.source.run.conditions import truth
 from tclint.source.run.facts import Facts
-from tclint.source.run.values import NONE, Constant, Event, Region, Symbol, Thing, Value
+from tclint.source.run.values import NONE, Constant, Event, Region, Symbol, Thing, Value, options_of
 
 _AVAILABLE = ("()", (Symbol("torch.cuda.is_available"),))
 _COMPUTE = frozenset({"forward", "op", "call"})
@@ -121,3 +122,12 @@ class Autocasts:
             known = "**" not in context.fields and not self.facts.record.of("autocast_default")
             return "torch.float16" if known else ""
         return dtype.name if isinstance(dtype, Symbol) else ""
+
+    def default_dtype_on_gpu(self, context: Thing) -> str:
+        """The same, and by default where an option of the command line chooses it."""
+        options = options_of(context.fields.get("dtype", NONE))
+        others = (option for option, _ in options if not isinstance(option, Symbol))
+        if not all(isinstance(other, Thing) and "@chosen by" in other.fields for other in others):
+            return self.dtype_on_gpu(context)
+        chosen = Defaults().value(context.fields["dtype"])
+        return chosen.name if isinstance(chosen, Symbol) and self.may_be_on_gpu(context) else ""

@@ -255,13 +255,15 @@ class Containers(Core):
 
     def _named(self, value: Value, name: Value) -> Value:
         """An attribute of a Python module by its name: `models.__dict__[name]`."""
-        found = [
-            self.attribute(value, option.value)
-            if isinstance(option, Constant) and isinstance(option.value, str)
-            else self.operate("getattr", (value, option))
-            for option, _ in options_of(name)
-        ]
-        return either(*found)
+        return either(*(self.attribute_by(value, option) for option, _ in options_of(name)))
+
+    def attribute_by(self, value: Value, name: Value) -> Value:
+        """The attribute that a value's alternative names; of an option of the command line, one more choice
+        of that option."""
+        if isinstance(name, Constant) and isinstance(name.value, str):
+            return self.attribute(value, name.value)
+        given = (value, name)
+        return self.from_outside("getattr", given) or self.operate("getattr", given)
 
     def _item_of_container(self, value: Thing, key: Value) -> Value:
         found: list[Option] = []

@@ -184,6 +184,16 @@ class Core:
             found = self._operations[key] = Thing("", name, operation=(operator, operands))
         return found
 
+    def from_outside(self, operator: str, operands: tuple[Value, ...]) -> Thing | None:
+        """The result of an operation with an operand that is chosen outside the program; the result counts as
+        chosen there too. None if there is no such operand."""
+        for operand in operands:
+            if isinstance(operand, Thing) and "@chosen by" in operand.fields:
+                made = self.operate(operator, operands)
+                made.fields.update({key: item for key, item in operand.fields.items() if key[:1] == "@"})
+                return made
+        return None
+
     def refine(self, value: Value) -> Value:
         """A value without the alternatives that the current path excludes."""
         return refined(value, self.path) if isinstance(value, Union) else value

@@ -126,10 +126,8 @@ class Python(Methods):
             if len(arguments) > 2 and isinstance(owner, ClassValue) and owner.find(name) is None:
                 # Who gives a default expects classes that lack it; what a library's class has is not known.
                 found.append(arguments[2])
-            elif isinstance(option, Constant) and isinstance(option.value, str):
-                found.append(self.attribute(arguments[0], option.value))
             else:
-                found.append(self.operate("getattr", (arguments[0], option)))
+                found.append(self.attribute_by(owner, option))
         value = either(*found) if found else self.unknown()
         if len(arguments) > 2 and isinstance(value, Thing) and value.is_unknown:
             # An attribute that code of the project sets is there, whatever it may be.

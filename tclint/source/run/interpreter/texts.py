@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import PurePath
 
 from tclint.source.run.interpreter.containers import Containers
-from tclint.source.run.values import Constant, Option, Thing, Value, join, options_of
+from tclint.source.run.values import Constant, Option, Value, join, options_of
 
 _LARGEST_TEXT = 200
 _REPEATS = frozenset("*+?{|")
@@ -80,13 +80,3 @@ class Texts(Containers):
         if name not in _PARTS_OF_PATHS or not isinstance(value, Constant) or not isinstance(value.value, str):
             return None
         return Constant(str(getattr(PurePath(value.value), name)))
-
-    def from_outside(self, operator: str, operands: tuple[Value, ...]) -> Thing | None:
-        """The result of an operation with an operand that is chosen outside the program; the result counts as
-        chosen there too. None if there is no such operand."""
-        for operand in operands:
-            if isinstance(operand, Thing) and "@chosen by" in operand.fields:
-                made = self.operate(operator, operands)
-                made.fields.update({key: item for key, item in operand.fields.items() if key[:1] == "@"})
-                return made
-        return None
