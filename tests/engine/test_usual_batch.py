@@ -108,3 +108,13 @@ def test_fixes_are_planned_at_the_batch(tmp_path: Path) -> None:
     assert _entry("Words", "--gpu", "a100")[0] == 1024
     ran = CliRunner().invoke(cli, ["fix", "model.py:Words", "--gpu", "a100", "--diff"])
     assert "-    def __init__(self, width=1020):" in ran.stdout
+
+
+def test_what_is_said_of_the_inputs_is_what_was_priced() -> None:
+    arguments = ["model.py:Words", "--gpu", "a100", "--format", "json", "--fail-on", "never"]
+    (entry,) = json.loads(CliRunner().invoke(cli, arguments).stdout)["entries"]
+    said = [a["what"] for a in entry["assumptions"] if "--input" in a["what"]]
+    assert len(said) == 1
+    assert "tokens = int64[1024,128]" in said[0]
+    assert "--input 'tokens=int64[1024,128]'" in said[0]
+    assert "[8," not in said[0]
