@@ -177,6 +177,7 @@ def test_a_customary_size_is_a_guess_where_small_pictures_do_not_fit() -> None:
     entry, _ = _entry(SmallDetector())
     [doubt] = _doubts(entry)
     assert "float32[512,3,640,640]" in doubt
+    assert "at 1280x1280" in doubt
     assert "nothing states its height and width: the step takes" in doubt
     assert "at 384x384" in doubt
 

@@ -40,6 +40,20 @@ class Words(nn.Module):
     def forward(self, tokens):
         return self.head(self.layers(self.words(tokens)))
 
+class Chosen(nn.Module):
+    # Works on what a mask or a router chooses.
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.words = nn.Linear(64, 2), nn.Linear(64, 64)
+
+    def forward(self, x):
+        scores = self.gate(x)
+        y = self.words(x[scores[:, 0] > 0.5])
+        for choice in range(2):
+            y = y + self.words(x[torch.where(scores.argmax(-1) == choice)[0]]).mean()
+        return y
+
 class Steps(nn.Module):
     def __init__(self):
         super().__init__()
@@ -94,6 +108,16 @@ def test_ranges_of_what_is_guessed_are_those_at_the_batch() -> None:
     shortest, longest = step["step_time_range_us"]
     assert longest / shortest == pytest.approx(32, rel=0.2)  # lengths of 32 to 1024, none of which waits
     assert entry["settings"] == {}
+
+
+def test_what_data_choose_grows_with_the_batch() -> None:
+    def flops(*options: str) -> int:
+        arguments = ["model.py:Chosen", "--gpu", "a100", "--format", "json", "--fail-on", "never", *options]
+        (entry,) = json.loads(CliRunner().invoke(cli, arguments).stdout)["entries"]
+        assert entry["inputs"][0]["shape"] == [1024, 64]
+        return int(entry["flops"])
+
+    assert flops() == flops("--input", "1024,64")
 
 
 def test_half_of_the_memory() -> None:

@@ -23,6 +23,8 @@ from tclint.tracing.inputs.stated_sizes import (
 
 _SIDES = ((32, 64, 128, 256, 384), (512, 384))
 """Of pictures: of CIFAR's up to what detection and segmentation train on; the first that runs counts."""
+_LARGE = 1024
+"""The side from which on pictures are not taken for crops of larger ones."""
 _PATCH = 96
 """The side of the smallest pictures that models which enlarge them are trained to make (arXiv 1609.04802)."""
 _LENGTHS = ((32, 64), (1024, 512))
@@ -114,9 +116,10 @@ def _resized(inputs: CallInputs, size: _Sizes, what: str, choices: _Choices) -> 
 def _square(size: _Sizes, enlarged: int) -> tuple[list[_Sizes], list[_Sizes]]:
     smaller, larger = _SIDES if enlarged == 1 else ((_PATCH,), _SIDES[1])
     sides = [side // enlarged for side in smaller], [side // enlarged for side in larger]
+    twice = [(2 * size[0], 2 * size[1])] if sides[1][0] <= max(size) < _LARGE else []
     return (
         [(side, side) for side in sides[0] if side < min(size)],
-        [(side, side) for side in sides[1] if side > max(size)],
+        [(side, side) for side in sides[1] if side > max(size)] or twice,
     )
 
 
