@@ -116,11 +116,9 @@ def _resized(inputs: CallInputs, size: _Sizes, what: str, choices: _Choices) -> 
 def _square(size: _Sizes, enlarged: int) -> tuple[list[_Sizes], list[_Sizes]]:
     smaller, larger = _SIDES if enlarged == 1 else ((_PATCH,), _SIDES[1])
     sides = [side // enlarged for side in smaller], [side // enlarged for side in larger]
-    twice = [(2 * size[0], 2 * size[1])] if sides[1][0] <= max(size) < _LARGE else []
-    return (
-        [(side, side) for side in sides[0] if side < min(size)],
-        [(side, side) for side in sides[1] if side > max(size)] or twice,
-    )
+    twice: list[_Sizes] = [(2 * size[0], 2 * size[1])] if sides[1][0] <= max(size) < _LARGE else []
+    taller: list[_Sizes] = [(side, side) for side in sides[1] if side > max(size)]
+    return [(side, side) for side in sides[0] if side < min(size)], taller or twice
 
 
 def _scaled(size: _Sizes) -> tuple[list[_Sizes], list[_Sizes]]:

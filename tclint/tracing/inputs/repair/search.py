@@ -34,8 +34,8 @@ def clues_of(error: BaseException, model: nn.Module) -> Clues:
     else:
         from_layer(frames, clues)
         from_line(frames, error, clues)
-    if not isinstance(error, KeyError):  # its message is the key, in which numbers mean nothing
-        from_message(message, refusing is not None, clues)
+    if not isinstance(error, KeyError):  # its message is the key
+        from_message(message, clues)
         from_absent(frames, model, message, clues)
     return clues
 
