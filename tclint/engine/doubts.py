@@ -35,7 +35,7 @@ def ranged(
         steps_us: by GPU, as they are reported.
         priced: the graph at the batch of that step, where it was traced at another.
     """
-    assumptions = list(graph.assumptions)
+    assumptions = list((graph if priced is None else priced.graph).assumptions)
     bounds = {gpu: [step_us] for gpu, step_us in steps_us.items()}
     for guess in graph.guesses:
         if not guess.others:  # tracing it at others would have taken too long

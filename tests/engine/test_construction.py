@@ -550,6 +550,14 @@ def test_a_program_that_trains_comes_before_one_that_shows(tmp_path: Path) -> No
     assert entry.parameters == 64 * 64 + 64 + 64 * 3 + 3
 
 
+def test_an_example_does_not_hide_the_program_that_trains_the_same(tmp_path: Path) -> None:
+    model = WIDE.replace("width=512", "width") + "\n\nif __name__ == '__main__':\n    Wide(64, classes=5)\n"
+    demo = "from wide import Wide\n\nWide(8, classes=2)\n"
+    train = TRAIN_WIDE.format(arguments="64, classes=5")
+    entry = report_on_wide(tmp_path, wide=model, demo=demo, train=train)
+    assert entry.parameters == 64 * 64 + 64 + 64 * 5 + 5
+
+
 def test_files_of_one_program_leave_room_for_others(tmp_path: Path) -> None:
     parts = [f"part{number}" for number in range(8)]
     for part in parts:

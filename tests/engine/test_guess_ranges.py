@@ -47,6 +47,21 @@ class Speaks(nn.Module):
         return self.grow(self.take(mel))
 
 
+class Folds(nn.Module):
+    """Reads a signal of one channel, and the frames beside it, by periods of four."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frames = nn.Conv1d(80, 64, 5, padding=2)
+        self.folded = nn.Conv2d(1, 64, (5, 1), padding=(2, 0))
+
+    def forward(self, data: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        mel, sound = data
+        batch, samples = sound.shape
+        folded = self.folded(sound.view(batch, 1, samples // 4, 4))
+        return folded.mean() + self.frames(mel).mean()
+
+
 class Enlarges(nn.Module):
     """Makes pictures four times as high as those that it takes."""
 
@@ -140,9 +155,16 @@ def test_a_size_that_nothing_states_opens_the_report_with_a_range() -> None:
 
 def test_a_length_that_no_layer_states_is_a_guess() -> None:
     (doubt,) = _doubts(_entry(Speaks())[0])
-    assert "mel = float32[8,80,32]" in doubt
+    assert "mel = float32[1024,80,32]" in doubt
     assert "nothing states its length: the step takes" in doubt
     assert "at 128" in doubt
+
+
+def test_a_signal_of_one_channel_may_be_seconds_of_sound() -> None:
+    (doubt,) = _doubts(_entry(Folds())[0])
+    assert "--input 'data[1]=float32[1024,80]'" in doubt
+    assert "at 20, " in doubt
+    assert "at 64000, " in doubt
 
 
 def test_what_enlarges_pictures_may_take_small_ones() -> None:
@@ -154,7 +176,8 @@ def test_what_enlarges_pictures_may_take_small_ones() -> None:
 def test_a_customary_size_is_a_guess_where_small_pictures_do_not_fit() -> None:
     entry, _ = _entry(SmallDetector())
     [doubt] = _doubts(entry)
-    assert "float32[8,3,640,640]" in doubt
+    assert "float32[512,3,640,640]" in doubt
+    assert "at 1280x1280" in doubt
     assert "nothing states its height and width: the step takes" in doubt
     assert "at 384x384" in doubt
 

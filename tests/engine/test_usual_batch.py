@@ -40,6 +40,20 @@ class Words(nn.Module):
     def forward(self, tokens):
         return self.head(self.layers(self.words(tokens)))
 
+class Chosen(nn.Module):
+    # Works on what a mask or a router chooses.
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.words = nn.Linear(64, 2), nn.Linear(64, 64)
+
+    def forward(self, x):
+        scores = self.gate(x)
+        y = self.words(x[scores[:, 0] > 0.5])
+        for choice in range(2):
+            y = y + self.words(x[torch.where(scores.argmax(-1) == choice)[0]]).mean()
+        return y
+
 class Steps(nn.Module):
     def __init__(self):
         super().__init__()
@@ -96,6 +110,16 @@ def test_ranges_of_what_is_guessed_are_those_at_the_batch() -> None:
     assert entry["settings"] == {}
 
 
+def test_what_data_choose_grows_with_the_batch() -> None:
+    def flops(*options: str) -> int:
+        arguments = ["model.py:Chosen", "--gpu", "a100", "--format", "json", "--fail-on", "never", *options]
+        (entry,) = json.loads(CliRunner().invoke(cli, arguments).stdout)["entries"]
+        assert entry["inputs"][0]["shape"] == [1024, 64]
+        return int(entry["flops"])
+
+    assert flops() == flops("--input", "1024,64")
+
+
 def test_half_of_the_memory() -> None:
     arguments = ["model.py:Words", "--gpu", "t4", "--format", "json", "--fail-on", "never"]
     (entry,) = json.loads(CliRunner().invoke(cli, arguments).stdout)["entries"]
@@ -108,3 +132,13 @@ def test_fixes_are_planned_at_the_batch(tmp_path: Path) -> None:
     assert _entry("Words", "--gpu", "a100")[0] == 1024
     ran = CliRunner().invoke(cli, ["fix", "model.py:Words", "--gpu", "a100", "--diff"])
     assert "-    def __init__(self, width=1020):" in ran.stdout
+
+
+def test_what_is_said_of_the_inputs_is_what_was_priced() -> None:
+    arguments = ["model.py:Words", "--gpu", "a100", "--format", "json", "--fail-on", "never"]
+    (entry,) = json.loads(CliRunner().invoke(cli, arguments).stdout)["entries"]
+    said = [a["what"] for a in entry["assumptions"] if "--input" in a["what"]]
+    assert len(said) == 1
+    assert "tokens = int64[1024,128]" in said[0]
+    assert "--input 'tokens=int64[1024,128]'" in said[0]
+    assert "[8," not in said[0]

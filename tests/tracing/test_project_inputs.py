@@ -146,6 +146,18 @@ def test_scripts_state_sizes(model: str, options: str, shape: list[int], told: s
     assert any(told in str(assumption["what"]) for assumption in assumptions)
 
 
+def test_a_stated_length_is_of_the_dim_that_the_layers_take_for_time() -> None:
+    recurrent = "        self.rnn = nn.LSTM(8, 8)\n"
+    model = _WORDS.replace("    def forward", f"{recurrent}\n    def forward")
+    model = model.replace("return self.stem(x)", "return self.rnn(self.stem(x))[0]")
+    Path("net.py").write_text(model, encoding="utf-8")
+    head = "import argparse\nfrom net import Net\nparser = argparse.ArgumentParser()\n"
+    Path("train.py").write_text(f"{head}parser.add_argument('--bptt', default=35)\n", encoding="utf-8")
+    inputs, assumptions = _inputs()
+    assert inputs == {"x": [35, 8]}
+    assert any(item["doubtful"] for item in assumptions)
+
+
 _TWO_TABLES = """
 import torch
 from torch import nn
@@ -275,7 +287,7 @@ def test_text_and_markdown_open_with_it(monkeypatch: pytest.MonkeyPatch) -> None
         _MODEL.replace("self.stem(x)", "self.stem(x).flatten(1) @ torch.zeros(8 * 94 * 94, 4)"),
         encoding="utf-8",
     )
-    said = "net.py:Net: every figure rests on a guess: input x = float32[8,3,96,96]"
+    said = "net.py:Net: every figure rests on a guess: input x = float32[1024,3,96,96]"
     text = CliRunner().invoke(cli, ["net.py:Net", "--fail-on", "never"]).stdout
     assert " ".join(text.split()).startswith(said)
     assert " ".join(text.split()).count("by trying until the forward ran") == 1

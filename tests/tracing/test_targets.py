@@ -296,3 +296,23 @@ def test_libraries_that_are_not_installed(text: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, package, None)
     message = error_of(text)
     assert f"needs the package {package}" in message
+
+
+def test_a_package_that_imports_a_part_when_it_is_asked_for_says_what_that_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lazy_parts").mkdir()
+    (tmp_path / "lazy_parts" / "__init__.py").write_text(
+        "def __getattr__(name):\n"
+        "    if name != 'Net':\n"
+        "        raise AttributeError(name)\n"
+        "    try:\n"
+        "        from lazy_parts.net import Net\n"
+        "    except ModuleNotFoundError as error:\n"
+        "        raise ModuleNotFoundError('Could not import Net.') from error\n"
+        "    return Net\n"
+    )
+    (tmp_path / "lazy_parts" / "net.py").write_text("import no_such_package.optimize\n")
+    with pytest.raises(TargetError, match="imports 'no_such_package', which is not installed"):
+        load_target(parse_target("lazy_parts:Net"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from tclint.analysis.graph_context import GraphContext
@@ -9,7 +10,7 @@ from tclint.analysis.limits import batch_is_assumed
 from tclint.analysis.what_if.comparisons import BatchLimits, WhatIf, batch_groups, batch_limits
 from tclint.config.settings import Settings
 from tclint.graph.dims.coupled import DimsUnresolved
-from tclint.graph.ops import ASSUMED_BATCH, Assumption
+from tclint.graph.ops import ASSUMED_BATCH, Assumption, Graph, TensorSpec
 
 _LARGEST = 1024
 """Few models are trained with more on one GPU, however little memory they take."""
@@ -40,7 +41,25 @@ def with_usual_batch(context: GraphContext) -> tuple[GraphContext, tuple[Assumpt
         graph = WhatIf(context).at_batch(batch)
     except DimsUnresolved:
         return context, ()
-    return GraphContext(graph, context.settings, context.target), said
+    return GraphContext(_told_so(graph, context.graph), context.settings, context.target), said
+
+
+def _told_so(graph: Graph, traced: Graph) -> Graph:
+    """The graph, whose assumptions speak of the inputs that it has, not of those that were traced."""
+    told: dict[str, set[str]] = {}
+    for old, new in zip(traced.inputs, graph.inputs, strict=True):
+        told.setdefault(_text(old), set()).add(_text(new))
+    changed = {old: new.pop() for old, new in told.items() if len(new) == 1}
+
+    def said(assumption: Assumption) -> Assumption:
+        what = re.sub(r"\w+\[[\d,]+\]", lambda found: changed.get(found[0], found[0]), assumption.what)
+        return replace(assumption, what=what)
+
+    return replace(graph, assumptions=tuple(map(said, graph.assumptions)))
+
+
+def _text(spec: TensorSpec) -> str:
+    return f"{spec.dtype}[{','.join(map(str, spec.shape))}]"
 
 
 def as_if_stated(context: GraphContext) -> Settings:

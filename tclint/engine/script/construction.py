@@ -131,7 +131,9 @@ def constructions(
                 one = Construction(
                     texts, sizes, _site(event), read, is_own, is_trained, untold, chosen_from=chosen_from
                 )
-                found.setdefault((not is_own, *sorted(texts.items()), *sorted(sizes.items())), one)
+                key = (not is_own, *sorted(texts.items()), *sorted(sizes.items()))
+                if key not in found or (is_trained and not found[key].is_trained):
+                    found[key] = one  # an example does not hide the program that trains the same
         complete = [one for one in found.values() if set(needed) <= set(one.arguments)]
         if any(one.is_own and not _is_in(one, file) for one in complete):
             break

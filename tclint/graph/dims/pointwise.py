@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tclint.graph.dims.call import Axes, OpCall, Unmodelled, rule
-from tclint.graph.dims.size import ONE, Size
+from tclint.graph.dims.size import ONE, Size, product
 from tclint.graph.ops.op_tables import operators
 
 ELEMENTWISE_KINDS = frozenset({"elementwise", "softmax"})
@@ -181,7 +182,7 @@ def _index(call: OpCall) -> Sequence[Axes]:
         if spec.dtype in ("bool", "uint8"):
             spans[number] = len(index)
             count = call.output_shape[position] if position < len(call.output_shape) else 1
-            given[position] = (call.unknown(count, "how many elements a mask selects depends on data"),)
+            given[position] = (_selected(call, index, count),)
         else:
             given[position] = index
     if not given:
@@ -201,15 +202,30 @@ def _numbers(call: OpCall) -> list[int]:
     return [int(name.partition("[")[2].rstrip("]") or 0) for name in call.op.input_names[1:]]
 
 
-@rule("nonzero", "nonzero_numpy", "argwhere", "masked_select", "unique_consecutive", "_unique", "_unique2")
+def _selected(call: OpCall, mask: Axes, count: int) -> Size:
+    """How many elements a mask selects, which data decide: the share of them that the trace took."""
+    every = math.prod(map(call.value, mask))
+    if count == every:
+        return product(mask)
+    share = count / every * (1 + 1e-9)  # of what it was taken from, rounded down, it is again the count
+    return call.solver.derived("scaled", product(mask), (share,), call.op.index)
+
+
+@rule("masked_select", "unique_consecutive", "_unique", "_unique2")
 def _data_dependent(call: OpCall) -> Sequence[Axes]:
     del call
     raise Unmodelled("how many elements it finds depends on the data")
 
 
+@rule("nonzero", "nonzero_numpy", "argwhere")
+def _found(call: OpCall) -> Sequence[Axes]:
+    found = _selected(call, call.first(), call.output_shape[0])
+    return [(found, *map(Size.constant, output.shape[1:])) for output in call.op.outputs]
+
+
 @rule("where")
 def _where(call: OpCall) -> Sequence[Axes]:
-    return elementwise(call) if len(call.op.outputs) == 1 and len(call.inputs) > 1 else _data_dependent(call)
+    return elementwise(call) if len(call.op.outputs) == 1 and len(call.inputs) > 1 else _found(call)
 
 
 @rule("one_hot")

@@ -162,6 +162,8 @@ def load_target(
             function = getattr(function, part)
         except AttributeError:
             raise TargetError(_no_such_callable(target, module, part)) from None
+        except Exception as error:  # of a package that imports its parts when they are asked for
+            raise _import_error(target, error) from None
     if _is_built(function):
         return _load_built(target, function, module, arguments)
     if not callable(function):
@@ -466,6 +468,10 @@ def _import_error(target: Target, error: BaseException) -> BaseException:
         return error
     if isinstance(error, NotInstalled):
         error = first_absent() or error
+    first = error
+    while first.__cause__ is not None:  # packages that import their parts late word it themselves
+        first = first.__cause__
+    error = first if isinstance(first, ModuleNotFoundError) else error
     hint = hint_for(error)
     details = traceback_of(error)
     if isinstance(error, SyntaxError):

@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from tclint.tracing.inputs.given import CallInputs
+from tclint.tracing.inputs.guesses.named_inputs import AUDIO_SAMPLES
 from tclint.tracing.inputs.stated_sizes import (
     SEQUENCE_LENGTH,
     image_sizes,
@@ -21,6 +23,8 @@ from tclint.tracing.inputs.stated_sizes import (
 
 _SIDES = ((32, 64, 128, 256, 384), (512, 384))
 """Of pictures: of CIFAR's up to what detection and segmentation train on; the first that runs counts."""
+_LARGE = 1024
+"""The side from which on pictures are not taken for crops of larger ones."""
 _PATCH = 96
 """The side of the smallest pictures that models which enlarge them are trained to make (arXiv 1609.04802)."""
 _LENGTHS = ((32, 64), (1024, 512))
@@ -64,7 +68,9 @@ def other_sizes(inputs: CallInputs, model: nn.Module, enlarged: int = 1) -> Othe
         stated_lengths = (stated_samples(model), stated_frames(model))
         if rank in (2, 3) and not _is_sequence(tensor) and size[-1] not in stated_lengths:
             # Where layers state it, as the width of features, the model runs with no other.
-            return _resized(inputs, size[-1:], "its length", _scaled)
+            alike = (one for one in _tensors(inputs) if one.dim() > 1 and one.shape[-1:] == size[-1:])
+            is_sampled = any(one.is_floating_point() and one.shape[1:-1].numel() == 1 for one in alike)
+            return _resized(inputs, size[-1:], "its length", _sampled if is_sampled else _scaled)
     if states_length(model) or not any(_is_sequence(tensor) for tensor in _tensors(inputs)):
         return None
     return Others(
@@ -77,17 +83,13 @@ def other_sizes(inputs: CallInputs, model: nn.Module, enlarged: int = 1) -> Othe
 
 
 def _tensors(inputs: CallInputs) -> Iterator[torch.Tensor]:
-    for value in (*inputs.args, *inputs.kwargs.values()):
+    for value in pytree.tree_leaves((inputs.args, inputs.kwargs)):
         if isinstance(value, torch.Tensor):
             yield value
 
 
 def _changed(inputs: CallInputs, change: Callable[[torch.Tensor], torch.Tensor]) -> CallInputs:
-    def each(value: object) -> object:
-        return change(value) if isinstance(value, torch.Tensor) else value
-
-    args = tuple(each(value) for value in inputs.args)
-    kwargs = {name: each(value) for name, value in inputs.kwargs.items()}
+    args, kwargs = pytree.tree_map_only(torch.Tensor, change, (inputs.args, inputs.kwargs))
     return dataclasses.replace(inputs, args=args, kwargs=kwargs, alternatives=())
 
 
@@ -114,16 +116,21 @@ def _resized(inputs: CallInputs, size: _Sizes, what: str, choices: _Choices) -> 
 def _square(size: _Sizes, enlarged: int) -> tuple[list[_Sizes], list[_Sizes]]:
     smaller, larger = _SIDES if enlarged == 1 else ((_PATCH,), _SIDES[1])
     sides = [side // enlarged for side in smaller], [side // enlarged for side in larger]
-    return (
-        [(side, side) for side in sides[0] if side < min(size)],
-        [(side, side) for side in sides[1] if side > max(size)],
-    )
+    twice: list[_Sizes] = [(2 * size[0], 2 * size[1])] if sides[1][0] <= max(size) < _LARGE else []
+    taller: list[_Sizes] = [(side, side) for side in sides[1] if side > max(size)]
+    return [(side, side) for side in sides[0] if side < min(size)], taller or twice
 
 
 def _scaled(size: _Sizes) -> tuple[list[_Sizes], list[_Sizes]]:
     """Half and twice of each dim; a signal, which has but one, a quarter and four times."""
     factor = 4 if len(size) == 1 else 2
     return [tuple(max(1, side // factor) for side in size)], [tuple(side * factor for side in size)]
+
+
+def _sampled(size: _Sizes) -> tuple[list[_Sizes], list[_Sizes]]:
+    """As `_scaled`; a signal of one channel may be sound, of which models take seconds."""
+    smaller, larger = _scaled(size)
+    return smaller, [(4 * AUDIO_SAMPLES,), *larger] if size[0] < AUDIO_SAMPLES else larger
 
 
 # ---------------------------------------------------------------- sequences

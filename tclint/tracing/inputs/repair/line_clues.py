@@ -19,14 +19,9 @@ Frames = list[tuple[FrameType, int]]
 """Those that led to an error, the outermost first, each with its line."""
 
 _NORM_RANKS = {"BatchNorm2d": 4, "BatchNorm3d": 5, "InstanceNorm2d": 4, "InstanceNorm3d": 5}
-_SMALL = re.compile(r"[Kk]ernel size can't be greater|too small|smaller than|should be at least|non-zero")
-_OUT_OF_RANGE = re.compile(r"range of \[-?\d+, (-?\d+)\], but got (-?\d+)")
 _UNPACKED = re.compile(r"values to unpack \(expected (?:at least )?(\d+)(?:, got (\d+))?\)")
-_EINOPS_RANK = re.compile(r"expected (\d+) dims\. Received (\d+)-dim tensor")
 _DIM = re.compile(r"\([^)]*\)|\w+")
 """One dim in an einops pattern: 'b (h p) c' has three."""
-_NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
-_MOST_NUMBERS = 6
 
 
 def from_layer(frames: Frames, clues: Clues) -> None:
@@ -146,26 +141,11 @@ def _is_harmless(node: ast.AST) -> bool:
     return name in ("size", "dim", "numel", "len")
 
 
-def from_message(message: str, has_operator: bool, clues: Clues) -> None:
-    """What the text of an error says in words that PyTorch, Python and einops use."""
-    if found := _EINOPS_RANK.search(message):
-        clues.ranks.append(RankClash(int(found[1]) - int(found[2]), is_likely=True))
-    if _SMALL.search(message):
-        clues.is_small = True
-    if found := _OUT_OF_RANGE.search(message):
-        highest, asked = int(found[1]), int(found[2])
-        clues.ranks.append(RankClash(max(1, asked - highest) if asked >= 0 else -asked - highest - 1))
-    if re.search(r"tuple index out of range|too many indices for tensor", message):
-        clues.ranks.append(RankClash(1))
+def from_message(message: str, clues: Clues) -> None:
+    """What Python and PyTorch say of something unpacked, and of a tensor in place of several."""
     if (found := _UNPACKED.search(message)) and not (clues.ranks or clues.parts):
         clues.ranks.append(RankClash(int(found[1]) - int(found[2]) if found[2] else -1))
     clues.is_list = "tuple of Tensors" in message
-    if has_operator or clues.sizes or clues.ranks or clues.parts:
-        return
-    numbers = list(dict.fromkeys(int(text) for text in _NUMBER.findall(message)))
-    if 2 <= len(numbers) <= _MOST_NUMBERS:
-        pairs = itertools.permutations(numbers, 2)
-        clues.sizes += [SizeClash(have, want) for have, want in pairs if want > 0]
 
 
 def from_absent(frames: Frames, model: nn.Module, message: str, clues: Clues) -> None:

@@ -34,8 +34,8 @@ def clues_of(error: BaseException, model: nn.Module) -> Clues:
     else:
         from_layer(frames, clues)
         from_line(frames, error, clues)
-    if not isinstance(error, KeyError):  # its message is the key, in which numbers mean nothing
-        from_message(message, refusing is not None, clues)
+    if not isinstance(error, KeyError):  # its message is the key
+        from_message(message, clues)
         from_absent(frames, model, message, clues)
     return clues
 
@@ -118,9 +118,12 @@ class InputSearch:
 
     def doubts(self, graph: Graph) -> bool:
         """Whether the forward ran on inferred inputs, but hardly as meant; then others are tried."""
-        if not self._is_guess or self._current.basis == "stated":
+        is_stated = self._current.basis == "stated"
+        if not self._is_guess or (is_stated and self._current.is_shown):
             return False
         clues = _doubtful(graph, self._model)
+        if is_stated:  # a length that a script or a configuration has says not which dim is the batch
+            clues = Clues(swapped=clues.swapped)
         if not (clues.sizes or clues.ranks or clues.swapped):
             return False
         self._add(clues)
