@@ -83,8 +83,10 @@ def _warm_workers() -> Iterator[None]:
         return
     template = warm_worker.Template()
 
-    def start(arguments: list[str], stderr: int = subprocess.DEVNULL) -> object:
-        return template.start_worker(arguments) or _start_fresh_worker(arguments, stderr)
+    def start(*arguments: str, stderr: int = subprocess.DEVNULL) -> object:
+        if arguments:  # it does something else than wait for requests
+            return _start_fresh_worker(*arguments, stderr=stderr)
+        return template.start_worker()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client, "_start_worker", start)

@@ -31,10 +31,8 @@ class Template:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
-    def start_worker(self, arguments: list[str]) -> ForkedWorker | None:
-        """A worker; None for arguments with which it would do something else than wait for requests."""
-        if arguments:
-            return None
+    def start_worker(self) -> ForkedWorker:
+        """A worker that waits for requests."""
         path = [entry for entry in sys.path if entry]
         if self._socket is None:
             self._start(path)
