@@ -44,7 +44,7 @@ _WAITS = 3.0
 """The limit on wall-clock time over that on CPU time: a program may share its processor, or wait."""
 _MOST_CALLS = 8
 """The most calls of the target that are recorded in search of one whose arguments are known."""
-_MOST_USES = 64
+_MOST_USES = 16
 """The most calls of what it made: without its data, a program trains for hours on unknown values."""
 
 
