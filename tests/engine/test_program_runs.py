@@ -54,7 +54,7 @@ def test_one_worker_serves_all_of_a_command(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(client, "_start_worker", spied)
     train = "from model import Net\n\nnet = Net(*map(len, [range(16), range(2)]))\ndata = []\n" + LOOP
-    assert made_with(tclint(tmp_path, train=train)).startswith("made with width = 16 and depth = 2, as train.py:3")
+    assert made_with(tclint(tmp_path, train=train)).startswith("made with width = 16 and depth = 2, as train")
     assert len(started) == 1
     assert started[0].poll() is not None  # it ended with the command
 
@@ -62,8 +62,8 @@ def test_one_worker_serves_all_of_a_command(tmp_path: Path, monkeypatch: pytest.
 def test_a_program_without_data_does_not_run_for_long(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "train.py").write_text(
-        "import torch\nfrom model import Net\n\nnet = Net(16, 2)\nfor _ in range(100):\n    with torch.no_grad():\n"
-        "        net(torch.rand(2, 16))\nopen('later.txt').read()\n"
+        "import torch\nfrom model import Net\n\nnet = Net(16, 2)\nfor _ in range(100):\n"
+        "    with torch.no_grad():\n        net(torch.rand(2, 16))\nopen('later.txt').read()\n"
     )
     (tmp_path / "later.txt").touch()
     start = ProgramStart(str(tmp_path / "train.py"), (), str(tmp_path), trains=True)

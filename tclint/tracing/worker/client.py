@@ -127,22 +127,22 @@ def trace_runs(
 def shared_worker() -> Iterator[None]:
     """For the length of the block, a worker that is done serves whoever needs one next: importing torch takes
     longer than most traces. Blocks of several threads are one."""
-    global _sharers
     with _LOCK:
-        _sharers += 1
+        _blocks.append(None)
     try:
         yield
     finally:
         with _LOCK:
-            _sharers -= 1
-            ended = [] if _sharers else [*_idle]
+            _blocks.pop()
+            ended = [] if _blocks else [*_idle]
             del _idle[: len(ended)]
         for process, _ in ended:
             _end(process)
 
 
 _LOCK = threading.Lock()
-_sharers = 0
+_blocks: list[None] = []
+"""One for each block of `shared_worker` that is not over."""
 _idle: list[tuple[subprocess.Popen[bytes], float | None]] = []
 """Workers that wait for their next requests, and how long each took to import torch."""
 
@@ -402,7 +402,7 @@ class _Zygote:
     def _pass_on(self) -> None:
         """Leave the worker to others, if there may be any: it has nothing left to do."""
         with _LOCK:
-            if _sharers and self._process is not None:
+            if _blocks and self._process is not None:
                 _idle.append((self._process, self.torch_s))
                 self._process = None
 
