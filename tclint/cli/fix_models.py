@@ -51,6 +51,7 @@ def fix_models(
     from tclint.engine.fixes.files import edited_files, write_files
     from tclint.engine.fixes.planner import plan_fixes
     from tclint.report.plan_text import plan_text
+    from tclint.tracing import shared_worker
 
     if plan_file is not None:
         if len(models) != 1:
@@ -60,7 +61,7 @@ def fix_models(
     found: list[FixedFile] = []
     for model in models:
         targets = [model, *scripts]
-        with contextlib.nullcontext() if quiet else ProgressLine() as progress:
+        with shared_worker(), contextlib.nullcontext() if quiet else ProgressLine() as progress:
             cache = user_cache(targets, settings, verbose=False)
             report = check_targets(targets, settings, on_progress=progress, cache=cache)
             errors = [error for error in report.errors if error.target == model]

@@ -275,15 +275,16 @@ def _trace(
     if not models and not objects:
         return
     from tclint.engine.script.as_built import builder_at, trace_as_built
-    from tclint.tracing import trace_objects, trace_targets
+    from tclint.tracing import shared_worker, trace_objects, trace_targets
 
     def trace_some(names: Sequence[str], *args: Any, **keywords: Any) -> Iterator[TraceResult]:
         return trace_objects({name: objects[name] for name in names}, *args, **keywords)
 
     run = trace_targets if cache is None else cache.trace
-    yield from trace_as_built(models, settings, own, on_progress, run)
     places = {name: builder_at(one) for name, one in objects.items()}
-    yield from trace_as_built([*objects], settings, own, on_progress, trace_some, places)
+    with shared_worker():
+        yield from trace_as_built(models, settings, own, on_progress, run)
+        yield from trace_as_built([*objects], settings, own, on_progress, trace_some, places)
 
 
 def _entry_error(result: TraceResult) -> EntryError:

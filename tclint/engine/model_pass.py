@@ -23,7 +23,6 @@ from tclint.core.units import percent_text, time_text
 from tclint.cost.communication import communication_bytes, sums
 from tclint.cost.estimate import Estimate, estimate
 from tclint.cost.gaps import with_flops
-from tclint.cost.scenario import Scenario
 from tclint.cost.transforms.loss import computes_loss, with_cross_entropy
 from tclint.engine.doubts import ranged, unpriced, untrained, written_backward
 from tclint.engine.report import Entry, Metrics, PlannedFix
@@ -45,17 +44,14 @@ def check_graph(
     started = time.perf_counter()
     settings, notes = _as_compiled(graph, settings)
     traced = graph
-    missing: tuple[Assumption, ...] = ()
     if settings.mode == "train":
         notes += tuple(untrained(graph))
         written = written_backward(graph)
         notes += () if written is None else (written,)
-        graph, missing = _with_loss(graph, settings)
+        graph = _with_loss(graph, settings)
     context, fitted = with_usual_batch(GraphContext(graph, settings, result.entry))
     graph = context.graph
-    if fitted and missing:
-        _, missing = _with_loss(graph, settings)  # the time that the loss would add at this batch
-    notes += (*fitted, *missing)
+    notes += (*fitted, *_loss_left_out(context))
     for scenario in context.scenarios:
         context.estimate(scenario)  # kept in the context, where the rules ask for it
     priced = time.perf_counter()
@@ -142,9 +138,7 @@ def as_priced(graph: Graph, settings: Settings) -> tuple[Graph, Settings]:
     price."""
 
     settings, _ = _as_compiled(graph, settings)
-    if settings.mode == "train" and settings.loss == "cross_entropy" and not computes_loss(graph):
-        graph = with_cross_entropy(graph) or graph
-    return graph, settings
+    return _with_loss(graph, settings), settings
 
 
 def _communication(graph: Graph, settings: Settings, priced: Estimate) -> dict[str, Any]:
@@ -169,22 +163,25 @@ _FELT_PERCENT = 1.0
 """A missing loss below this percentage of the step is reported as adding less than it."""
 
 
-def _with_loss(graph: Graph, settings: Settings) -> tuple[Graph, tuple[Assumption, ...]]:
-    """The graph with the loss that the settings name, or else an assumption about the loss that it lacks."""
+def _with_loss(graph: Graph, settings: Settings) -> Graph:
+    """The graph with the loss that the settings name, if it lacks one that can be added."""
+    if settings.mode == "train" and settings.loss == "cross_entropy" and not computes_loss(graph):
+        return with_cross_entropy(graph) or graph
+    return graph
 
-    if computes_loss(graph):
-        return graph, ()
+
+def _loss_left_out(context: GraphContext) -> Iterator[Assumption]:
+    """What is said of a loss that a training step lacks."""
+    graph, settings = context.graph, context.settings
+    if settings.mode != "train" or computes_loss(graph):
+        return
     ended = with_cross_entropy(graph)
-    if settings.loss == "cross_entropy":
-        if ended is not None:
-            return ended, ()
-        return graph, (
-            Assumption("the loss is not in the step, because no linear layer makes the model's output"),
-        )
     if ended is None:
-        return graph, (Assumption("the loss is not in the step"),)
-    scenario = Scenario.of(settings, settings.gpus[0])
-    without = estimate(graph, scenario)
+        why = ", because no linear layer makes the model's output" if settings.loss == "cross_entropy" else ""
+        yield Assumption(f"the loss is not in the step{why}")
+        return
+    scenario = context.scenarios[0]
+    without = context.estimate(scenario)
     added_us = estimate(ended, scenario).step_time_us - without.step_time_us
     percent = without.percent_of_step(added_us)
     felt = f"{time_text(added_us)} ({percent_text(percent)})" if percent >= _FELT_PERCENT else "less than 1 %"
@@ -192,7 +189,7 @@ def _with_loss(graph: Graph, settings: Settings) -> tuple[Graph, tuple[Assumptio
         f"the loss is not in the step: cross-entropy over {graph.outputs[0].shape[-1]} classes would add "
         f"{felt} on {without.gpu.id}"
     )
-    return graph, (Assumption(what + ("; --loss cross_entropy adds it" if percent >= _FELT_PERCENT else "")),)
+    yield Assumption(what + ("; --loss cross_entropy adds it" if percent >= _FELT_PERCENT else ""))
 
 
 _COMPILED_SHARE = 0.5

@@ -15,7 +15,8 @@ from tclint.graph.dims.small_inputs import with_small_inputs
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.weights.plan import WeightPlan
 from tclint.graph.weights.weight_plan import weight_plan
-from tclint.tracing.worker.client import Side, Tracer, check_inputs
+from tclint.tracing import shared_worker, trace_runs
+from tclint.tracing.worker.client import Side, check_inputs, compare_runs
 
 _MOST_FLOPS = 1e11
 """FLOPs allowed for one of about fifteen forwards; a CPU core does 2e10 FLOPs a second in float64."""
@@ -24,7 +25,6 @@ _BYTES_PER_PARAMETER = 24
 
 
 def proved_plan(
-    tracer: Tracer,
     original: Side,
     padded: Side,
     settings: Settings,
@@ -35,7 +35,6 @@ def proved_plan(
     """The plan with the results of running both models.
 
     Args:
-        tracer: the tracer whose worker runs the models.
         original: the target.
         padded: the target with its sizes edited.
         settings: the settings of the run.
@@ -51,7 +50,7 @@ def proved_plan(
     used = small[:1] if is_large else [one for one in small if forward_flops(one) <= _MOST_FLOPS]
     shapes = [[spec.shape for spec in one.inputs] for one in used]
     pair = (original, padded)
-    proof = tracer.compare(
+    proof = compare_runs(
         pair, settings, plan, inputs, shapes, given=None if is_large else given, fewer_layers=is_large
     )
     return plan.proved(proof)
@@ -81,12 +80,12 @@ def checked_plan(
     """
     say = on_progress or (lambda _: None)
     check_inputs(settings)
-    with Tracer(settings.jobs) as tracer, tempfile.TemporaryDirectory() as folder:
+    with shared_worker(), tempfile.TemporaryDirectory() as folder:
         say(f"tracing {original} and {padded}")
         graphs = []
         for target in (original, padded):
             runs = [(target, settings)]
-            [(_, results)] = runs_as_built(runs, lambda some: enumerate(tracer.trace(some)))
+            [(_, results)] = runs_as_built(runs, trace_runs)
             settings = results[0].made_so(settings)  # the padded one is made as the original is
             if results[0].graph is None:
                 assert results[0].error is not None
@@ -107,4 +106,4 @@ def checked_plan(
             given = os.path.join(folder, "given")
             save_weights(checkpoint, plan, given)
         say("comparing runs of both models")
-        return proved_plan(tracer, (original, None), (padded, None), settings, dims, plan, given)
+        return proved_plan((original, None), (padded, None), settings, dims, plan, given)

@@ -6,6 +6,7 @@ import atexit
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -18,7 +19,7 @@ from tclint.fleet import processes
 from tclint.fleet.cluster import Lost, Workplace
 from tclint.fleet.results import lines_of
 from tclint.fleet.targets import Task, file_of_module
-from tclint.tracing.worker.client import Tracer
+from tclint.tracing import shared_worker, trace_runs
 
 Progress = Callable[[str], None]
 
@@ -79,7 +80,7 @@ def check_tasks(
     groups = [(tuple(group), settings[group[0].settings]) for group in alike.values()]
     jobs = min(jobs or os.cpu_count() or 1, len(groups))
     count = 0
-    for at, found in processes.completed(lint_group, groups, jobs) if jobs > 1 else _here(groups):
+    for at, found in processes.completed(_lint_group_of_many, groups, jobs) if jobs > 1 else _here(groups):
         group, _ = groups[at]
         count += len(group)
         yield from [_lost(task, found.reason) for task in group] if isinstance(found, Lost) else found
@@ -88,21 +89,29 @@ def check_tasks(
 
 
 def _here(groups: Sequence[tuple[tuple[Task, ...], Settings]]) -> Iterator[tuple[int, list[Done]]]:
-    with Tracer(jobs=1) as tracer:
+    with shared_worker():
         for at, (group, traced_as) in enumerate(groups):
-            yield at, lint_group(group, traced_as, tracer)
+            yield at, lint_group(group, traced_as)
 
 
-def lint_group(tasks: Sequence[Task], traced_as: Settings, tracer: Tracer | None = None) -> list[Done]:
-    """Lint targets that share one trace.
+def _lint_group_of_many(tasks: Sequence[Task], traced_as: Settings) -> list[Done]:
+    _keep_worker()
+    return lint_group(tasks, traced_as)
 
-    Args:
-        tracer: None: the one that this process keeps for all its groups.
-    """
+
+@cache
+def _keep_worker() -> None:
+    """Keep one for all groups that this process lints."""
+    kept = ExitStack()
+    kept.enter_context(shared_worker())
+    atexit.register(kept.close)
+
+
+def lint_group(tasks: Sequence[Task], traced_as: Settings) -> list[Done]:
+    """Lint targets that share one trace."""
     started_ns = time.time_ns()
-    own = tracer or _kept_tracer()
     runs = [(tasks[0].target, traced_as)]
-    [(_, results)] = runs_as_built(runs, lambda some: enumerate(own.trace(some)))
+    [(_, results)] = runs_as_built(runs, lambda some: trace_runs(some, jobs=1))
     done = []
     for task in tasks:
         report = check([task.target], task.settings, cache=Traced(results))
@@ -110,13 +119,6 @@ def lint_group(tasks: Sequence[Task], traced_as: Settings, tracer: Tracer | None
             ReportCache().store(task.target, task.settings, report, started_ns)
         done.append(_done(task, report))
     return done
-
-
-@cache
-def _kept_tracer() -> Tracer:
-    tracer = Tracer(jobs=1)
-    atexit.register(tracer.__exit__)
-    return tracer
 
 
 def _done(task: Task, report: Report) -> Done:

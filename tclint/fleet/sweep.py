@@ -15,7 +15,7 @@ from tclint.fleet.grid import Grid
 from tclint.fleet.prices import Cost, Family, Pricing, price_families
 from tclint.fleet.shapes import Point, Samples, Shapes, Unresolved, is_same_program, learn, samples_of
 from tclint.graph.ops import Graph
-from tclint.tracing import trace_runs
+from tclint.tracing import shared_worker, trace_runs
 
 Progress = Callable[[str], None]
 
@@ -75,9 +75,10 @@ def sweep(
     if settings.input_sets:
         raise UsageError("A sweep runs the model on one set of inputs; give --input instead of --input-set.")
     run = _Run(target, grid, settings, Pricing(settings, precisions), on_progress, scheduler)
-    if not trace_all:
-        run.resize()
-    run.trace(range(len(grid.points)))
+    with shared_worker():
+        if not trace_all:
+            run.resize()
+        run.trace(range(len(grid.points)))
     notes = tuple(dict.fromkeys(run.notes))
     gpus = (load_gpu(name, settings.calibration) for name in settings.gpus)
     assumptions = [factors_note(gpu.factors, settings.calibration) for gpu in gpus if gpu.factors]

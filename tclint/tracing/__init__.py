@@ -14,6 +14,7 @@ from tclint.tracing.worker.client import (
     library_models,
     progress,
     run_programs,
+    shared_worker,
     trace_runs,
     trace_targets,
 )
@@ -22,7 +23,7 @@ from tclint.tracing.worker.result_file import TraceResult
 
 __all__ = [
     "ProgramCall", "ProgramRun", "ProgramStart", "TraceResult", "in_order", "library_models", "object_names",
-    "run_programs", "trace_callable", "trace_objects", "trace_runs", "trace_targets",
+    "run_programs", "shared_worker", "trace_callable", "trace_objects", "trace_runs", "trace_targets",
 ]  # fmt: skip
 
 

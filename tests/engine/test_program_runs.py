@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 import textwrap
 from pathlib import Path
 
 import in_process
 import pytest
 
+from tclint.config.settings import Settings
+from tclint.tracing import ProgramStart, run_programs
+from tclint.tracing.worker import client
 from tclint.tracing.worker.isolation import landlock_version
 
 torch = pytest.importorskip("torch")
@@ -39,6 +43,33 @@ def tclint(folder: Path, *arguments: str, **files: str) -> in_process.Done:
     for name, text in {"model": MODEL, **files}.items():
         (folder / f"{name}.py").write_text(textwrap.dedent(text))
     return in_process.tclint("model.py:Net", "--isolated", "--exit-zero", *arguments, cwd=folder)
+
+
+def test_one_worker_serves_all_of_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = client._start_worker, []
+
+    def spied(*arguments: str, stderr: int = subprocess.DEVNULL) -> object:
+        started.append(start(*arguments, stderr=stderr))
+        return started[-1]
+
+    monkeypatch.setattr(client, "_start_worker", spied)
+    train = "from model import Net\n\nnet = Net(*map(len, [range(16), range(2)]))\ndata = []\n" + LOOP
+    assert made_with(tclint(tmp_path, train=train)).startswith("made with width = 16 and depth = 2, as train")
+    assert len(started) == 1
+    assert started[0].poll() is not None  # it ended with the command
+
+
+def test_a_program_without_data_does_not_run_for_long(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "train.py").write_text(
+        "import torch\nfrom model import Net\n\nnet = Net(16, 2)\nfor _ in range(100):\n"
+        "    with torch.no_grad():\n        net(torch.rand(2, 16))\nopen('later.txt').read()\n"
+    )
+    (tmp_path / "later.txt").touch()
+    start = ProgramStart(str(tmp_path / "train.py"), (), str(tmp_path), trains=True)
+    [run] = run_programs(f"{tmp_path}/model.py:Net", [start], Settings())
+    assert [call.arguments for call in run.calls] == [{"width": "16", "depth": "2"}]
+    assert str(tmp_path / "later.txt") not in run.files
 
 
 def made_with(done: in_process.Done) -> str:

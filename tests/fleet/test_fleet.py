@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from tclint.cli.main import cli
 from tclint.fleet import bulk, processes
 from tclint.fleet.results import locked
-from tclint.tracing.worker.client import Tracer
+from tclint.tracing import trace_runs
 
 Run = Callable[..., Result]
 
@@ -306,12 +306,11 @@ def test_precisions_share_a_trace_and_a_second_run_has_it_all(
 ) -> None:
     traced: list[str] = []
 
-    class Spied(Tracer):
-        def trace(self, runs: Any, roots: Any = None) -> Any:
-            traced.extend(target for target, _ in runs)
-            return super().trace(runs, roots)
+    def spied(runs: Any, **options: Any) -> Any:
+        traced.extend(target for target, _ in runs)
+        return trace_runs(runs, **options)
 
-    monkeypatch.setattr(bulk, "Tracer", Spied)
+    monkeypatch.setattr(bulk, "trace_runs", spied)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     os.utime("zoo.py", (time.time() - 60.0,) * 2)
     (tmp_path / "more.txt").write_text("zoo.py:build_small --precision fp32\n")

@@ -35,10 +35,10 @@ class Template:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket = socket.socket(fileno=descriptor) if descriptor is not None else None
 
-    def start_worker(self, arguments: list[str], stderr: int = subprocess.DEVNULL) -> Any:
+    def start_worker(self, *arguments: str, stderr: int = subprocess.DEVNULL) -> Any:
         """A worker; for arguments with which it does not wait for requests, a fresh one."""
         if arguments:
-            return _start_fresh_worker(arguments, stderr)
+            return _start_fresh_worker(*arguments, stderr=stderr)
         path = [entry for entry in sys.path if entry]
         requests, requests_write = os.pipe()
         answers, answers_write = os.pipe()

@@ -33,7 +33,7 @@ def test_real_uses_get_the_real_module() -> None:
 
 
 @since_2_5
-def test_meta_kernels_load_none_of_them() -> None:
+def test_meta_kernels_and_optimizers_load_none_of_them() -> None:
     _run(
         SETUP
         + "x = torch.empty(4, 3, 9, 9, device='meta')\n"
@@ -41,6 +41,9 @@ def test_meta_kernels_load_none_of_them() -> None:
         + "torch.rsub(x, 1.0)\n"
         + "torch.nn.functional.dropout(x, 0.5)\n"
         + "x.log_softmax(1)\n"
+        + "layer = torch.nn.Linear(2, 2)\n"
+        + "layer(torch.ones(1, 2)).sum().backward()\n"
+        + "torch.optim.AdamW(layer.parameters()).step()\n"
         + "for name in ('sympy', 'torch._dynamo', 'torch.fx.experimental.symbolic_shapes'):\n"
         + "    assert isinstance(sys.modules[name], LightModule), name\n"
         + "    assert sys.modules[name]._light_real is None, name\n"

@@ -16,7 +16,6 @@ from tclint.cost.estimate import Estimate, estimate
 from tclint.cost.gpu import all_gpus
 from tclint.cost.math_units import tf32_switches, unit_class
 from tclint.cost.memory.step_memory import BatchMemory, batch_memory, fits
-from tclint.cost.rows import Memory
 from tclint.cost.scenario import Layout, Scenario
 from tclint.cost.transforms.casts import running
 from tclint.graph.dims.coupled import CoupledDims, DimGroup, DimsUnresolved
@@ -262,15 +261,14 @@ def _lines_of(context: GraphContext, scenario: Scenario) -> _Lines | str:
     if not batches or not batches[0].size or any("][" in name for name in names):  # a list of dicts
         return _NO_BATCH
     batch = batches[0].size
-    memories: list[Memory] = []
     try:
-        for size in (batch, 2 * batch):
-            memories.append(estimate(WhatIf(context).at_batch(size), scenario).memory)
+        doubled = estimate(WhatIf(context).at_batch(2 * batch), scenario).memory
     except DimsUnresolved as error:
         return str(error)
-    plain = batch_memory(batch, memories[0], memories[1], checkpointed=False)
+    memory = context.estimate(scenario).memory
+    plain = batch_memory(batch, memory, doubled, checkpointed=False)
     assert plain is not None
-    return plain, batch_memory(batch, memories[0], memories[1], checkpointed=True)
+    return plain, batch_memory(batch, memory, doubled, checkpointed=True)
 
 
 def _uses_cudnn(found: Estimate) -> bool:

@@ -19,8 +19,7 @@ from tclint.engine.padding_check import proved_plan
 from tclint.graph.dims.coupled import CoupledDims
 from tclint.graph.ops import Graph
 from tclint.graph.weights.plan import WeightPlan
-from tclint.tracing import TraceResult
-from tclint.tracing.worker.client import Tracer
+from tclint.tracing import TraceResult, shared_worker, trace_runs
 
 _BESIDE = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".txt")
 """Files of a folder that a target may look for without opening them."""
@@ -38,10 +37,11 @@ class Copies:
         path = os.path.abspath(target.rpartition(":")[0])
         self._copied = _with_what_is_beside(self.files, {os.path.dirname(path), os.getcwd()})
         self._folder = os.path.realpath(tempfile.mkdtemp(prefix="tclint-fix-"))
-        self._tracer = Tracer(settings.jobs)
+        self._worker = shared_worker()
         self._count = 0
 
     def __enter__(self) -> Copies:
+        self._worker.__enter__()
         return self
 
     @property
@@ -50,7 +50,7 @@ class Copies:
         return tuple(path for path in self.files if path.endswith(_EDITABLE))
 
     def __exit__(self, *_: object) -> None:
-        self._tracer.__exit__()
+        self._worker.__exit__(None, None, None)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def trace(self, edited: Sequence[Mapping[str, bytes]]) -> list[TraceResult]:
@@ -62,8 +62,8 @@ class Copies:
         roots = [self._copy(contents) for contents in edited]
         try:
             runs = [(self._in(root), self._settings) for root in roots]
-            found = self._tracer.trace(runs, roots)
-            return [self._back(results[0], root) for results, root in zip(found, roots, strict=True)]
+            found = dict(trace_runs(runs, jobs=self._settings.jobs, roots=roots))
+            return [self._back(found[at][0], root) for at, root in enumerate(roots)]
         finally:
             for root in roots:
                 shutil.rmtree(root, ignore_errors=True)
@@ -73,7 +73,7 @@ class Copies:
         roots = [self._copy({}), self._copy(edited)]
         try:
             sides = [(self._in(root), root) for root in roots]
-            found = proved_plan(self._tracer, sides[0], sides[1], self._settings, dims, plan).to_json()
+            found = proved_plan(sides[0], sides[1], self._settings, dims, plan).to_json()
         finally:
             for root in roots:
                 shutil.rmtree(root, ignore_errors=True)

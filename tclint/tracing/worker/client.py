@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -89,7 +90,12 @@ def in_order(found: Generator[tuple[int, _T], None, None]) -> Iterator[_T]:
 
 
 def trace_runs(
-    runs: Sequence[tuple[str, Settings]], *, jobs: int = 0, on_progress: Callable[[str], None] | None = None
+    runs: Sequence[tuple[str, Settings]],
+    *,
+    jobs: int = 0,
+    on_progress: Callable[[str], None] | None = None,
+    roots: Sequence[str | None] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> Generator[tuple[int, list[TraceResult]], None, None]:
     """As `trace_targets`, with every target under its own settings; one may come several times.
 
@@ -97,6 +103,9 @@ def trace_runs(
         runs: targets and their settings.
         jobs: how many are traced at once; 0: one per CPU core.
         on_progress: called with one line when a target starts.
+        roots: by run, a folder that holds copies of the files that the target reads, at their absolute paths
+            below it; the target is built from these.
+        more: what else is asked of the worker.
 
     Yields:
         The position of a run, and a TraceResult per set of its inputs, as they come.
@@ -107,11 +116,35 @@ def trace_runs(
     for own in {settings for _, settings in runs}:
         check_inputs(own)
     folder = _result_folder()
-    refused, requests = _requests(runs, folder)
+    refused, requests = _requests(runs, folder, roots, more)
     given = list(requests.values())
     # The worker starts importing torch now, while the caller does something else.
     runner = _runner(given, jobs)
     return _as_they_come([target for target, _ in runs], refused, requests, runner, folder, on_progress)
+
+
+@contextlib.contextmanager
+def shared_worker() -> Iterator[None]:
+    """For the length of the block, a worker that is done serves whoever needs one next: importing torch takes
+    longer than most traces. Blocks of several threads are one."""
+    with _LOCK:
+        _blocks.append(None)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _blocks.pop()
+            ended = [] if _blocks else [*_idle]
+            del _idle[: len(ended)]
+        for process, _ in ended:
+            _end(process)
+
+
+_LOCK = threading.Lock()
+_blocks: list[None] = []
+"""One for each block of `shared_worker` that is not over."""
+_idle: list[tuple[subprocess.Popen[bytes], float | None]] = []
+"""Workers that wait for their next requests, and how long each took to import torch."""
 
 
 Side: TypeAlias = "tuple[str, str | None]"
@@ -120,92 +153,41 @@ Traced: TypeAlias = tuple[str, str, tuple[int, ...]]
 """Name, dtype and sizes of a traced model's input."""
 
 
-class Tracer:
-    """A worker process that stays for several rounds of traces; a context manager.
+def compare_runs(
+    pair: Sequence[Side],
+    settings: Settings,
+    plan: WeightPlan,
+    inputs: Sequence[Traced],
+    shapes: Sequence[Sequence[tuple[int, ...]]],
+    *,
+    given: str | None = None,
+    fewer_layers: bool = False,
+) -> PaddingProof:
+    """Run a model and its padded copy, one after the other, in processes of their own.
 
     Args:
-        jobs: how many targets are traced at once; 0: one per CPU core.
+        pair: both targets, each with the folder of its copies as `trace_runs` takes it.
+        settings: of both.
+        plan: of the padding.
+        inputs: of a trace of the original, used where nothing gives values.
+        shapes: of the inputs, in the order in which they are tried; more than is needed is cut off.
+        given: a file with weights of the original, for one more run.
+        fewer_layers: both are built without memory, and run with the first layers of their stacks.
     """
-
-    def __init__(self, jobs: int = 0) -> None:
-        self._folder = _result_folder()
-        self._jobs = jobs
-        self._runner = _runner([], jobs, stay=True)
-
-    def __enter__(self) -> Tracer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._runner.close()
-        _remove(self._folder)
-
-    def trace(
-        self,
-        runs: Sequence[tuple[str, Settings]],
-        roots: Sequence[str | None] | None = None,
-        more: Mapping[str, Any] | None = None,
-    ) -> list[list[TraceResult]]:
-        """By run: a TraceResult per set of its inputs.
-
-        Args:
-            runs: targets and their settings.
-            roots: by run, a folder that holds copies of the files that the target reads, at their absolute
-                paths below it; the target is built from these.
-            more: what else is asked of the worker.
-        """
-        if self._runner.is_over:  # the system ended it: what comes now is not lost
-            self._runner.close()
-            self._runner = _runner([], self._jobs, stay=True)
-        refused, requests = _requests(runs, self._folder, roots)
-        for request in requests.values():
-            request.update(more or {})
-        self._runner.send(list(requests.values()))
-        targets = [target for target, _ in runs]
-        found = dict(_results_of(targets, refused, requests, self._runner, self._folder))
-        return [found[index] for index in range(len(runs))]
-
-    def compare(
-        self,
-        pair: Sequence[Side],
-        settings: Settings,
-        plan: WeightPlan,
-        inputs: Sequence[Traced],
-        shapes: Sequence[Sequence[tuple[int, ...]]],
-        *,
-        given: str | None = None,
-        fewer_layers: bool = False,
-    ) -> PaddingProof:
-        """Run a model and its padded copy, one after the other, in processes of their own.
-
-        Args:
-            pair: both targets, each with the folder of its copies as `trace` takes it.
-            settings: of both.
-            plan: of the padding.
-            inputs: of a trace of the original, used where nothing gives values.
-            shapes: of the inputs, in the order in which they are tried; more than is needed is cut off.
-            given: a file with weights of the original, for one more run.
-            fewer_layers: both are built without memory, and run with the first layers of their stacks.
-        """
-        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
-            names = {name: os.path.join(folder, name) for name in ("plan", "runs", "proof")}
-            with open(names["plan"], "w", encoding="utf-8") as file:
-                json.dump(plan.to_json(), file)
-            request = {
-                **names,
-                "inputs": inputs,
-                "shapes": shapes,
-                "given": given,
-                "fewer_layers": fewer_layers,
-            }
-            for is_padded, (target, root) in zip((False, True), pair, strict=True):
-                more = {"padding": {**request, "is_padded": is_padded}}
-                [found] = self.trace([(target, settings)], [root], more)
-                if found:
-                    return PaddingProof("unproved", reason=str(found[0].error).rstrip("."))
-                if os.path.exists(names["proof"]):
-                    with open(names["proof"], encoding="utf-8") as file:
-                        return PaddingProof.from_json(json.load(file))
-        return PaddingProof("unproved", reason="the runs left no result")
+    with tempfile.TemporaryDirectory(prefix="tclint-") as folder:
+        names = {name: os.path.join(folder, name) for name in ("plan", "runs", "proof")}
+        with open(names["plan"], "w", encoding="utf-8") as file:
+            json.dump(plan.to_json(), file)
+        request = {**names, "inputs": inputs, "shapes": shapes, "given": given, "fewer_layers": fewer_layers}
+        for is_padded, (target, root) in zip((False, True), pair, strict=True):
+            more = {"padding": {**request, "is_padded": is_padded}}
+            [(_, found)] = trace_runs([(target, settings)], roots=[root], more=more)
+            if found:
+                return PaddingProof("unproved", reason=str(found[0].error).rstrip("."))
+            if os.path.exists(names["proof"]):
+                with open(names["proof"], encoding="utf-8") as file:
+                    return PaddingProof.from_json(json.load(file))
+    return PaddingProof("unproved", reason="the runs left no result")
 
 
 def run_programs(
@@ -213,30 +195,47 @@ def run_programs(
 ) -> Generator[ProgramRun, None, None]:
     """Run programs of a project, one by one, up to where they make the target; yield what each showed.
 
-    They run without a network, cannot change files or start other programs, and end with the generator.
+    They run without a network, and cannot change files or start other programs.
 
     Args:
         settings: uses timeout_s and memory_limit_mib.
     """
-    folder = _result_folder()
     seconds = min(_PROGRAM_S, settings.timeout_s)
     own = replace(settings, network=False, timeout_s=4 * seconds)
-    _, requests = _requests([(target, own)] * len(programs), folder)
-    results = [os.path.join(folder, "tmp", f"{index}.json") for index in range(len(programs))]
-    for index, request in requests.items():
-        request["program"] = {**asdict(programs[index]), "seconds": seconds, "result": results[index]}
-    runner = _runner(list(requests.values()), 1)  # the first one may be enough
+    with shared_worker():
+        for program in programs:
+            answer = _answer(target, own, {"program": {**asdict(program), "seconds": seconds}})
+            yield ProgramRun() if answer is None else from_json(answer)
 
-    def seen() -> Generator[tuple[int, ProgramRun], None, None]:
-        for outcome in runner.outcomes():
-            if outcome.started is None:
-                shown = ProgramRun()
-                with contextlib.suppress(OSError, ValueError), open(results[outcome.id], "rb") as file:
-                    shown = from_json(json.load(file))
-                yield outcome.id, shown
 
+def library_models(library: str) -> list[str]:
+    """The names of all models of 'timm', or of all model types of 'hf', listed in a process of its own.
+
+    Raises:
+        UsageError: the library's package cannot be imported.
+    """
+    names: list[str] | None = _answer(f"{library}:*", Settings(), {"library": library})
+    if names is None:
+        raise UsageError(
+            f"The models of {library!r} cannot be listed, because its package cannot be imported here; "
+            "install it in the environment that runs tclint."
+        )
+    return names
+
+
+def _answer(target: str, settings: Settings, asked: Mapping[str, Any]) -> Any:
+    """What a process of its own writes as JSON; None where it writes none."""
+    folder = _result_folder()
+    path = os.path.join(folder, "tmp", "answer")
+    _, requests = _requests([(target, settings)], folder, more={**asked, "answer": path})
+    runner = _runner([*requests.values()], 1)
     try:
-        yield from in_order(seen())
+        for _ in runner.outcomes():
+            pass
+        with open(path, "rb") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return None
     finally:
         runner.close()
         _remove(folder)
@@ -255,7 +254,10 @@ def _result_folder() -> str:
 
 
 def _requests(
-    runs: Sequence[tuple[str, Settings]], folder: str, roots: Sequence[str | None] | None = None
+    runs: Sequence[tuple[str, Settings]],
+    folder: str,
+    roots: Sequence[str | None] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> tuple[dict[int, list[TraceResult]], dict[int, dict[str, Any]]]:
     """By run: what is refused at once, and what is asked of the worker."""
     refused: dict[int, list[TraceResult]] = {}
@@ -275,13 +277,14 @@ def _requests(
             "made": os.path.join(folder, "made"),
             "options": picked(settings, *_OPTIONS),
             **picked(settings, "network", "timeout_s", "memory_limit_mib"),
+            **(more or {}),
         }
     return refused, requests
 
 
-def _runner(requests: list[dict[str, Any]], jobs: int, *, stay: bool = False) -> _Zygote | _FreshProcesses:
+def _runner(requests: list[dict[str, Any]], jobs: int) -> _Zygote | _FreshProcesses:
     if hasattr(os, "fork"):
-        return _Zygote(requests, jobs, stay=stay)
+        return _Zygote(requests, jobs)
     return _FreshProcesses(requests)
 
 
@@ -361,38 +364,23 @@ class _Outcome:
 class _Zygote:
     """A worker that forks a child for every request."""
 
-    def __init__(self, requests: list[dict[str, Any]], jobs: int, *, stay: bool) -> None:
+    def __init__(self, requests: list[dict[str, Any]], jobs: int) -> None:
         self.torch_s: float | None = None
-        self._requests: list[dict[str, Any]] = []
-        self._process: subprocess.Popen[bytes] | None = None
-        if not requests and not stay:
-            return
-        self._process = _start_worker([])
-        self._write([{"jobs": jobs or os.cpu_count() or 1}])
-        self.send(requests)
-
-    def send(self, requests: list[dict[str, Any]]) -> None:
-        """Ask for these; `outcomes` then tells of them."""
         self._requests = requests
-        self._write(requests)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the worker was ended from outside."""
-        return self._process is not None and self._process.poll() is not None
-
-    def _write(self, lines: list[dict[str, Any]]) -> None:
-        if self._process is not None and self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
-                self._process.stdin.flush()
+        self._process: subprocess.Popen[bytes] | None = None
+        if not requests:
+            return
+        self._process, self.torch_s = _waiting_worker() or (_start_worker(), None)
+        assert self._process.stdin is not None
+        lines = [{"jobs": jobs or os.cpu_count() or 1}, *requests]
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+            self._process.stdin.flush()
 
     def outcomes(self) -> Iterator[_Outcome]:
         """One for every start and every end; one for every request even if the worker dies."""
         open_ids = [request["id"] for request in self._requests]
         problem = "the worker process ended unexpectedly."
-        if not open_ids:
-            return
         if self._process is not None and self._process.stdout is not None:
             for line in self._process.stdout:
                 message = json.loads(line)
@@ -403,38 +391,51 @@ class _Zygote:
                     yield _Outcome(started=message["started"])
                 else:
                     open_ids.remove(message["id"])
+                    if not open_ids:
+                        self._pass_on()
                     yield _Outcome(**message)
                 if not open_ids:
                     return
         for index in open_ids:
             yield _Outcome(id=index, problem=problem)
 
+    def _pass_on(self) -> None:
+        """Leave the worker to others, if there may be any: it has nothing left to do."""
+        with _LOCK:
+            if _blocks and self._process is not None:
+                _idle.append((self._process, self.torch_s))
+                self._process = None
+
     def close(self) -> None:
-        """End the worker and everything it started."""
+        """End a worker that nobody else may use, and everything it started."""
         if self._process is not None:
             _end(self._process)
             self._process = None
 
 
+def _waiting_worker() -> tuple[subprocess.Popen[bytes], float | None] | None:
+    """One that is done with what it was asked for, and was not ended from outside."""
+    with _LOCK:
+        while _idle:
+            process, torch_s = _idle.pop()
+            if process.poll() is None:
+                return process, torch_s
+    return None
+
+
 class _FreshProcesses:
     """One new process for every request, one after another, where there is no fork."""
-
-    is_over = False
 
     def __init__(self, requests: list[dict[str, Any]]) -> None:
         self.torch_s: float | None = None
         self._requests = requests
         self._process: subprocess.Popen[bytes] | None = None
 
-    def send(self, requests: list[dict[str, Any]]) -> None:
-        """Ask for these; `outcomes` then tells of them."""
-        self._requests = requests
-
     def outcomes(self) -> Iterator[_Outcome]:
         """One for every start and every end."""
         for request in self._requests:
             yield _Outcome(started=request["id"])
-            self._process = process = _start_worker(["--one"], stderr=subprocess.STDOUT)
+            self._process = process = _start_worker("--one", stderr=subprocess.STDOUT)
             timed_out = False
             try:
                 output, _ = process.communicate(json.dumps(request).encode() + b"\n", request["timeout_s"])
@@ -457,7 +458,7 @@ class _FreshProcesses:
             _end(self._process)
 
 
-def _start_worker(arguments: list[str], stderr: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+def _start_worker(*arguments: str, stderr: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     # Not `-m`: that would put the working directory, and any `random.py` in it, before the standard library.
     path = [entry for entry in sys.path if entry]
     # Not sys.exit: taking torch down takes a quarter of a second, and the caller waits for the end.
@@ -562,20 +563,3 @@ def _end_text(number: int | None, exit_code: int | None, output: str, timeout_s:
         return f"was ended by the signal {name}, which its own code sent; remove that from what it runs."
     crash = "a segmentation fault" if name == "SIGSEGV" else name
     return f"crashed with {crash} in native code while it was built or run; try it in plain Python first."
-
-
-def library_models(library: str) -> list[str]:
-    """The names of all models of 'timm', or of all model types of 'hf', listed by a process of its own.
-
-    Raises:
-        UsageError: the library's package cannot be imported.
-    """
-    process = _start_worker(["--list", library])
-    output, _ = process.communicate()
-    if process.returncode != 0:
-        raise UsageError(
-            f"The models of {library!r} cannot be listed, because its package cannot be imported here; "
-            "install it in the environment that runs tclint."
-        )
-    names: list[str] = json.loads(output)["models"]
-    return names

@@ -1,4 +1,4 @@
-"""Stand-ins for modules that torch's meta kernels import on first use and then hardly use.
+"""Stand-ins for modules that torch's meta kernels and optimizers import on first use and then hardly use.
 
 Python meta kernels import sympy, torch.fx.experimental.symbolic_shapes and torch._dynamo to ask questions
 about symbolic sizes: of `tclint fixtures/gpt2.py:build_model` that is 1.5 s of 4.9 s CPU time, and 70 MiB of
@@ -68,6 +68,10 @@ def _no(*_args: Any, **_kwargs: Any) -> bool:
     return False
 
 
+def _nothing(*_args: Any, **_kwargs: Any) -> None:
+    pass
+
+
 def _not_disabled(function: Any = None, *_args: Any, **_kwargs: Any) -> Any:
     return function if function is not None else (lambda wrapped: wrapped)
 
@@ -75,7 +79,8 @@ def _not_disabled(function: Any = None, *_args: Any, **_kwargs: Any) -> Any:
 _STAND_INS: dict[str, dict[str, Any]] = {
     # Only what kernels ask `isinstance` of: user code that makes symbols must get real ones.
     "sympy": {"Basic": _NeverAnInstance},
-    "torch._dynamo": {"disable": _not_disabled, "is_compiling": _no},
+    # Steps of optimizers break graphs.
+    "torch._dynamo": {"disable": _not_disabled, "graph_break": _nothing, "is_compiling": _no},
     "torch.fx.experimental.symbolic_shapes": {
         "_advise_is_bounded": _no,
         "_advise_is_size": _no,

@@ -2,7 +2,6 @@
 
     python -m tclint.tracing.worker.worker        reads requests from stdin, one JSON object a line
     python -m tclint.tracing.worker.worker --one  traces the single request on stdin in this very process
-    python -m tclint.tracing.worker.worker --list timm  answers with the models of a library
 
 Answers are JSON lines on the original stdout. Graphs go through files that the request names, so that
 nothing the user's code prints can garble them. End of input ends the process and all its children.
@@ -42,11 +41,6 @@ def main(argv: list[str]) -> int:
     answers = os.dup(1)
     # Anything printed from here on, by torch or by user code, must not reach the answers.
     os.dup2(2, 1)
-    if "--list" in argv:
-        from tclint.tracing.worker.libraries import model_names
-
-        send(answers, {"models": model_names(argv[-1])})
-        return 0
     if "--one" in argv:
         request = json.loads(sys.stdin.readline())
         _import_torch()
@@ -66,7 +60,7 @@ def main(argv: list[str]) -> int:
 
 
 def run_target(request: dict[str, Any]) -> None:
-    """Trace the request's target in this process, or run it, and write the result to its file."""
+    """Do in this process what is asked of the request's target, and write the result to its file."""
     import torch
 
     from tclint.tracing.worker.entry import TraceOptions, trace_target
@@ -86,7 +80,13 @@ def run_target(request: dict[str, Any]) -> None:
         from tclint.tracing.worker.program.run import run_program
 
         if read_only(request["scratch"]):
-            run_program(target, request["program"])
+            run_program(target, request["program"], request["answer"])
+        return
+    if request.get("library"):
+        from tclint.tracing.worker.libraries import model_names
+
+        with open(request["answer"], "w", encoding="utf-8") as file:
+            json.dump(model_names(request["library"]), file)
         return
     files = watch(folder)
     seconds: dict[str, float] = {}

@@ -3,6 +3,10 @@
 For every target the zygote forks a keeper. The keeper enters namespaces, where the system has them, and
 forks the process that runs the target (through an `init`, since the first process of a PID namespace takes no
 signals as others do). Killing the keeper's side ends whatever the target started.
+
+Not multiprocessing's forkserver: its processes import the caller's main module again, which runs a script
+that has no guard; it leaves alone what a killed process had started, and it serves the caller's own processes
+too, to the end of the caller.
 """
 
 from __future__ import annotations

@@ -44,17 +44,20 @@ _WAITS = 3.0
 """The limit on wall-clock time over that on CPU time: a program may share its processor, or wait."""
 _MOST_CALLS = 8
 """The most calls of the target that are recorded in search of one whose arguments are known."""
+_MOST_USES = 16
+"""The most calls of what it made: without its data, a program trains for hours on unknown values."""
 
 
-def run_program(target: str, request: Mapping[str, Any]) -> NoReturn:
+def run_program(target: str, request: Mapping[str, Any], answer: str) -> NoReturn:
     """Run a script until it makes the target's model with known arguments, then on to the model's first call
     in training, and end the process.
 
-    However far the program gets, what was seen is written to the file that the request names.
+    However far the program gets, what was seen is written to a file.
 
     Args:
         target: 'path/file.py:Net'.
-        request: the fields of a `ProgramStart`, 'seconds' of CPU time, the file 'result'.
+        request: the fields of a `ProgramStart`, 'seconds' of CPU time.
+        answer: the file.
     """
     path, _, name = target.rpartition(":")
     path, script = os.path.abspath(path), os.path.abspath(request["script"])
@@ -64,7 +67,7 @@ def run_program(target: str, request: Mapping[str, Any]) -> NoReturn:
     roots = [*import_roots(script), *import_roots(path)]
     sys.path.extend(root for root in roots if root not in sys.path)
     top = str(project_folder(Path(path).resolve().parent) or os.path.dirname(path))
-    watcher = _Watcher(path, name, request["result"], watch(top))
+    watcher = _Watcher(path, name, answer, watch(top))
     sys.meta_path.insert(0, _Finder([top, os.getcwd()], watcher))
     for number, timer, factor in (
         (signal.SIGPROF, signal.ITIMER_PROF, 1.0),
@@ -121,7 +124,10 @@ class _Watcher:
         self._calls: list[ProgramCall] = []
         self._made: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self._models: list[nn.Module] = []
-        """Those that the last call made, once its arguments are known."""
+        """Those that the noted calls made."""
+        self._is_known = False
+        """Whether the last call's arguments are all known; then it alone counts."""
+        self._uses = 0
         self.tolerance = Tolerance(self._builder)
         self.tolerance.install()
         self._open, self._exit, self._dumps = open, os._exit, json.dumps
@@ -144,10 +150,14 @@ class _Watcher:
 
         def __call__(module: nn.Module, *args: Any, **keywords: Any) -> Any:
             # A call under no_grad is a trial or an evaluation.
-            is_training = torch.is_grad_enabled() and any(module is one for one in self._models)
-            if is_training and (inputs := inputs_of(module.forward, args, keywords)):
-                self._calls[-1] = replace(self._calls[-1], inputs=tuple(inputs))
-                self.end()
+            if any(module is one for one in self._models):
+                self._uses += 1
+                is_training = self._is_known and torch.is_grad_enabled()
+                if is_training and (inputs := inputs_of(module.forward, args, keywords)):
+                    self._calls[-1] = replace(self._calls[-1], inputs=tuple(inputs))
+                    self.end()
+                if self._uses == _MOST_USES:
+                    self.end()
             return call(module, *args, **keywords)
 
         with patched([(nn.Module, "__call__", __call__)]):
@@ -161,10 +171,10 @@ class _Watcher:
     def _builder(self, function: Any) -> Any:
         @functools.wraps(function)
         def called(*args: Any, **keywords: Any) -> Any:
-            is_known = self._note_call(function, args, keywords, sys._getframe(1))
+            is_noted = self._note_call(function, args, keywords, sys._getframe(1))
             made = function(*args, **keywords)
             parts = made if isinstance(made, (tuple, list)) else [made]
-            if is_known:
+            if is_noted:
                 self._models += [part for part in parts if isinstance(part, nn.Module)]
             return made
 
@@ -173,8 +183,8 @@ class _Watcher:
     def _note_call(
         self, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], caller: FrameType
     ) -> bool:
-        """Note a call of the target; whether it is the first one whose arguments are all known."""
-        if self._models:
+        """Note a call of the target; whether it is none after the first one whose arguments are all known."""
+        if self._is_known:
             return False
         try:
             signature = inspect.signature(function)
@@ -200,7 +210,9 @@ class _Watcher:
         if len(self._calls) == _MOST_CALLS:
             self.end()
         self._write()  # the program may end in any way
-        return not untold and not sizes
+        if not untold and not sizes:
+            self._is_known, self._models = True, []
+        return True
 
     def _write(self) -> None:
         seen = ProgramRun(tuple(self._calls), tuple(self._files()), tuple(self.tolerance.missing))
