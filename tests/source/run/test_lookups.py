@@ -378,3 +378,14 @@ def test_a_dict_that_lacks_the_default_of_an_option_is_asked_for_another_key(
         probe({{"small": 8, "wide": 64}}[parser.parse_args().net])
     """
     assert probed(text) == found
+
+
+def test_a_dict_of_the_pairs_of_one_of_several_things_has_their_values() -> None:
+    text = """
+        import argparse
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--net")
+        sizes = {"small": {"width": 8}, "wide": {"width": 64}}[parser.parse_args().net]
+        probe(dict(sizes.items())[unknown])
+    """
+    assert probed(text) == ["64 | 8"]

@@ -185,13 +185,13 @@ class Containers(Core):
                 self.set_item(value, pair[0], pair[1])  # type: ignore[index]
         else:
             before = value.fields.get("[*]")
-            pair = self.exact_items(self.element(other)) if _gives_pairs(other) else None
-            rest = (
-                pair[1]
-                if pair is not None and len(pair) == 2
-                else self.each(other, lambda inner: self.item(inner, self.unknown("key")))
-            )
+            rest = self.each(other, self._held_by_pairs)
             self.store.write(value.fields, "[*]", rest if before is None else either(before, rest))
+
+    def _held_by_pairs(self, other: Value) -> Value:
+        """Any value of a dict that is made of pairs, or of something unknown."""
+        pair = self.exact_items(self.element(other)) if _gives_pairs(other) else None
+        return pair[1] if pair is not None and len(pair) == 2 else self.item(other, self.unknown("key"))
 
     def holds(self, value: Value, item: Value) -> bool | None:
         """Whether a container holds a constant; None if that is unknown."""
