@@ -32,7 +32,7 @@ class DataParallel(SourceRule):
 
     What it does
     Finds `nn.DataParallel(model)`, or a class of the project derived from it, around what the
-    program trains, where it has no DistributedDataParallel.
+    program trains, and `nn.parallel.data_parallel(model, x)`, where it has no DistributedDataParallel.
 
     Why it costs
     One process drives all GPUs: in every step it copies the model to each, splits the batch and gathers
@@ -60,7 +60,7 @@ class DataParallel(SourceRule):
         "nn.DataParallel: one process per GPU",
         "PyTorch torch.nn.DataParallel: its warning recommends DistributedDataParallel",
     )
-    triggers = ("DataParallel",)
+    triggers = ("DataParallel", "data_parallel(")
     program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:

@@ -7,12 +7,14 @@ from itertools import chain
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
 from tclint.source.project.scripts import TRAINS
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Event, Thing, Value
+from tclint.source.run.conditions import exclude
+from tclint.source.run.facts import distinct, is_about
+from tclint.source.run.values import Constant, Event, Place, Thing, Value, options_of
 
 _CHOSEN = frozenset({"device", "generator", "pin_memory", "out", "**", "*"})
 """Arguments that choose where the numbers come from or where they are stored."""
-_LONGEST_CHAIN = 4
+_MOST_OPERATIONS = 24
+"""The most operations between memory that is filled and the copy of what is computed from it."""
 
 
 class CpuCreateThenCuda(SourceRule):
@@ -88,9 +90,7 @@ class CpuCreateThenCuda(SourceRule):
             if event.kind == "convert":
                 found = [self._numbers_of(event)]
             for made in found:
-                if made is None or made.name.endswith("_like"):
-                    continue
-                if not made.arguments.keys() & _CHOSEN:
+                if made is not None and not made.arguments.keys() & _CHOSEN:
                     yield event, made
 
     def _copied(self, context: SourceContext, event: Event) -> Iterator[Value]:
@@ -104,21 +104,49 @@ class CpuCreateThenCuda(SourceRule):
             keys = list(context.facts.held(event.first))
             yield from (key for key in keys if key.kind == "tensor" and devices.on_gpu(key) is False)
 
-    def _filled(self, context: SourceContext, value: Value, reader: Event) -> Event | None:
-        """The event that fills the memory of a tensor, if only the given event reads it; operations on
-        nothing but the tensor, such as `.view(1, -1)`, may lie between."""
-        for _ in range(_LONGEST_CHAIN):
-            made = value.made if isinstance(value, Thing) else None
-            readers = {event.place for event in context.flow.readers(value)}
-            if made is None or not readers <= {reader.place}:
+    def _filled(self, context: SourceContext, value: Value, copy: Event) -> Event | None:
+        """The first event that fills memory for a tensor, if it is computed from nothing else and only the
+        copy needs what comes out: the same operations could run on the GPU."""
+        pending: list[Value] = [value]
+        parts: dict[Thing, Event] = {}
+        while pending and len(parts) < _MOST_OPERATIONS:
+            part = pending.pop()
+            made = part.made if isinstance(part, Thing) else None
+            if made is None or not isinstance(part, Thing):
                 return None
-            if made.kind != "op":
-                return made if made.kind == "factory" else self._numbers_of(made)
-            tensors = [thing for item in made.inputs for thing in context.facts.held(item)]
-            if len(tensors) != 1:
+            if part in parts:
+                continue
+            parts[part] = made
+            is_cast = made.kind == "to" and not made.arguments.keys() & {"device", "other"}
+            if made.kind == "op" or is_cast or made.name.endswith("_like"):
+                held = [thing for item in made.inputs for thing in context.facts.held(item)]
+                tensors = [thing for thing in held if thing.kind == "tensor"]
+                if not tensors or not all(map(_is_plain, {*held}.difference(tensors))):
+                    return None
+                pending += tensors
+            elif self._fills(made) is None:
                 return None
-            value, reader = tensors[0], made
-        return None
+        places = {copy.place, *(made.place for made in parts.values())}
+        if pending or any(not self._reads_for(context, part, copy) <= places for part in parts):
+            return None
+        return next(found for made in reversed(parts.values()) if (found := self._fills(made)) is not None)
+
+    def _fills(self, made: Event) -> Event | None:
+        """The event that fills memory, if a device may be given to it; None for others."""
+        found = made if made.kind == "factory" else self._numbers_of(made)
+        return found if found is not None and not found.arguments.keys() & _CHOSEN else None
+
+    def _reads_for(self, context: SourceContext, part: Thing, copy: Event) -> set[Place]:
+        """Where a tensor is read, but for what gets it only where the copy is not made."""
+        return {
+            event.place
+            for event in context.flow.readers(part)
+            if not any(
+                option is part and exclude(guard, copy.path)
+                for item in event.inputs
+                for option, guard in options_of(item)
+            )
+        }
 
     def _numbers_of(self, event: Event) -> Event | None:
         """The event that draws the numbers of a tensor, as in
@@ -128,3 +156,13 @@ class CpuCreateThenCuda(SourceRule):
             return None
         made = event.first.made
         return made if made is not None and made.kind == "random" else None
+
+
+def _is_plain(thing: Thing) -> bool:
+    """Whether something that an operation gets beside tensors is a number, or a container."""
+    if thing.operation is None:
+        return thing.kind in ("number", "list", "tuple")
+    return is_about(thing.operation) or all(
+        isinstance(item, Constant) or (isinstance(item, Thing) and _is_plain(item))
+        for item in thing.operation[1]
+    )

@@ -23,6 +23,7 @@ class Spec:
     event: str = ""
     returns: str = ""
     waits: str = ""
+    unless: str = ""
     runs: str = ""
     place: str = ""
     cast: str = ""

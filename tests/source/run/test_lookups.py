@@ -358,3 +358,34 @@ probe(getattr(importlib.import_module(Net.__module__), "Net").size)
 probe(sys.modules[Net.__module__].Net.size)
 """
     assert probed_in(project, "train.py", text) == ["7"]
+
+
+@pytest.mark.parametrize(
+    ("option", "found"),
+    [
+        ("'--net', default='wide'", ["64 | ?"]),
+        ("'--net'", ["64 | 8"]),
+        ("'--net', default='removed'", ["64 | 8"]),
+    ],
+)
+def test_a_dict_that_lacks_the_default_of_an_option_is_asked_for_another_key(
+    option: str, found: list[str]
+) -> None:
+    text = f"""
+        import argparse
+        parser = argparse.ArgumentParser()
+        parser.add_argument({option})
+        probe({{"small": 8, "wide": 64}}[parser.parse_args().net])
+    """
+    assert probed(text) == found
+
+
+def test_a_dict_of_the_pairs_of_one_of_several_things_has_their_values() -> None:
+    text = """
+        import argparse
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--net")
+        sizes = {"small": {"width": 8}, "wide": {"width": 64}}[parser.parse_args().net]
+        probe(dict(sizes.items())[unknown])
+    """
+    assert probed(text) == ["64 | 8"]

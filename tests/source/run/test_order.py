@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from programs import events, lines, program_of
@@ -70,6 +71,24 @@ def test_what_a_generator_does_happens_where_it_is_looped_over() -> None:
     """
     found = [event.name for event in events(text, "call")]
     assert found == ["start", "use", "end"] * 2
+
+
+def test_what_a_generator_does_after_a_yield_is_placed_in_it(tmp_path: Path) -> None:
+    (tmp_path / "data.py").write_text(
+        dedent("""
+            from torch.utils.data import DataLoader
+            class Batches:
+                def __init__(self):
+                    self.loader = DataLoader(samples, batch_size=4)
+                def __iter__(self):
+                    for batch in self.loader:
+                        yield batch
+        """),
+        "utf-8",
+    )
+    text = "from data import Batches\n\n" + "first = 1\n" * 50 + "for batch in Batches():\n    use(batch)\n"
+    found = [event.place for event in events(text, "batch", folder=tmp_path)]
+    assert [place.file.spans()[place.node_id][0] for place in found] == [7, 7]
 
 
 def test_a_context_of_a_function_is_around_its_body() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+from tclint.source.run.library import shipped
 from tests.support.in_process import tclint
 
 TABLE = """\
@@ -148,3 +150,9 @@ def test_a_table_that_is_missing_is_one_sentence(project: Path) -> None:
     assert done.returncode == 2
     said = " ".join(done.stdout.split())
     assert f"tables{os.sep}ours.toml, which 'libraries' names, cannot be read" in said
+
+
+def test_no_function_is_described_twice() -> None:
+    """The later entry would hide the first."""
+    names = Counter(name for table in shipped() for row in table.get("call", ()) for name in row["names"])
+    assert [name for name, count in names.items() if count > 1] == []

@@ -185,13 +185,13 @@ class Containers(Core):
                 self.set_item(value, pair[0], pair[1])  # type: ignore[index]
         else:
             before = value.fields.get("[*]")
-            pair = self.exact_items(self.element(other)) if _gives_pairs(other) else None
-            rest = (
-                pair[1]
-                if pair is not None and len(pair) == 2
-                else self.each(other, lambda inner: self.item(inner, self.unknown("key")))
-            )
+            rest = self.each(other, self._held_by_pairs)
             self.store.write(value.fields, "[*]", rest if before is None else either(before, rest))
+
+    def _held_by_pairs(self, other: Value) -> Value:
+        """Any value of a dict that is made of pairs, or of something unknown."""
+        pair = self.exact_items(self.element(other)) if _gives_pairs(other) else None
+        return pair[1] if pair is not None and len(pair) == 2 else self.item(other, self.unknown("key"))
 
     def holds(self, value: Value, item: Value) -> bool | None:
         """Whether a container holds a constant; None if that is unknown."""
@@ -279,6 +279,8 @@ class Containers(Core):
                 if exact is not None:
                     found.append(Option(exact, guard))
                     continue
+                if isinstance(key, Union) and not self._may_hold(value, option):
+                    continue
                 rest = value.fields.get("[*]")
                 if rest is None and "[~]" in value.fields and (held := self.values_in(value)):
                     rest = either(*held)
@@ -288,7 +290,7 @@ class Containers(Core):
             elif (
                 isinstance(key, Union)
                 and isinstance(option, Thing)
-                and any(isinstance(other, Constant) for other, _ in key.options)
+                and any(self._may_hold(value, other) for other, _ in key.options)
             ):
                 # An unknown key beside known ones selects an unknown item, which is named after the key.
                 found.append(Option(self._other_item(value, option), guard))
@@ -297,7 +299,7 @@ class Containers(Core):
                 found.append(Option(either(*held) if held else self.operate("[]", (value, option)), guard))
                 if isinstance(option, Thing) and option.made is not None and option.made.kind == "wait":
                     self.happen("lookup", "[]", value, {"0": option})
-        return self.refine(join(found))
+        return self.refine(join(found)) if found else self.operate("[]", (value, key))
 
     def _registers(self, value: Thing, name: object) -> bool:
         """Whether files that register things under a name, in decorators, have been run for a dict that lacks
@@ -308,6 +310,12 @@ class Containers(Core):
             if file not in self.frames:
                 self.run_module(file)
         return ("item", name) in value.fields
+
+    def _may_hold(self, value: Thing, key: Value) -> bool:
+        """Whether a container may have an item under a constant; a dict that lacks it raises, so that a
+        program which goes on has used another key."""
+        is_whole = value.kind == "dict" and not {"[*]", "[~]"} & value.fields.keys()
+        return isinstance(key, Constant) and (not is_whole or ("item", key.value) in value.fields)
 
     def _other_item(self, value: Thing, key: Thing) -> Value:
         made = Thing("", key.name)

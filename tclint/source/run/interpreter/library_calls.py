@@ -86,7 +86,8 @@ class LibraryCalls(Functions):
             for option, _ in options_of(given["module"]):
                 if isinstance(option, Thing) and option.is_unknown:
                     option.kind = "module"  # nothing else can be wrapped
-        read = self._waited(spec.waits, name, receiver, given, call) if spec.waits else None
+        waits = spec.waits and spec.unless not in given
+        read = self._waited(spec.waits, name, receiver, given, call) if waits else None
         returns = spec.returns
         if returns == "tensor" or (returns == "op" and self._computes(name, receiver, given)):
             made = self.tensor(spec.event or "op", name, receiver, given, call)

@@ -173,6 +173,7 @@ class Loops(Statements):
             second = number > 0 and not count
             before = len(self.record.events)
             self._once += second
+            self.node_id = branch.block.node_id
             try:
                 # The item is made within its round.
                 try:
@@ -218,12 +219,12 @@ class Loops(Statements):
         statuses = [FALLS]
 
         def body(yielded: Value) -> int:
-            inside = (self.frame, self.stack, self.loops)
+            inside = (self.frame, self.stack, self.loops, self.node_id)
             depth = len(self.path)
             loop = loops.setdefault(depth, Loop(here, generator, depth))
             loop.source = self.loops[-1].loop if len(self.loops) > around else None
             self.loops = (*self.loops, Round(loop, len(statuses) - 1))
-            self.frame, self.stack = outer
+            (self.frame, self.stack), self.node_id = outer, here.node_id
             self.frame.results[key] = self._as_counted(over, yielded)
             self._on_yield.append(outer_yield)
             self._leaving.append([])
@@ -233,7 +234,7 @@ class Loops(Statements):
                 for changes in self._leaving.pop():
                     self.store.merge([(changes, ()), ({}, ())])
                 self._on_yield.pop()
-                self.frame, self.stack, self.loops = inside
+                self.frame, self.stack, self.loops, self.node_id = inside
             statuses.append(status)
             return FALLS
 
