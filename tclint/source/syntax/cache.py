@@ -30,10 +30,7 @@ from tclint.source.syntax.tables import Tables
 
 _KEPT = 16_384
 """Entries; those that were written first are removed."""
-_CODE = (
-    *("tables.py", "walk.py", "scopes.py", "expressions.py", "encoding.py", "parse.py", "positions.py"),
-    "node_positions.py",
-)
+_CODE = ("tables.py", "walk.py", "scopes.py", "expressions.py", "encoding.py", "parse.py", "positions.py")
 _BUILTINS = {"Ellipsis": ..., "complex": complex}
 
 
