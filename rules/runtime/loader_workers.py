@@ -65,7 +65,11 @@ class NumWorkersZero(SourceRule):
                 continue
             what, option = spelled(context, loader, "num_workers")
             by = "num_workers" if given is not None else "batch_size"
-            shown = f"has no {option}" if given is None or what != "DataLoader" else f"has {option}=0"
+            settings = context.facts.things(loader.fields.get("@settings"))
+            is_stated = what == "DataLoader" or any(
+                item.made is not None and option in item.made.arguments for item in settings
+            )
+            shown = f"has {option}=0" if given is not None and is_stated else f"has no {option}"
             shown += "" if given in (None, Constant(0)) else " by default"
             where = "" if batches.is_of_default(loader) else ", where an option chooses it,"
             said = f"`{work}`{where} prepares every batch"
