@@ -35,6 +35,8 @@ class Losses:
         index = self._position_of(data)
         for event in self._comparisons:
             first, *others = event.inputs if event.kind == "op" else event.arguments.values()
+            if event.kind == "forward" and len(others) > 1:
+                continue  # a network of several inputs: which of them it compares with is not known
             if not any(thing in self.facts.within(value) for value in others):
                 continue
             if thing not in self.facts.within(first) or (index > 0):
