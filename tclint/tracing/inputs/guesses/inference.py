@@ -60,6 +60,8 @@ _META = torch.device("meta")
 
 CORA = (2708, 10556)
 """Nodes and edges of the graph on which networks of graphs are mostly tried first."""
+PUBMED = (19_717, 88_648)
+"""Of the largest of the three that are mostly tried together."""
 _MAX_GUESSES = 20
 
 
