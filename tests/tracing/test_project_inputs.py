@@ -117,6 +117,24 @@ def test_what_is_made_up_beside_a_stated_size_is_a_guess(name: str, made: str, i
     assert ("nothing states int64[8,3]" in str(told["what"])) == is_guess
 
 
+def test_what_is_made_up_beside_a_size_that_the_model_states_is_a_guess() -> None:
+    class Paints(nn.Module):
+        img_size = 64
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Conv2d(3, 3, 3, padding=1)
+
+        def forward(self, img: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            if "8, 1, 64" in str(list(mask.shape)):
+                raise ValueError("not the mask that it was made for")
+            return self.stem(img) * mask
+
+    graph = tclint.trace(Paints())
+    assert [tensor.shape for tensor in graph.inputs] == [(8, 3, 64, 64)] * 2
+    assert graph.assumptions[-1].is_doubtful
+
+
 _OF_THE_CLASS = """class Net(nn.Module):
     '''Cuts pictures up.
 

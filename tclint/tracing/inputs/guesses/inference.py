@@ -161,7 +161,8 @@ def _with_others(
         yield inferred((tensor,), {}, what)
     for further in further_inputs(others, tensor, model):
         named = dict(zip(others, further, strict=True))
-        yield inferred((tensor, *further), {}, f"{what}; {listed(named)}, by their names and the first")
+        made = inferred((tensor, *further), {}, f"{what}; {listed(named)}, by their names and the first")
+        yield dataclasses.replace(made, is_partly_made_up=any(value.dim() > 1 for value in further))
 
 
 def _graph_of_nodes(required: list[str], model: nn.Module) -> Iterator[CallInputs]:
