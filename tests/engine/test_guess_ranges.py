@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 import tclint
+from tclint.tracing.inputs.guesses.inference import infer_inputs
+from tclint.tracing.inputs.guesses.other_sizes import other_sizes
 
 
 class Pictures(nn.Module):
@@ -125,6 +127,32 @@ class SmallDetector(nn.Module):
         return self.far(y).mean() + y.mean((2, 3))
 
 
+class Attends(nn.Module):
+    """Sums for each node what its edges lead to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(1000, 512)
+
+    def forward(self, data: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        nodes, edges = data
+        y = self.project(nodes)
+        return torch.zeros_like(y).index_add(0, edges[1], y.index_select(0, edges[0]))
+
+
+class Mixes(nn.Module):
+    """Adds to each example the one that its label names, and those that score best."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(64, 32)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        y = self.project(x)
+        best = y[y.mean(1).topk(3).indices]
+        return y + y[labels] + best.mean(0)
+
+
 def _entry(model: nn.Module, *inputs: str) -> tuple[dict[str, object], tclint.Report]:
     report = tclint.check(model, tclint.Settings(gpus=("a100",), inputs=inputs))
     entry: dict[str, object] = json.loads(tclint.render(report, "json"))["entries"][0]
@@ -165,6 +193,34 @@ def test_a_signal_of_one_channel_may_be_seconds_of_sound() -> None:
     assert "--input 'data[1]=float32[1024,80]'" in doubt
     assert "at 20, " in doubt
     assert "at 64000, " in doubt
+
+
+def test_nodes_of_a_graph_are_no_batch() -> None:
+    entry, _ = _entry(Attends())
+    (doubt,) = _doubts(entry)
+    assert "data = (float32[2708,1000], int64[2,10556])" in doubt
+    assert "nothing states how large its graphs are: the step takes" in doubt
+
+
+def test_examples_that_are_mixed_are_no_nodes() -> None:
+    inputs = tclint.trace(Mixes()).inputs
+    assert [tensor.shape for tensor in inputs] == [(8, 64), (8,)]
+
+
+def test_a_width_beside_a_stated_length_is_no_length() -> None:
+    class Attention(nn.Module):
+        def __init__(self, **stated: int) -> None:
+            super().__init__()
+            self.__dict__.update(stated)
+            self.attend = nn.MultiheadAttention(64, 4, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.attend(x, x, x)[0]
+
+    stated = Attention(max_seq_len=96)
+    inputs = infer_inputs(stated)
+    assert [value.shape for value in inputs.args] == [(8, 96, 64)]
+    assert other_sizes(inputs, stated) is None
 
 
 def test_what_enlarges_pictures_may_take_small_ones() -> None:

@@ -118,6 +118,20 @@ def test_lengths_agree_with_a_length_that_a_script_states() -> None:
     assert sized.args[1].tolist() == [640] * 8
 
 
+def test_a_mask_is_as_long_as_a_script_states_that_words_are() -> None:
+    words = torch.empty((8, 128), dtype=torch.int64, device="meta")
+    beside = torch.ones((8, 3), dtype=torch.int64)
+    sizes = ProjectSizes(length=StatedSize((640,), "train.py says"))
+    sized = sizes.applied(inferred((words, torch.ones((8, 128))), {}, "inputs"), "stated")
+    assert sized is not None
+    assert sized.args[1].equal(torch.ones((8, 640)))
+    assert not sized.is_partly_made_up
+    made_up = sizes.applied(inferred((words, beside, torch.ones(8)), {}, "inputs"), "stated")
+    assert made_up is not None
+    assert made_up.is_partly_made_up
+    assert "nothing states int64[8,3]; --input" in made_up.assumptions[-1].what
+
+
 def test_what_is_split_is_as_wide_as_its_parts() -> None:
     class Field(nn.Module):
         def __init__(self) -> None:

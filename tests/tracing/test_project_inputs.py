@@ -80,6 +80,61 @@ def test_what_a_file_calls_and_a_script_crops_is_no_guess() -> None:
     assert not told["doubtful"]
 
 
+_CLIPS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv3d(3, 8, (2, 16, 16), (2, 16, 16))
+        self.level = nn.Linear(1, 8)
+
+    def forward(self, x, {name}):
+        if not str(list(x.shape)).endswith("64, 64]"):
+            raise ValueError("not of the size that it was made for")
+        y = self.stem(x).flatten(2).transpose(1, 2)
+        return {made}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "is_guess"),
+    [
+        ("mask", "y[:, mask[0]]", True),  # of three values in each clip, for which nothing speaks
+        ("t", "y + self.level(t[:, None])[:, None]", False),
+    ],
+)
+def test_what_is_made_up_beside_a_stated_size_is_a_guess(name: str, made: str, is_guess: bool) -> None:
+    Path("net.py").write_text(_CLIPS.format(name=name, made=made), encoding="utf-8")
+    Path("train.py").write_text(
+        "from net import Net\n\nparser.add_argument('--input_size', default=64)\n", encoding="utf-8"
+    )
+    inputs, assumptions = _inputs()
+    assert inputs["x"][3:] == [64, 64]
+    [told] = [one for one in assumptions if "train.py:3 (--input_size) says" in str(one["what"])]
+    assert told["doubtful"] == is_guess
+    assert ("nothing states int64[8,3]" in str(told["what"])) == is_guess
+
+
+def test_what_is_made_up_beside_a_size_that_the_model_states_is_a_guess() -> None:
+    class Paints(nn.Module):
+        img_size = 64
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Conv2d(3, 3, 3, padding=1)
+
+        def forward(self, img: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            if "8, 1, 64" in str(list(mask.shape)):
+                raise ValueError("not the mask that it was made for")
+            return self.stem(img) * mask
+
+    graph = tclint.trace(Paints())
+    assert [tensor.shape for tensor in graph.inputs] == [(8, 3, 64, 64)] * 2
+    assert graph.assumptions[-1].is_doubtful
+
+
 _OF_THE_CLASS = """class Net(nn.Module):
     '''Cuts pictures up.
 

@@ -39,6 +39,8 @@ class CallInputs:
     the forward failed on others before."""
     is_shown: bool = False
     """Whether they are those of an example beside the model, which need not be what it trains on."""
+    is_partly_made_up: bool = False
+    """Whether arguments beside those whose sizes are stated were made up by their names or their use."""
     alternatives: tuple[CallInputs, ...] = ()
     """Other guesses, to be tried in turn where the forward fails on these inputs."""
 

@@ -300,7 +300,8 @@ def _traced(
             graph = trace(tried)
             is_doubtful = False
             if tried.source == "inferred":
-                is_doubtful = tried.basis == "repair" or (missed and tried.basis == "guess")
+                is_guess = tried.basis == "guess" or tried.is_partly_made_up
+                is_doubtful = tried.basis == "repair" or (missed and is_guess)
                 if is_doubtful and (reason := absurdity(graph)) is not None:
                     absurd = absurd or (graph, reason)
                     continue
@@ -316,7 +317,7 @@ def _traced(
                 raise problem from None
             if first is None:
                 first, cause = problem, error
-            missed = missed or tried.basis != "stated"
+            missed = missed or tried.basis != "stated" or tried.is_partly_made_up
             search.failed(error)
     if doubtful is not None:
         return in_full(*doubtful, is_doubtful=True)

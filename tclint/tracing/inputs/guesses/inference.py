@@ -60,6 +60,8 @@ _META = torch.device("meta")
 
 CORA = (2708, 10556)
 """Nodes and edges of the graph on which networks of graphs are mostly tried first."""
+PUBMED = (19_717, 88_648)
+"""Of the largest of the three that are mostly tried together."""
 _MAX_GUESSES = 20
 
 
@@ -159,7 +161,8 @@ def _with_others(
         yield inferred((tensor,), {}, what)
     for further in further_inputs(others, tensor, model):
         named = dict(zip(others, further, strict=True))
-        yield inferred((tensor, *further), {}, f"{what}; {listed(named)}, by their names and the first")
+        made = inferred((tensor, *further), {}, f"{what}; {listed(named)}, by their names and the first")
+        yield dataclasses.replace(made, is_partly_made_up=any(value.dim() > 1 for value in further))
 
 
 def _graph_of_nodes(required: list[str], model: nn.Module) -> Iterator[CallInputs]:

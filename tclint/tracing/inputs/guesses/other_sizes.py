@@ -12,10 +12,12 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from tclint.tracing.inputs.given import CallInputs
+from tclint.tracing.inputs.guesses.inference import CORA, PUBMED
 from tclint.tracing.inputs.guesses.named_inputs import AUDIO_SAMPLES
 from tclint.tracing.inputs.stated_sizes import (
     SEQUENCE_LENGTH,
     image_sizes,
+    sequence_length,
     stated_frames,
     stated_samples,
     states_length,
@@ -57,6 +59,9 @@ def other_sizes(inputs: CallInputs, model: nn.Module, enlarged: int = 1) -> Othe
         if shown is None or not shown.is_floating_point() or size in stated or min(size) == 1:
             return None
         return _resized(inputs, size, "the height and width that it trains on", square)
+    if any(CORA[0] in tensor.shape for tensor in _tensors(inputs)):
+        larger = ("for the nodes and edges of PubMed", _of_graph(inputs))
+        return Others("nothing states how large its graphs are", (), (larger,))
     for tensor in _tensors(inputs):
         if not tensor.is_floating_point():
             continue
@@ -66,7 +71,8 @@ def other_sizes(inputs: CallInputs, model: nn.Module, enlarged: int = 1) -> Othe
         if rank == 5 and size[3:] not in stated and min(size[2:]) > 1:
             return _resized(inputs, size[2:], "its size", _scaled)
         stated_lengths = (stated_samples(model), stated_frames(model))
-        if rank in (2, 3) and not _is_sequence(tensor) and size[-1] not in stated_lengths:
+        is_sequence = _is_sequence(tensor) or sequence_length(model) in size[:-1]
+        if rank in (2, 3) and not is_sequence and size[-1] not in stated_lengths:
             # Where layers state it, as the width of features, the model runs with no other.
             alike = (one for one in _tensors(inputs) if one.dim() > 1 and one.shape[-1:] == size[-1:])
             is_sampled = any(one.is_floating_point() and one.shape[1:-1].numel() == 1 for one in alike)
@@ -133,7 +139,16 @@ def _sampled(size: _Sizes) -> tuple[list[_Sizes], list[_Sizes]]:
     return smaller, [(4 * AUDIO_SAMPLES,), *larger] if size[0] < AUDIO_SAMPLES else larger
 
 
-# ---------------------------------------------------------------- sequences
+# ---------------------------------------------------------------- graphs, sequences
+
+
+def _of_graph(inputs: CallInputs) -> CallInputs:
+    larger = dict(zip(CORA, PUBMED, strict=True))
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.new_empty([larger.get(size, size) for size in tensor.shape], device="meta")
+
+    return _changed(inputs, change)
 
 
 def _is_sequence(tensor: torch.Tensor) -> bool:

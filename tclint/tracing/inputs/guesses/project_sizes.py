@@ -62,19 +62,23 @@ class ProjectSizes:
     def applied(self, guess: CallInputs, basis: Literal["stated", "guess"]) -> CallInputs | None:
         """The guess with these sizes in place of those that nothing states; None where there are none."""
         told: list[str] = []
+        beside: list[torch.Tensor] = []
 
         def resized(value: Any) -> Any:
             if not isinstance(value, torch.Tensor):
                 return value
-            if not value.is_meta:
-                is_length = value.dim() == 1 and value.numel() and bool((value == SEQUENCE_LENGTH).all())
+            if not value.is_meta and value.dim() == 1:
+                is_length = value.numel() and bool((value == SEQUENCE_LENGTH).all())
                 return torch.full_like(value, self.length.sizes[0]) if is_length and self.length else value
             found = self._sizes(value)
             if found is None:
+                if value.dim() > 1:  # one value for each example has no size
+                    beside.append(value)
                 return value
             shape, stated = found
             told.append(stated.why)
-            return torch.empty(shape, dtype=value.dtype, device=_META)
+            make = torch.empty if value.is_meta else torch.ones  # a mask of which everything counts
+            return make(shape, dtype=value.dtype, device=value.device)
 
         args = tuple(resized(value) for value in guess.args)
         kwargs = {name: resized(value) for name, value in guess.kwargs.items()}
@@ -82,9 +86,17 @@ class ProjectSizes:
             return None
         listed = ", ".join(described(value) for value in (*args, *kwargs.values()))
         what = f"{'input' if len(args) + len(kwargs) == 1 else 'inputs'} {listed}, sized as "
-        what += " and ".join(dict.fromkeys(told)) + ADVICE
+        what += " and ".join(dict.fromkeys(told))
+        what += f"; nothing states {', '.join(map(described, beside))}" if beside else ""
         others = guess.assumptions[:-1]
-        return replace(guess, args=args, kwargs=kwargs, assumptions=(*others, Assumption(what)), basis=basis)
+        return replace(
+            guess,
+            args=args,
+            kwargs=kwargs,
+            assumptions=(*others, Assumption(what + ADVICE)),
+            basis=basis,
+            is_partly_made_up=bool(beside),
+        )
 
     def hold(self, guess: CallInputs) -> bool:
         """Whether the scripts state the height and width that pictures among some inputs have."""

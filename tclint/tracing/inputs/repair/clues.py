@@ -49,6 +49,8 @@ class Clues:
     """How many tensors an argument is unpacked into."""
     swapped: bool = False
     """Time stands where the batch should, and the other way round."""
+    are_nodes: bool = False
+    """What was taken for examples are the nodes of a graph, which the edges among the inputs index."""
     missing: list[str] = field(default_factory=list)
     """Optional arguments of the forward that were None where a value was needed."""
     unused: list[str] = field(default_factory=list)

@@ -12,7 +12,7 @@ from torch import nn
 
 from tclint.graph.ops import Assumption
 from tclint.tracing.inputs.given import ADVICE, CallInputs, described
-from tclint.tracing.inputs.guesses.inference import guesses_for
+from tclint.tracing.inputs.guesses.inference import CORA, guesses_for
 from tclint.tracing.inputs.guesses.named_inputs import AUDIO_SAMPLES, is_mask
 from tclint.tracing.inputs.repair.clues import Clues, RankClash, SizeClash
 from tclint.tracing.inputs.repair.slots import Change, Slot, exchanged, like, permuted, slots_of, with_size
@@ -72,6 +72,14 @@ def _changes(slots: list[Slot], clues: Clues, model: nn.Module) -> Iterator[Chan
         for name in clues.missing:
             yield {name: _target(clues.compared, clues.has_classes)}
     yield from _added(slots, clues.missing, model)
+    if clues.are_nodes:
+        yield {
+            slot.place: like(slot.tensor, shape=(2, CORA[1]))
+            if slot.tensor.dtype == torch.int64 and slot.tensor.dim() == 2
+            else with_size(slot.tensor, {0: CORA[0]})
+            for slot in slots
+            if slot.tensor.dim()
+        }
     if clues.swapped:
         yield {slot.place: permuted(slot.tensor, 0, 1) for slot in slots if slot.tensor.dim() > 1}
     if clues.is_small:

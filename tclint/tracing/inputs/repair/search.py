@@ -12,6 +12,7 @@ from torch import nn
 
 from tclint.graph.ops import Graph, Op
 from tclint.tracing.inputs.given import CallInputs
+from tclint.tracing.inputs.guesses.layer_inputs import BATCH
 from tclint.tracing.inputs.repair.clues import Clues, RankClash, SizeClash
 from tclint.tracing.inputs.repair.line_clues import Frames, from_absent, from_layer, from_line, from_message
 from tclint.tracing.inputs.repair.operator_clues import from_operator
@@ -124,7 +125,7 @@ class InputSearch:
         clues = _doubtful(graph, self._model)
         if is_stated:  # a length that a script or a configuration has says not which dim is the batch
             clues = Clues(swapped=clues.swapped)
-        if not (clues.sizes or clues.ranks or clues.swapped):
+        if not (clues.sizes or clues.ranks or clues.swapped or clues.are_nodes):
             return False
         self._add(clues)
         return True
@@ -181,11 +182,28 @@ def _doubtful(graph: Graph, model: nn.Module) -> Clues:
             is_mixed = width not in shape or (len(shape) == 4 and width == shape[1])
             if shape[0] == batch < rows and is_mixed:
                 clues.sizes.append(SizeClash(math.prod(shape[1:]), width))
+        elif _picks_nodes(op, graph, batch):
+            clues.are_nodes = True
         elif "conv" in op.name or "pool" in op.name or op.name == "relu":
             maps.add(op.outputs[0].shape)
-        if clues.ranks or clues.sizes or clues.swapped:
+        if clues.ranks or clues.sizes or clues.swapped or clues.are_nodes:
             break
     return clues
+
+
+def _picks_nodes(op: Op, graph: Graph, batch: int) -> bool:
+    """Whether an input says which of the examples to read, and how often: examples are not mixed so."""
+    if op.name not in ("index", "index_select") or len(op.inputs) != 2 or batch != BATCH:
+        return False
+    (rows, index), [picked, *_] = op.inputs, op.outputs
+    while index.producer is not None and graph.ops[index.producer].kind == "view":
+        index = graph.ops[index.producer].inputs[0]
+    count = picked.shape[:1]
+    return (
+        index.input_name is not None
+        and rows.shape[:1] == (batch,) != count
+        and picked.shape == (*count, *rows.shape[1:])
+    )
 
 
 _RECURRENT = frozenset({"gru", "lstm", "rnn_relu", "rnn_tanh"})
