@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 import libcst as cst
-import libcst.matchers as m
 
-from tclint.edits.program import Program, find_all
+from tclint.edits.program import Program
 from tclint.source.syntax.expressions import dotted_name
 
 Part = Literal["later", "earlier"]
@@ -36,9 +35,9 @@ def is_minus_infinity(value: cst.BaseExpression) -> bool:
         case cst.UnaryOperation(operator=cst.Minus(), expression=cst.Attribute() as name):
             return dotted_name(name) in ("torch.inf", "math.inf", "np.inf", "numpy.inf")
         case cst.UnaryOperation(operator=cst.Minus(), expression=cst.Call() as call):
-            return m.matches(
-                call, m.Call(m.Name("float"), [m.Arg(m.SimpleString("'inf'") | m.SimpleString('"inf"'))])
-            )
+            match call:
+                case cst.Call(func=cst.Name(value="float"), args=[cst.Arg(value=cst.SimpleString() as text)]):
+                    return text.value in ("'inf'", '"inf"')
         case cst.UnaryOperation(operator=cst.Minus(), expression=cst.Integer() | cst.Float() as number):
             return -number.evaluated_value <= _LARGEST
         case cst.Attribute(value=cst.Call() as call, attr=cst.Name(value="min")):
@@ -162,7 +161,7 @@ def _is_written_into(program: Program, name: str) -> bool:
 def _buffers(program: Program, name: str) -> list[cst.BaseExpression]:
     """The values passed to `self.register_buffer("name", ...)` anywhere in the file."""
     found = []
-    for call in find_all(program.module, cst.Call):
+    for call in program.every(cst.Call):
         if dotted_name(call.func) != "self.register_buffer" or len(call.args) < 2:
             continue
         first = call.args[0].value

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import libcst as cst
-import libcst.matchers as m
-from libcst.codemod import CodemodContext
-from libcst.codemod.visitors import RemoveImportsVisitor
 
 from tclint.core.finding import Finding
-from tclint.edits.program import Line, Node, Program, Statement, names_in
+from tclint.edits.program import Line, Node, Program, Statement, is_name, names_in
 from tclint.edits.statements import Gone, GoneWithComment, KeepsComments, dedented, has_comment
+
+if TYPE_CHECKING:
+    from libcst.codemod import CodemodContext
 
 
 def keyword(call: cst.Call, name: str) -> cst.Arg | None:
@@ -31,7 +32,7 @@ def has_stars(call: cst.Call) -> bool:
 
 
 def is_false(argument: cst.Arg | None) -> bool:
-    return argument is not None and m.matches(argument.value, m.Name("False"))
+    return argument is not None and is_name(argument.value, "False")
 
 
 def append_argument(call: cst.Call, code: str) -> cst.Call:
@@ -98,9 +99,10 @@ def _argument(code: str) -> cst.Arg:
 def _in_parentheses(call: cst.Call) -> cst.Call:
     """The call with parentheses around a generator that is its only argument, as a second argument
     requires."""
-    if m.matches(call, m.Call(args=[m.Arg(m.GeneratorExp(lpar=[]))])):
-        alone = call.args[0].value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-        return call.with_changes(args=[call.args[0].with_changes(value=alone)])
+    match call.args:
+        case [cst.Arg(value=cst.GeneratorExp(lpar=[]) as bare) as argument]:
+            alone = bare.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+            return call.with_changes(args=[argument.with_changes(value=alone)])
     return call
 
 
@@ -155,13 +157,19 @@ class Codemod(KeepsComments):
 
     def __init__(self, program: Program, finding: Finding) -> None:
         super().__init__()
-        self.context = CodemodContext(filename=program.path, wrapper=program.wrapper)
         self.program, self.finding = program, finding
         self._changes: dict[cst.CSTNode, list[Callable[[cst.CSTNode], Replacement]]] = {}
         self._before: dict[cst.CSTNode, list[cst.CSTNode]] = {}
         self._after: dict[cst.CSTNode, list[cst.CSTNode]] = {}
         self._touched: set[cst.CSTNode] = set()
         """The nodes that change and those around them; no others are visited."""
+
+    @cached_property
+    def context(self) -> CodemodContext:
+        """What libcst's own codemods need; few fixes use them, and they take long to import."""
+        from libcst.codemod import CodemodContext
+
+        return CodemodContext(filename=self.program.path, wrapper=self.program.wrapper)
 
     def plan(self) -> None:
         raise NotImplementedError
@@ -245,7 +253,16 @@ class Codemod(KeepsComments):
     def orphan_imports_of(self, node: cst.CSTNode) -> None:
         """Remove the imports of names that only a removed node uses; imports of modules stay."""
         if not self.program.imported_from_modules.isdisjoint(names_in(node)):
+            from libcst.codemod.visitors import RemoveImportsVisitor
+
             RemoveImportsVisitor.remove_unused_import_by_node(self.context, node)
+
+    def import_instead(self, module: str, new: str, old: str) -> None:
+        """Import another name from a module, and no longer the old one if nothing else uses it."""
+        from libcst.codemod.visitors import AddImportsVisitor, RemoveImportsVisitor
+
+        AddImportsVisitor.add_needed_import(self.context, module, new)
+        RemoveImportsVisitor.remove_unused_import(self.context, module, old)
 
     def dedent(self, with_: cst.With, first: int) -> bool:
         """Move the statements of a with block from `first` on to after the block.
@@ -267,6 +284,10 @@ class Codemod(KeepsComments):
     @property
     def changes_anything(self) -> bool:
         return bool(self._touched)
+
+    @property
+    def may_change_imports(self) -> bool:
+        return "context" in vars(self)
 
     @property
     def changed(self) -> list[cst.CSTNode]:

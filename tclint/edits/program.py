@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import cache, cached_property
-from typing import TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeGuard, TypeVar, cast
 
 import libcst as cst
-import libcst.matchers as m
 from libcst.metadata import (
     ExpressionContext,
     ExpressionContextProvider,
@@ -30,7 +29,6 @@ Line: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 SCOPES = (cst.FunctionDef, cst.Lambda, cst.ClassDef)
 LOOPS = (cst.For, cst.While)
-CONSTANT = m.Name("True") | m.Name("False") | m.Name("None") | m.Integer() | m.Float() | m.SimpleString()
 
 
 class Program:
@@ -95,16 +93,13 @@ class Program:
 
     @cached_property
     def _nodes(self) -> list[cst.CSTNode]:
-        """Every node; the statements in the order of the text."""
-        found: list[cst.CSTNode] = []
-        waiting: list[cst.CSTNode] = [self.module]
-        while waiting:
-            found.append(node := waiting.pop())
-            waiting.extend(reversed(_parts(node)))
-        return found
+        return _below(self.module)
 
-    def every(self, kind: type[Node]) -> list[Node]:
-        """The nodes of a kind, those of different statements in the order of the text."""
+    def every(self, kind: type[Node], root: cst.CSTNode | None = None) -> list[Node]:
+        """The nodes of a kind at and below one, in the file without one; those of different statements in
+        the order of the text."""
+        if root is not None and root is not self.module:
+            return find_all(root, kind)
         if kind not in self._of_kind:
             self._of_kind[kind] = [node for node in self._nodes if isinstance(node, kind)]
         return cast("list[Node]", self._of_kind[kind])
@@ -222,6 +217,17 @@ class Program:
                     return "torch"
         return None
 
+    def name_of(self, module: str) -> str | None:
+        """The name for one of torch's modules, such as `F` or `torch.nn.functional`, at the top level."""
+        for alias in self.every(cst.ImportAlias):
+            statement = self.parent(alias)
+            assert isinstance(statement, cst.Import | cst.ImportFrom)
+            if isinstance(statement, cst.Import) and alias.asname is None:
+                continue  # it binds only the first part of the name
+            if self.enclosing(statement) is self.module and imported_name(statement, alias) == module:
+                return alias.evaluated_alias or alias.evaluated_name
+        return f"{self.torch}{module.removeprefix('torch')}" if self.torch else None
+
     def qualified(self, node: cst.CSTNode) -> str:
         """The full name of an imported name: 'torch.nn.functional.nll_loss' for `F.nll_loss`; '' for others,
         or if it is ambiguous."""
@@ -242,6 +248,11 @@ class Program:
             for assignment in scope[name]
             for access in assignment.references
         )
+
+    @property
+    def names(self) -> set[str]:
+        """The identifiers in the file."""
+        return {node.value for node in self.every(cst.Name)}
 
     @cached_property
     def imported_from_modules(self) -> frozenset[str]:
@@ -267,7 +278,7 @@ class Program:
         contexts = self.wrapper.resolve(ExpressionContextProvider)
         return [
             dotted_name(node)
-            for node in m.findall(root, m.Name() | m.Attribute())
+            for node in (*self.every(cst.Name, root), *self.every(cst.Attribute, root))
             if contexts.get(node) is ExpressionContext.STORE
         ]
 
@@ -275,8 +286,8 @@ class Program:
         contexts = self.wrapper.resolve(ExpressionContextProvider)
         return [
             node
-            for node in m.findall(root, m.Name() | m.Attribute())
-            if isinstance(node, cst.BaseExpression) and dotted_name(node) == name
+            for node in self.every(cst.Attribute if "." in name else cst.Name, root)
+            if dotted_name(node) == name
             if contexts.get(node) is context and not self._is_keyword(node)
         ]
 
@@ -316,14 +327,47 @@ def _parts(node: cst.CSTNode) -> list[cst.CSTNode]:
     return found
 
 
+def _below(root: cst.CSTNode) -> list[cst.CSTNode]:
+    """The nodes at and below one; the statements in the order of the text."""
+    found: list[cst.CSTNode] = []
+    waiting = [root]
+    while waiting:
+        found.append(node := waiting.pop())
+        waiting.extend(reversed(_parts(node)))
+    return found
+
+
 def find_all(root: cst.CSTNode, kind: type[Node]) -> list[Node]:
-    """The nodes of a kind at and below one, in the order of the text."""
-    return [node for node in m.findall(root, getattr(m, kind.__name__)()) if isinstance(node, kind)]
+    """The nodes of a kind at and below one, those of different statements in the order of the text.
+
+    libcst's own search takes far longer: its visitors make every node anew.
+    """
+    return [node for node in _below(root) if isinstance(node, kind)]
 
 
 def names_in(root: cst.CSTNode) -> set[str]:
     """The identifiers at and below a node."""
     return {node.value for node in find_all(root, cst.Name)}
+
+
+def imported_name(statement: cst.Import | cst.ImportFrom, alias: cst.ImportAlias) -> str:
+    """The full name of an import: 'torch.cuda.amp.autocast' for `from torch.cuda.amp import autocast`."""
+    if isinstance(statement, cst.Import):
+        return alias.evaluated_name
+    return f"{dotted_name(statement.module) if statement.module else ''}.{alias.evaluated_name}"
+
+
+def is_name(node: object, *names: str) -> TypeGuard[cst.Name]:
+    return isinstance(node, cst.Name) and node.value in names
+
+
+def is_attribute(node: object, *names: str) -> TypeGuard[cst.Attribute]:
+    """Whether a node is `something.name` with one of the names."""
+    return isinstance(node, cst.Attribute) and node.attr.value in names
+
+
+def is_constant(node: object) -> bool:
+    return isinstance(node, cst.BaseNumber | cst.SimpleString) or is_name(node, "True", "False", "None")
 
 
 def statements_of(block: cst.BaseSuite | cst.Module) -> list[Statement]:

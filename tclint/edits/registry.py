@@ -6,13 +6,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from libcst.codemod.visitors import AddImportsVisitor
-
 from tclint.core.finding import Edit, Finding, Fix
 from tclint.edits.codemod import Codemod
 from tclint.edits.codemods import CODEMODS
 from tclint.edits.program import Program
-from tclint.edits.statements import RemoveImports
 from tclint.edits.stretches import edits_in_place
 from tclint.edits.texts import edits_between
 from tclint.source.syntax.parse import NotPython
@@ -54,21 +51,13 @@ def edits_of(codemod: Codemod) -> tuple[Edit, ...]:
     codemod.plan()
     if not codemod.changes_anything or not program.can_be_written:
         return ()
-    if not _changes_imports(codemod):
-        edits = edits_in_place(codemod)
-        if edits is not None:
-            return edits
-    tree = program.module.visit(codemod)
-    for visitor in (RemoveImports, AddImportsVisitor):
-        if visitor.CONTEXT_KEY in codemod.context.scratch:
-            tree = visitor(codemod.context).transform_module(tree)
-    return edits_between(program.path, program.text, tree.code)
+    if codemod.may_change_imports:
+        from tclint.edits.imports import changes_imports, with_imports
 
-
-def _changes_imports(codemod: Codemod) -> bool:
-    """Whether a codemod adds an import, or may orphan one to which only the changed code refers."""
-    scratch = codemod.context.scratch
-    if AddImportsVisitor.CONTEXT_KEY in scratch:
-        return True
-    unwanted = {name or obj for _, obj, name in scratch.get(RemoveImports.CONTEXT_KEY, ()) if obj is not None}
-    return not all(codemod.program.is_used_outside(name, codemod.changed) for name in unwanted)
+        if changes_imports(codemod):
+            tree = with_imports(codemod, program.module.visit(codemod))
+            return edits_between(program.path, program.text, tree.code)
+    edits = edits_in_place(codemod)
+    if edits is None:
+        edits = edits_between(program.path, program.text, program.module.visit(codemod).code)
+    return edits

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import libcst as cst
-import libcst.matchers as m
-from libcst.codemod.visitors import RemoveImportsVisitor
+
+from tclint.edits.program import find_all
 
 _DIRECTIVE = re.compile(r"#\s*(?:noqa\b|(?:tclint|type|pylint|pyright|mypy|fmt|isort|ruff|pragma):)", re.I)
 """Comments that are directives to a checker about their line."""
@@ -25,7 +25,19 @@ class GoneWithComment(Gone):
 
 
 def has_comment(node: cst.CSTNode) -> bool:
-    return bool(m.findall(node, m.Comment()))
+    return bool(find_all(node, cst.Comment))
+
+
+def _comments_in(node: cst.CSTNode) -> list[cst.Comment]:
+    """The comments in a node in the order of the text, which the fields of nodes do not follow."""
+    found: list[cst.Comment] = []
+
+    class Collector(cst.CSTVisitor):
+        def visit_Comment(self, node: cst.Comment) -> None:
+            found.append(node)
+
+    node.visit(Collector())
+    return found
 
 
 def comment_lines(comments: Iterable[cst.CSTNode | None]) -> list[cst.EmptyLine]:
@@ -56,7 +68,7 @@ class KeepsComments(cst.CSTTransformer):
                 comment
                 for old, new in gone
                 if not isinstance(new, GoneWithComment)
-                for comment in m.findall(old, m.Comment())
+                for comment in _comments_in(old)
             ),
         ]
         if len(gone) < len(updated_node.body):
@@ -147,16 +159,3 @@ def _split(
         line.with_changes(body=left, trailing_whitespace=cst.TrailingWhitespace()),
         line.with_changes(body=line.body[first:], leading_lines=()),
     )
-
-
-class RemoveImports(KeepsComments, RemoveImportsVisitor):
-    """Removes unused imports of names as libcst does, but keeps modules, whose import may have effects."""
-
-    def leave_Import(self, original_node: cst.Import, updated_node: cst.Import) -> cst.Import:  # noqa: ARG002
-        return updated_node
-
-    def leave_ImportFrom(  # type: ignore[override]  # any small statement may take its place
-        self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
-    ) -> cst.ImportFrom | Gone:
-        left = super().leave_ImportFrom(original_node, updated_node)
-        return Gone() if isinstance(left, cst.RemovalSentinel) else left

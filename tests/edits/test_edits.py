@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -223,3 +225,39 @@ def test_comments_of_an_import_that_goes_stay() -> None:
 
     text = "import b\n# Ours.\nfrom c import f  # why\nimport d\nf()\nb\n"
     assert recorded(text, record) == "import b\n# Ours.\n# why\nimport d\nb\n"
+
+
+def test_comments_of_a_call_that_goes_keep_their_order() -> None:
+    def record(codemod: Codemod, line: Statement) -> None:
+        assert isinstance(line, cst.BaseSmallStatement)
+        codemod.remove(line)
+
+    text = "f(  # one\n    a,  # two\n)\ng()\n"
+    assert recorded(text, record) == "# one\n# two\ng()\n"
+
+
+def test_a_module_has_the_name_that_the_top_level_gives_it() -> None:
+    inner = "import torch as t\n\ndef f():\n    import torch.nn.functional as F\n"
+    assert Program("a.py", inner).name_of("torch.nn.functional") == "t.nn.functional"
+    for line in ("from torch.nn import functional as F", "import torch.nn.functional as F"):
+        assert Program("a.py", f"{line}\n").name_of("torch.nn.functional") == "F"
+    assert Program("a.py", "import torchvision\n").name_of("torch.nn.functional") is None
+
+
+def test_codemods_of_libcst_are_imported_only_where_imports_change() -> None:
+    program = """
+import sys
+from tclint.core.finding import Finding, Location
+from tclint.edits.registry import with_fixes
+what = ("AMP007", "a", "error", "high", "m")
+def fixed(text, line):
+    (found,) = with_fixes("a.py", text, [Finding(*what, Location("a.py", line, 1))])
+    assert found.fix.edits
+    return "libcst.codemod" in sys.modules or "libcst.matchers" in sys.modules
+call = "(torch.sigmoid(x), y)\\n"
+assert not fixed("import torch\\nimport torch.nn.functional as F\\nF.binary_cross_entropy" + call, 3)
+named = "import torch\\nfrom torch.nn.functional import binary_cross_entropy\\n"
+assert fixed(named + "binary_cross_entropy" + call, 3)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

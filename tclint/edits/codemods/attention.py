@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import libcst as cst
-import libcst.matchers as m
-from libcst.codemod.visitors import GatherImportsVisitor
 
 from tclint.edits.causal import hides_later_tokens, is_minus_infinity
 from tclint.edits.codemod import Codemod, fixes, positional
-from tclint.edits.program import Statement, find_all, index_of, names_in
+from tclint.edits.program import Statement, find_all, index_of, is_attribute, is_name, names_in
 from tclint.source.syntax.expressions import dotted_name
 
-_LAST, _SECOND_LAST = (m.Arg(m.UnaryOperation(m.Minus(), m.Integer(dim))) for dim in ("1", "2"))
-_TRANSPOSE = m.Attribute(attr=m.Name("transpose"))
-_TRANSPOSED = m.Call(_TRANSPOSE, [_LAST, _SECOND_LAST]) | m.Call(_TRANSPOSE, [_SECOND_LAST, _LAST])
-_RESHAPED = m.Call(func=m.Attribute(attr=m.Name("reshape") | m.Name("view")))
 _MODULES = frozenset({"torch", "F", "nn.functional", "torch.nn.functional"})
-_SIMPLE = m.Call() | m.Name() | m.Attribute() | m.Integer() | m.Float()
+_SIMPLE = (cst.Call, cst.Name, cst.Attribute, cst.Integer, cst.Float)
 
 
 @fixes("ARC005")
@@ -66,13 +60,7 @@ class FusedAttention(Codemod):
             self.change(line, lambda line: line.with_changes(leading_lines=comments))
 
     def _function(self) -> str | None:
-        imports = GatherImportsVisitor(self.context)
-        self.program.module.visit(imports)
-        alias = imports.module_aliases.get("torch.nn.functional")
-        alias = alias or dict(imports.alias_mapping.get("torch.nn", ())).get("functional")
-        if alias is None and "functional" in imports.object_mapping.get("torch.nn", ()):
-            alias = "functional"
-        module = alias or (f"{self.program.torch}.nn.functional" if self.program.torch else None)
+        module = self.program.name_of("torch.nn.functional")
         return f"{module}.scaled_dot_product_attention" if module else None
 
     def _are_a_run(self, statements: list[Statement]) -> bool:
@@ -102,7 +90,7 @@ class FusedAttention(Codemod):
                     return False
                 self.scale = self.program.code(value.right)
                 if isinstance(value.operator, cst.Divide):
-                    simple = value.right.lpar or m.matches(value.right, _SIMPLE)
+                    simple = value.right.lpar or isinstance(value.right, _SIMPLE)
                     self.scale = f"1.0 / {self.scale}" if simple else f"1.0 / ({self.scale})"
                 elif value.right.lpar:
                     bare = value.right.with_changes(lpar=(), rpar=())
@@ -134,10 +122,11 @@ class FusedAttention(Codemod):
 
     def _read_product(self, query: cst.BaseExpression, transposed: cst.BaseExpression) -> bool:
         self.query = query.value if isinstance(query, cst.Name) else ""
-        if m.matches(transposed, m.Attribute(attr=m.Name("mT"))):
-            self.key = dotted_name(cst.ensure_type(transposed, cst.Attribute).value)
-        elif isinstance(transposed, cst.Call) and m.matches(transposed, _TRANSPOSED):
-            self.key = dotted_name(transposed.func).rpartition(".")[0]
+        if is_attribute(transposed, "mT"):
+            self.key = dotted_name(transposed.value)
+        elif isinstance(transposed, cst.Call) and is_attribute(transposed.func, "transpose"):
+            dims = sorted(self.program.code(item.value) for item in transposed.args)
+            self.key = dotted_name(transposed.func.value) if dims == ["-1", "-2"] else ""
         return bool(self.query and self.key.isidentifier())
 
     def _is_number(self, value: cst.BaseExpression, depth: int = 3) -> bool:
@@ -212,8 +201,8 @@ def _is_matmul(call: cst.Call) -> bool:
 
 def _softmaxed(call: cst.Call) -> cst.BaseExpression | None:
     """The operand of a softmax."""
-    if m.matches(call.func, m.Attribute(attr=m.Name("softmax"))):
-        receiver = cst.ensure_type(call.func, cst.Attribute).value
+    if is_attribute(call.func, "softmax"):
+        receiver = call.func.value
         if dotted_name(receiver) not in _MODULES:
             return receiver
     return call.args[0].value if call.args else None
@@ -224,11 +213,11 @@ def _joins(function: cst.CSTNode, name: str) -> bool:
     return any(
         name in names_in(call)
         for call in find_all(function, cst.Call)
-        if m.matches(call.func, m.Attribute(attr=_JOINING) | _JOINING)
+        if is_attribute(call.func, *_JOINING) or is_name(call.func, *_JOINING)
     )
 
 
-_JOINING = m.Name("cat") | m.Name("concat") | m.Name("concatenate")
+_JOINING = ("cat", "concat", "concatenate")
 
 
 def _has_other_rank(function: cst.CSTNode) -> bool:
@@ -237,11 +226,13 @@ def _has_other_rank(function: cst.CSTNode) -> bool:
         split, arrow, made = text.raw_value.partition("->")
         if arrow and "(" in split and "(" not in made and len(made.split()) != 4:
             return True
-    for call in m.findall(function, _RESHAPED):
-        sizes: list[cst.CSTNode] = [item.value for item in cst.ensure_type(call, cst.Call).args]
+    for call in find_all(function, cst.Call):
+        if not is_attribute(call.func, "reshape", "view"):
+            continue
+        sizes: list[cst.CSTNode] = [item.value for item in call.args]
         if sizes and isinstance(sizes[0], cst.Tuple):
             sizes = [item.value for item in sizes[0].elements]
-        parts = any(m.matches(size, m.Integer("2") | m.Integer("3")) for size in sizes)
+        parts = any(isinstance(size, cst.Integer) and size.value in ("2", "3") for size in sizes)
         if len(sizes) > 4 and not parts:
             return True
     return False

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import libcst as cst
-import libcst.matchers as m
 
 from tclint.edits.codemod import Codemod, fixes, remove_argument
-from tclint.edits.program import SCOPES, Statement, find_all, index_of, statements_of
+from tclint.edits.program import SCOPES, Statement, find_all, index_of, is_attribute, statements_of
 from tclint.edits.statements import has_comment
 
 _OF_THE_STEP = frozenset(
     ("backward", "scale", "step", "update", "unscale_", "zero_grad", "clip_grad_norm_", "clip_grad_value_")
 )
 """Calls that compute nothing that autocast affects."""
-_16_BIT = m.Attribute(attr=m.Name("float16") | m.Name("half") | m.Name("bfloat16"))
 
 
 @fixes("AMP006")
@@ -82,7 +80,7 @@ class KeepInFloat32(Codemod):
         if call is None or not isinstance(call.func, cst.Attribute):
             return
         if call.func.attr.value == "to":
-            dtypes = [item for item in call.args if m.matches(item.value, _16_BIT)]
+            dtypes = [item for item in call.args if is_attribute(item.value, "float16", "half", "bfloat16")]
             if len(dtypes) != 1:
                 return
             if len(call.args) > 1:

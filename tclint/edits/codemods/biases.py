@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 
 import libcst as cst
-import libcst.matchers as m
 
 from tclint.edits.codemod import Codemod, append_argument, fixes, keyword
-from tclint.edits.program import find_all, names_in
+from tclint.edits.program import find_all, is_attribute, is_name, names_in
 from tclint.source.syntax.expressions import dotted_name
 
 _NAMES = ("module", "layer", "part")
@@ -28,7 +27,7 @@ class NormsInFloat(Codemod):
             return
         if call is None or not _leaves_cast(statement, call, model):
             return
-        taken = names_in(self.program.module)
+        taken = self.program.names
         name = next((name for name in _NAMES if name not in taken), None)
         if name is not None:
             step = self.program.module.default_indent
@@ -75,7 +74,7 @@ class RoundWidth(Codemod):
     def plan(self) -> None:
         statement = self.program.statement_at(self.finding.location)
         value = statement.value if isinstance(statement, cst.Assign | cst.AnnAssign) else None
-        if value is not None and m.matches(value, m.Call(func=m.Name("int"))):
+        if isinstance(value, cst.Call) and is_name(value.func, "int"):
             width = self.program.code(value)
             self.rewrite(value, f"{_MULTIPLE} * (({width} + {_MULTIPLE - 1}) // {_MULTIPLE})")
 
@@ -85,8 +84,6 @@ _PUBLISHED = re.compile(
 )
 """Identifiers, in lower case, in files whose models load published weights."""
 _BIASED = re.compile(r"Conv|Linear")
-_OWN_BIAS = m.Attribute(value=m.Name("self"))
-_TEST = m.Comparison(comparisons=[m.ComparisonTarget(operator=m.Is() | m.IsNot()), m.ZeroOrMore()])
 
 
 @fixes("ARC001")
@@ -97,22 +94,21 @@ class WithoutBias(Codemod):
         call = self.find(cst.Call)
         if call is None or keyword(call, "bias") is not None or any(item.star == "*" for item in call.args):
             return
-        published = any(_PUBLISHED.search(name.lower()) for name in names_in(self.program.module))
+        published = any(_PUBLISHED.search(name.lower()) for name in self.program.names)
         if not published and not self._needs_bias():
             self.change(call, lambda call: append_argument(call, "bias=False"))
 
     def _needs_bias(self) -> bool:
         """Whether some code may use the bias of the layer as a tensor; it would find None."""
-        module = self.program.module
-        for text in find_all(module, cst.SimpleString):
+        for text in self.program.every(cst.SimpleString):
             if text.raw_value == "bias" or ".bias" in text.raw_value:
                 return True
         return any(
             not (
                 self._is_set(node) or self._is_tested(node) or self._is_guarded(node) or self._is_other(node)
             )
-            for node in find_all(module, cst.Attribute)
-            if node.attr.value == "bias" and not m.matches(node, _OWN_BIAS)
+            for node in self.program.every(cst.Attribute)
+            if node.attr.value == "bias" and not is_name(node.value, "self")
         )
 
     def _is_set(self, node: cst.Attribute) -> bool:
@@ -121,9 +117,9 @@ class WithoutBias(Codemod):
     def _is_tested(self, node: cst.Attribute) -> bool:
         """Whether a bias is only tested: `conv.bias is None`, or as a condition itself."""
         outer = self.program.parent(node)
-        return (outer is not None and m.matches(outer, _TEST)) or (
-            isinstance(outer, cst.If | cst.IfExp) and outer.test is node
-        )
+        if isinstance(outer, cst.Comparison):
+            return isinstance(outer.comparisons[0].operator, cst.Is | cst.IsNot)
+        return isinstance(outer, cst.If | cst.IfExp) and outer.test is node
 
     def _is_guarded(self, node: cst.Attribute) -> bool:
         """Whether a bias is used under a test of it, or under one that only other layers pass."""
@@ -144,11 +140,11 @@ class WithoutBias(Codemod):
         something without Conv or Linear in its name."""
         if not isinstance(node.value, cst.Attribute) or not dotted_name(node.value):
             return False
-        layer = m.AssignTarget(target=m.Attribute(attr=m.Name(node.value.attr.value)))
+        layer = node.value.attr.value
         made = [
             item.value
             for item in self.program.every(cst.Assign)
-            if any(m.matches(target, layer) for target in item.targets)
+            if any(is_attribute(to.target, layer) for to in item.targets)
         ]
         return bool(made) and all(
             isinstance(value, cst.Call)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import libcst as cst
-import libcst.matchers as m
 
 from tclint.edits.codemod import (
     Codemod,
@@ -16,9 +15,9 @@ from tclint.edits.codemod import (
     keyword,
     remove_argument,
 )
+from tclint.edits.program import is_attribute, is_constant
+from tclint.edits.statements import has_comment
 from tclint.source.syntax.expressions import dotted_name
-
-_CONSTANT = m.Name("True") | m.Name("False") | m.Name("None") | m.Integer()
 
 
 class _WithArgument(Codemod):
@@ -38,7 +37,7 @@ class _WithArgument(Codemod):
         if given is None:
             self.change(call, lambda call: append_argument(call, f"{self.name}={self.value}"))
             return True
-        if m.matches(given.value, _CONSTANT) and self.program.code(given.value) != self.value:
+        if is_constant(given.value) and self.program.code(given.value) != self.value:
             self.rewrite(given.value, self.value)
             return True
         return False
@@ -88,7 +87,7 @@ def pass_stated(codemod: Codemod) -> bool:
     given = keyword(call, name)
     if given is None:
         codemod.change(call, lambda call: append_argument(call, code))
-    elif m.matches(given.value, _CONSTANT | m.SimpleString()):
+    elif is_constant(given.value):
         codemod.rewrite(given.value, value)
     return True
 
@@ -131,7 +130,7 @@ class CopyAsynchronously(_WithArgument):
 
     def plan(self) -> None:
         call = self.find(cst.Call)
-        if call is None or not m.matches(call.func, m.Attribute(attr=m.Name("cuda") | m.Name("to"))):
+        if call is None or not is_attribute(call.func, "cuda", "to"):
             return  # the finding is at the loader, and the copies are in another file
         self.change_alike(self.pass_to)
 
@@ -145,7 +144,7 @@ class GradientsToNone(Codemod):
         if call is None:
             return
         given = keyword(call, "set_to_none")
-        if given is None and m.matches(call, m.Call(args=[m.Arg(keyword=None, star="")])):
+        if given is None and len(call.args) == 1 and not (call.args[0].keyword or call.args[0].star):
             given = call.args[0]
         if given is not None and is_false(given):
             unwanted = given
@@ -161,11 +160,11 @@ class CreateOnDevice(Codemod):
 
     def _create(self, call: cst.Call) -> bool:
         """Change one copy; False if it cannot be."""
-        if not m.matches(call, _COPY_OF_CALL) or any(item.keyword for item in call.args):
+        method = call.func
+        if not is_attribute(method, "to", "cuda") or any(item.keyword for item in call.args):
             return False
-        method = cst.ensure_type(call.func, cst.Attribute)
-        made = cst.ensure_type(method.value, cst.Call)
-        if keyword(made, "device") is not None:
+        made = method.value
+        if not isinstance(made, cst.Call) or made.lpar or keyword(made, "device") is not None:
             return False
         if method.attr.value == "cuda" and not call.args:
             device = f"{self.program.quote}cuda{self.program.quote}"
@@ -174,13 +173,10 @@ class CreateOnDevice(Codemod):
         else:
             return False
         copy = call.with_changes(func=method.with_changes(value=cst.Name("x")))
-        if m.findall(copy, m.Comment()):
+        if has_comment(copy):
             return False  # it would be lost
         self.change(call, lambda _: append_argument(made, f"device={device}"))
         return True
-
-
-_COPY_OF_CALL = m.Call(func=m.Attribute(value=m.Call(lpar=[]), attr=m.Name("to") | m.Name("cuda")))
 
 
 def _is_device(value: cst.BaseExpression) -> bool:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import libcst as cst
-import libcst.matchers as m
 
 from tclint.edits.codemod import Codemod, append_argument, append_item, fixes
-from tclint.edits.program import find_all
 from tclint.source.syntax.expressions import dotted_name
 
 
@@ -27,7 +25,7 @@ class SaveAndLoadScaler(Codemod):
         optimizer = dotted_name(state.func).rpartition(".")[0]
         loads = [
             call
-            for call in find_all(self.program.module, cst.Call)
+            for call in self.program.every(cst.Call)
             if dotted_name(call.func) == f"{optimizer}.load_state_dict"
         ]
         if not scaler or len(assignment.targets) != 1 or len(loads) != 1:
@@ -60,10 +58,13 @@ class SaveAndLoadScaler(Codemod):
         if not isinstance(statement, cst.Expr) or self.program.own_line(statement) is None or not load.args:
             return None
         given, quote = load.args[0].value, self.program.quote
-        if not m.matches(given, _ITEM) or not isinstance(given, cst.Subscript):
-            return None
-        checkpoint = dotted_name(given.value)
-        written = find_all(given.slice[0], cst.SimpleString)[0]
+        match given:
+            case cst.Subscript(
+                slice=[cst.SubscriptElement(slice=cst.Index(value=cst.SimpleString() as written))]
+            ):
+                checkpoint = dotted_name(given.value)
+            case _:
+                return None
         if written.raw_value != key or not checkpoint:
             return None
         return statement, (
@@ -85,6 +86,3 @@ class SaveAndLoadScaler(Codemod):
         return next(
             (outer for outer in self.program.ancestors(node) if isinstance(outer, cst.ClassDef)), None
         )
-
-
-_ITEM = m.Subscript(slice=[m.SubscriptElement(m.Index(m.SimpleString()))])

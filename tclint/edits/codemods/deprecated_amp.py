@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import libcst as cst
-import libcst.matchers as m
 
 from tclint.core.finding import Finding
 from tclint.edits.codemod import Codemod, append_argument, fixes, positional, prepend_argument
-from tclint.edits.program import Program, find_all
+from tclint.edits.program import Program, find_all, imported_name, is_attribute, is_name
 from tclint.source.project.requirements import oldest
 from tclint.source.syntax.expressions import dotted_name
 
@@ -45,8 +44,7 @@ class ModernAmp(Codemod):
         by_root: dict[str, list[_Use]] = {}
         for use in self._all_uses():
             by_root.setdefault(dotted_name(use).split(".")[0], []).append(use)
-        module = self.program.module
-        statements: list[_Import] = [*find_all(module, cst.Import), *find_all(module, cst.ImportFrom)]
+        statements: list[_Import] = [*self.program.every(cst.Import), *self.program.every(cst.ImportFrom)]
         for statement in statements:
             uses = [use for root in sorted(_names_bound(statement)) for use in by_root.get(root, ())]
             fresh = [use for use in uses if use not in self._touched]
@@ -66,12 +64,8 @@ class ModernAmp(Codemod):
 
     def _all_uses(self) -> list[_Use]:
         """The uses of names of torch.cuda.amp through an import: `autocast`, or `amp.autocast`."""
-        return [
-            use
-            for use in m.findall(self.program.module, m.Name() | m.Attribute())
-            if isinstance(use, cst.Name | cst.Attribute) and self._old_name(use) in _NAMES
-            if not self.program.is_in_import(use)
-        ]
+        uses: list[_Use] = [*self.program.every(cst.Name), *self.program.every(cst.Attribute)]
+        return [use for use in uses if self._old_name(use) in _NAMES and not self.program.is_in_import(use)]
 
     def _old_name(self, use: cst.CSTNode) -> str:
         """The name in torch.cuda.amp that a node means, such as 'autocast'; '' for others."""
@@ -104,7 +98,7 @@ class ModernAmp(Codemod):
             self.change(cst.ensure_type(use, cst.Attribute).value, _without_cuda)
         module_names = [
             node
-            for node in find_all(self.program.module, cst.Attribute)
+            for node in self.program.every(cst.Attribute)
             if self.program.qualified(node) == _OLD and not self.program.is_in_import(node)
         ]
         if plans and len(plans) == len(module_names):
@@ -122,13 +116,13 @@ class ModernAmp(Codemod):
         if any(text.raw_value in names for text in self.program.every(cst.SimpleString)):
             return
         aliases = find_all(statement, cst.ImportAlias)
-        old = [alias for alias in aliases if _full_name(statement, alias) in _OLD_NAMES]
-        reads = [self._reads(alias, _full_name(statement, alias)) for alias in old]
+        old = [alias for alias in aliases if imported_name(statement, alias) in _OLD_NAMES]
+        reads = [self._reads(alias, imported_name(statement, alias)) for alias in old]
         if not all(reads) or sum(map(len, reads)) != len(uses):
             return
         plans = [self._rewritten(use) for use in uses]
         partly = isinstance(statement, cst.ImportFrom) and len(old) != len(aliases)
-        if None in plans or (partly and _full_name(statement, old[0]) != _OLD):
+        if None in plans or (partly and imported_name(statement, old[0]) != _OLD):
             return
         for use, plan in zip(uses, plans, strict=True):
             self._apply(use, plan or [])
@@ -172,7 +166,7 @@ class ModernAmp(Codemod):
         if name == "autocast" and isinstance(outer, cst.Arg):
             # `partial(autocast, True)` binds a position that would change.
             call = self.program.parent(outer)
-            if isinstance(call, cst.Call) and m.matches(call, _PARTIAL) and positional(call) == [outer]:
+            if isinstance(call, cst.Call) and _is_partial(call.func) and positional(call) == [outer]:
                 return [(outer, lambda bound: cst.FlattenSentinel(_followed_by(bound, cuda)))]
             return None
         return [] if name == "GradScaler" and self._is_only_named(use) else None
@@ -199,7 +193,7 @@ class ModernAmp(Codemod):
             if isinstance(outer, cst.Annotation):
                 return True
             if isinstance(outer, cst.Call):
-                return m.matches(outer.func, m.Name("isinstance")) and child in outer.args[1:]
+                return is_name(outer.func, "isinstance") and child in outer.args[1:]
             if isinstance(outer, cst.BaseSmallStatement | cst.BaseCompoundStatement):
                 return False
             child = outer
@@ -207,7 +201,10 @@ class ModernAmp(Codemod):
 
 
 _OLD_NAMES = frozenset((_OLD, *(f"{_OLD}.{name}" for name in _NAMES)))
-_PARTIAL = m.Call(func=m.Name("partial") | m.Attribute(attr=m.Name("partial")))
+
+
+def _is_partial(function: cst.BaseExpression) -> bool:
+    return is_name(function, "partial") or is_attribute(function, "partial")
 
 
 def _names_bound(statement: _Import) -> set[str]:
@@ -215,13 +212,6 @@ def _names_bound(statement: _Import) -> set[str]:
         (alias.evaluated_alias or alias.evaluated_name).split(".")[0]
         for alias in find_all(statement, cst.ImportAlias)
     }
-
-
-def _full_name(statement: _Import, alias: cst.ImportAlias) -> str:
-    """The full name of an import: 'torch.cuda.amp.autocast' for `from torch.cuda.amp import autocast`."""
-    if isinstance(statement, cst.Import):
-        return alias.evaluated_name
-    return f"{dotted_name(statement.module) if statement.module else ''}.{alias.evaluated_name}"
 
 
 def _without_cuda(module: cst.BaseExpression) -> cst.BaseExpression:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import libcst as cst
-import libcst.matchers as m
 from libcst.metadata import ScopeProvider
 
 from tclint.edits.codemod import Codemod, append_argument, fixes, keyword
-from tclint.edits.program import find_all
+from tclint.edits.program import find_all, is_attribute
 from tclint.source.syntax.expressions import dotted_name
-
-_SUBSCRIPT = m.Subscript(slice=[m.SubscriptElement(m.Index(m.Name() | m.SimpleString() | m.Integer()))])
-_CONTIGUOUS = m.Call(func=m.Attribute(attr=m.Name("contiguous")))
-_COPY = m.Call(func=m.Attribute(attr=m.Name("to") | m.Name("cuda")))
 
 
 @fixes("FMT002")
@@ -28,8 +23,10 @@ class AssignConverted(Codemod):
         if not isinstance(target, cst.BaseAssignTargetExpression):
             return
         named: cst.CSTNode = target
-        if isinstance(target, cst.Subscript) and m.matches(target, _SUBSCRIPT):
-            named = target.value
+        match target:
+            case cst.Subscript(value=indexed, slice=[cst.SubscriptElement(slice=cst.Index(value=index))]):
+                if isinstance(index, cst.Name | cst.SimpleString | cst.Integer):
+                    named = indexed
         if not dotted_name(named) or (
             isinstance(target, cst.Name) and not self._is_local(call, target.value)
         ):
@@ -71,8 +68,8 @@ class ConvertWithTo(Codemod):
 
     def plan(self) -> None:
         call = self.find(cst.Call)
-        if call is not None and keyword(call, "memory_format") and m.matches(call, _CONTIGUOUS):
-            self.rewrite(cst.ensure_type(call.func, cst.Attribute).attr, "to")
+        if call is not None and keyword(call, "memory_format") and is_attribute(call.func, "contiguous"):
+            self.rewrite(call.func.attr, "to")
 
 
 class _ToChannelsLast(Codemod):
@@ -86,7 +83,7 @@ class _ToChannelsLast(Codemod):
         raise NotImplementedError
 
     def convert_batch(self, copy: cst.Call | None, argument: str) -> None:
-        if copy is not None and m.matches(copy, _COPY) and keyword(copy, "memory_format") is None:
+        if copy is not None and is_attribute(copy.func, "to", "cuda") and not keyword(copy, "memory_format"):
             self.change(copy, lambda call: append_argument(call, argument))
 
     def convert_model(self, made: cst.BaseExpression, argument: str) -> None:

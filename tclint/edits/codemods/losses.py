@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import libcst as cst
-import libcst.matchers as m
-from libcst.codemod.visitors import AddImportsVisitor, RemoveImportsVisitor
 
 from tclint.edits.codemod import Codemod, fixes, has_stars, keyword, positional
-from tclint.edits.program import names_in
+from tclint.edits.program import is_attribute
 from tclint.edits.statements import has_comment
 from tclint.source.syntax.expressions import dotted_name
 
@@ -25,8 +23,7 @@ _INSTEAD = {
 _BINARY = ("binary_cross_entropy", "BCELoss")
 _KEEP = ("squeeze", "view", "reshape", "flatten", "unsqueeze", "float", "to", "cuda", "contiguous")
 """Methods allowed between the probabilities and the loss, since they do the same to logits."""
-_SIMPLE = m.Name() | m.Attribute() | m.Call() | m.Subscript()
-_MOVED = m.Call(func=m.Attribute(attr=m.Name("cuda") | m.Name("to")))
+_SIMPLE = (cst.Name, cst.Attribute, cst.Call, cst.Subscript)
 
 
 @fixes("AMP007", "ARC012")
@@ -50,11 +47,9 @@ class LossOfLogits(Codemod):
         new = _INSTEAD[last]
         if isinstance(named, cst.Attribute):
             self.rewrite(named.attr, new)
-        elif isinstance(named, cst.Name) and named.value == last and new not in names_in(self.program.module):
-            module = written.rpartition(".")[0]
+        elif isinstance(named, cst.Name) and named.value == last and new not in self.program.names:
             self.rewrite(named, new)
-            AddImportsVisitor.add_needed_import(self.context, module, new)
-            RemoveImportsVisitor.remove_unused_import(self.context, module, last)
+            self.import_instead(written.rpartition(".")[0], new, last)
         else:
             return
         hand_over()
@@ -70,8 +65,8 @@ class LossOfLogits(Codemod):
         if self.program.loads(self.program.module, name) != [function]:
             return None
         value = made[0].value
-        while m.matches(value, _MOVED):
-            value = cst.ensure_type(cst.ensure_type(value, cst.Call).func, cst.Attribute).value
+        while isinstance(value, cst.Call) and is_attribute(value.func, "cuda", "to"):
+            value = value.func.value
         return value.func if isinstance(value, cst.Call) else None
 
     def _logits_for(self, call: cst.Call, binary: bool) -> Callable[[], None] | None:
@@ -169,7 +164,7 @@ class LossOfLogits(Codemod):
             given = [receiver, *given] if receiver is not None else []
         if dim is not None:
             given.append(dim.value)
-        if len(given) != 2 or len(named) != int(dim is not None) or not m.matches(given[1], m.Integer("1")):
+        if len(given) != 2 or len(named) != int(dim is not None) or self.program.code(given[1]) != "1":
             return None
         return given[0]
 
@@ -181,7 +176,7 @@ class LossOfLogits(Codemod):
         outer = self.program.parent(made)
         if isinstance(outer, cst.Arg) and not isinstance(logits, cst.NamedExpr):
             logits = logits.with_changes(lpar=(), rpar=())
-        elif not (isinstance(outer, cst.Assign) or logits.lpar or m.matches(logits, _SIMPLE)):
+        elif not (isinstance(outer, cst.Assign) or logits.lpar or isinstance(logits, _SIMPLE)):
             logits = logits.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
         bare = logits
         return lambda: self.change(made, lambda _: bare)

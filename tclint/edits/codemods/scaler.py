@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import libcst as cst
-import libcst.matchers as m
 
 from tclint.edits.codemod import fixes, keyword
 from tclint.edits.codemods.scaling import MethodCall, ScalingCodemod, clips_in
-from tclint.edits.program import CONSTANT, LOOPS, names_in, statements_of
+from tclint.edits.program import LOOPS, is_constant, names_in, statements_of
 from tclint.source.syntax.expressions import dotted_name
 
 
@@ -122,7 +121,7 @@ class ScaleLosses(ScalingCodemod):
 
     def plan(self) -> None:
         call, program = self.find(cst.Call), self.program
-        if call is None or program.torch is None or "scaler" in names_in(program.module) or call.args:
+        if call is None or program.torch is None or "scaler" in program.names or call.args:
             return
         function = program.function(call)
         loops = [
@@ -168,7 +167,7 @@ class ScaleLosses(ScalingCodemod):
             given = keyword(region, "enabled")
             if given is None:
                 break
-            if m.matches(given.value, CONSTANT):
+            if is_constant(given.value):
                 return ""
             name = dotted_name(given.value)
             return f", enabled={name}" if name and self.program.function(region) is function else None

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import libcst as cst
-import libcst.matchers as m
 
 from tclint.edits.codemod import Codemod, append_argument, fixes, keyword
-from tclint.edits.program import CONSTANT, LOOPS, Statement, find_all, index_of, names_in
+from tclint.edits.program import LOOPS, Statement, find_all, index_of, is_attribute, is_constant, names_in
 from tclint.source.syntax.expressions import dotted_name
 
 _CLIPS = frozenset(("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_"))
 _CUTS = frozenset(("clamp_", "clip_", "clamp_min_", "clamp_max_", "clamp", "clip"))
-_OF_THE_STEP = m.Attribute(attr=m.Name("backward") | m.Name("step") | m.Name("update"))
 
 
 class MethodCall(NamedTuple):
@@ -31,8 +29,8 @@ class ScalingCodemod(Codemod):
     def uses(self, function: cst.CSTNode, method: str) -> list[MethodCall]:
         """The calls of a method in a function's own code, in the order of the text."""
         found = []
-        for call in m.findall(function, m.Call(func=m.Attribute(attr=m.Name(method)))):
-            if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute):
+        for call in self.program.every(cst.Call, function):
+            if is_attribute(call.func, method):
                 receiver = dotted_name(call.func.value)
                 if receiver and self.program.function(call) is function:
                     argument = dotted_name(call.args[0].value) if call.args else ""
@@ -195,9 +193,13 @@ class UnscaleFirst(ScalingCodemod):
         if not isinstance(guard, cst.If) or not isinstance(guard.body, cst.IndentedBlock):
             return
         block = self.program.block(guard)
-        plain = m.Comparison(comparisons=[m.ComparisonTarget(comparator=CONSTANT)])
-        test = guard.test.left if isinstance(guard.test, cst.Comparison) else guard.test
-        if not dotted_name(test) or not (test is guard.test or m.matches(guard.test, plain)):
+        match guard.test:
+            case cst.Comparison(left=test, comparisons=[cst.ComparisonTarget(comparator=other)]):
+                if not is_constant(other):
+                    return
+            case test:
+                pass
+        if not dotted_name(test):
             return
         if len(self._path_into(clip, block)) != 1 or not self.is_before(clip, guard):
             return
@@ -213,7 +215,8 @@ def _first_clip(block: list[Statement], top: Statement) -> Statement:
     """The first statement of the block that clips gradients of the same step."""
     first = top
     for statement in reversed(block[: index_of(block, top)]):
-        if m.findall(statement, _OF_THE_STEP):
+        attributes = find_all(statement, cst.Attribute)
+        if any(is_attribute(node, "backward", "step", "update") for node in attributes):
             break
         if clips_in(statement):
             first = statement
@@ -305,13 +308,13 @@ class ScaleTheLoss(ScalingCodemod):
         )
         losses = [
             backward
-            for backward in m.findall(function, m.Call(func=m.Attribute(attr=m.Name("backward"))))
-            if isinstance(backward, cst.Call) and self.program.function(backward) is function
+            for backward in self.program.every(cst.Call, function)
+            if is_attribute(backward.func, "backward") and self.program.function(backward) is function
             if start < self.program.start(backward) < self.program.start(step.call)
-            if not m.matches(backward.func, m.Attribute(value=m.Call(func=m.Attribute(attr=m.Name("scale")))))
+            if not is_attribute(getattr(backward.func.value, "func", None), "scale")
         ]
-        named = m.Arg(keyword=m.Name(value=m.MatchIfTrue(lambda name: name != "gradient")))
-        if not all(m.matches(item, named) for backward in losses for item in backward.args):
+        keywords = [item.keyword for backward in losses for item in backward.args]
+        if any(word is None or word.value == "gradient" for word in keywords):
             return
         for backward in losses:
             assert isinstance(backward.func, cst.Attribute)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import libcst as cst
-import libcst.matchers as m
-from libcst.codemod.visitors import GatherImportsVisitor
 
 from tclint.edits.codemod import Codemod, fixes
 from tclint.edits.codemods.calls import pass_stated
-from tclint.edits.program import Line, find_all
+from tclint.edits.program import Line, find_all, is_name
 from tclint.source.syntax.expressions import dotted_name
-
-_IMPORT = m.SimpleStatementLine(body=[m.Import() | m.ImportFrom()])
-_GUARDED = m.IndentedBlock(body=[m.ZeroOrMore(_IMPORT | m.SimpleStatementLine([m.Assign() | m.Pass()]))])
-_GUARD = m.Try(body=_GUARDED) | m.If(body=_GUARDED)
-"""Matches `try: import x` and `if ...: import x` among the imports."""
 
 
 class _BehindImports(Codemod):
@@ -28,12 +23,12 @@ class _BehindImports(Codemod):
         is_bound = False
         for line in self.program.module.body:
             assert isinstance(line, cst.SimpleStatementLine | cst.BaseCompoundStatement)
-            if m.matches(line, _IMPORT):
-                last, following = cst.ensure_type(line, cst.SimpleStatementLine), None
+            if _is_one(line, cst.Import, cst.ImportFrom):
+                last, following = line, None
                 is_bound = is_bound or name in _names_of_modules(line)
                 continue
             following = following or line
-            if is_bound and not m.matches(line, _GUARD):
+            if is_bound and not _is_guarded_import(line):
                 break
         if last is None or not is_bound:
             return
@@ -41,6 +36,20 @@ class _BehindImports(Codemod):
         self.insert_after(last.body[0], self.parsed(code).with_changes(leading_lines=blank))
         if following is not None and not following.leading_lines:
             self.change(following, lambda line: line.with_changes(leading_lines=blank))
+
+
+def _is_one(line: cst.CSTNode, *kinds: type[cst.BaseSmallStatement]) -> TypeGuard[cst.SimpleStatementLine]:
+    """Whether a line is one statement, of one of the kinds."""
+    return isinstance(line, cst.SimpleStatementLine) and [type(item) in kinds for item in line.body] == [True]
+
+
+def _is_guarded_import(line: Line) -> bool:
+    """Whether a statement is `try: import x` or `if ...: import x`."""
+    return (
+        isinstance(line, cst.Try | cst.If)
+        and isinstance(line.body, cst.IndentedBlock)
+        and all(_is_one(item, cst.Import, cst.ImportFrom, cst.Assign, cst.Pass) for item in line.body.body)
+    )
 
 
 def _names_of_modules(line: Line) -> set[str]:
@@ -68,14 +77,7 @@ class BenchmarkCudnn(_BehindImports):
     """Let cuDNN measure its algorithms, by a switch after the imports."""
 
     def plan(self) -> None:
-        imports = GatherImportsVisitor(self.context)
-        self.program.module.visit(imports)
-        names = dict(imports.alias_mapping.get("torch.backends", ()))
-        if "cudnn" in imports.object_mapping.get("torch.backends", ()):
-            names["cudnn"] = "cudnn"
-        cudnn = names.get("cudnn") or imports.module_aliases.get("torch.backends.cudnn")
-        if cudnn is None and self.program.torch is not None:
-            cudnn = f"{self.program.torch}.backends.cudnn"
+        cudnn = self.program.name_of("torch.backends.cudnn")
         if cudnn is not None:
             self.set(f"{cudnn}.benchmark = True")
 
@@ -86,7 +88,7 @@ class SwitchBenchmarkOn(Codemod):
 
     def plan(self) -> None:
         statement = self.find(cst.Assign)
-        if statement is None or not m.matches(statement.value, m.Name("False")):
+        if statement is None or not is_name(statement.value, "False"):
             return
         if all(dotted_name(to.target).endswith("cudnn.benchmark") for to in statement.targets):
             self.rewrite(statement.value, "True")
@@ -154,7 +156,7 @@ class OneTf32Api(Codemod):
             )
             if not written.endswith(".allow_tf32") or (parts and "matmul" not in written):
                 return
-        elif not m.matches(older or cst.Pass(), m.Expr(m.Call())):
+        elif not (isinstance(older, cst.Expr) and isinstance(older.value, cst.Call)):
             return
         # A switch under a test is a deliberate choice.
         if isinstance(older, cst.BaseSmallStatement) and isinstance(
