@@ -199,21 +199,21 @@ def test_flags_options_and_clients_that_resolve_nothing(tmp_path: Path, python_m
         editor.quit()
 
 
-def test_a_failure_of_tclint_itself_is_shown(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", ["", "force-exclude = true"])
+def test_a_failure_of_tclint_itself_is_shown(tmp_path: Path, options: str) -> None:
     started = (
         "import tclint.cli.main, tclint.source.run.program as program\n"
         "program.run = lambda *_: 1 / 0\n"
         "tclint.cli.main.main()\n"
     )
-    for options in ("", "force-exclude = true"):
-        (tmp_path / "pyproject.toml").write_text(f"[tool.tclint]\n{options}\n")
-        editor = Editor(tmp_path, tclint=[sys.executable, "-c", started])
-        try:
-            assert editor.open("a.py", BEFORE) == []
-            (said,) = editor.messages
-            assert "a.py could not be linted: tclint failed on it with ZeroDivisionError" in said.message
-        finally:
-            editor.quit()
+    (tmp_path / "pyproject.toml").write_text(f"[tool.tclint]\n{options}\n")
+    editor = Editor(tmp_path, tclint=[sys.executable, "-c", started])
+    try:
+        assert editor.open("a.py", BEFORE) == []
+        (said,) = editor.until(lambda: editor.messages)
+        assert "a.py could not be linted: tclint failed on it with ZeroDivisionError" in said.message
+    finally:
+        editor.quit()
 
 
 def test_opening_typing_and_saving_run_nothing_of_a_folder(tmp_path: Path) -> None:
