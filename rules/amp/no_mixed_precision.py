@@ -81,6 +81,7 @@ class NoMixedPrecision(SourceRule):
         for training, path in context.float32.launched:
             said = f"{os.path.relpath(path)} speaks of a launcher or of mixed precision"
             context.skip(training.event, f"{said}, which may choose it from outside")
+        self._say_doubts(context)
         trainings = [item for item in context.float32.trainings if item.layers]
         optional = [] if context.float32.trainings else context.float32_by_default.optional
         for training, option in [(item, option) for item, option in optional if item.layers][:1]:
@@ -91,6 +92,8 @@ class NoMixedPrecision(SourceRule):
                 return
             others = {item.event.place: item.event for item in trainings if context.concerns(item.event)}
             others.pop(found.event.place)
+            for other in others.values():
+                context.skip(other, f"it is reported with {context.where(found.event, other)}")
             fix = (
                 "Compute the loss under torch.autocast, in bfloat16 on GPUs that have it, or in float16 and "
                 "scale it with torch.amp.GradScaler."
@@ -124,6 +127,18 @@ class NoMixedPrecision(SourceRule):
                 fix=Fix(fix),
                 identity=found.event.place.function.qualified_name,
             )
+
+    def _say_doubts(self, context: SourceContext) -> None:
+        """Note why other trainings are not reported."""
+        for training in context.float32.trainings:
+            if not training.layers:
+                context.skip(training.event, "its layers are too small to gain by 16 bits")
+        for event, doubt in context.float32.doubtful:
+            if context.is_in_program(event):
+                shown = doubt.shown or event
+                is_shown = shown is not event and context.is_in_program(shown)
+                where = f": {context.where(shown, event)}" if is_shown else ""
+                context.skip(event, f"it {doubt.why}{where}")
 
     def _off_by_default(self, context: SourceContext, training: Training, option: str) -> Finding:
         return self.finding(

@@ -15,7 +15,7 @@ from tclint.engine.check import check
 from tclint.engine.fixes.sources import fix
 from tclint.engine.report import Report
 from tclint.server.text import Text, moved
-from tclint.source.syntax.discovery import SUFFIXES
+from tclint.source.syntax.discovery import SUFFIXES, Failed
 from tclint.source.syntax.parse import decode
 
 SettingsOf = Callable[[str], Settings]
@@ -58,8 +58,9 @@ def lint(path: str, text: Text, version: int | None, settings_of: SettingsOf, *,
         report = check(name, _for_text(settings, keep), contents={name: text.data})
     except TclintError as error:
         return replace(linted, problem=str(error))
-    problem = next((error.message for error in report.errors), "")
-    return replace(linted, findings=report.findings, report=report, problem=problem)
+    problems = [error.message for error in report.errors]
+    problems += [item.sentence for item in report.skipped if isinstance(item, Failed)]
+    return replace(linted, findings=report.findings, report=report, problem=next(iter(problems), ""))
 
 
 def with_earlier(linted: Linted, earlier: Linted) -> Linted:

@@ -92,12 +92,71 @@ def test_a_page_that_speaks_of_a_launcher_is_named(tmp_path: Path) -> None:
     assert "README.md speaks of a launcher or of mixed precision, which may choose it from outside" in said
 
 
+FLOAT32 = """import torch
+from torch import nn
+
+net = nn.Sequential(nn.Conv2d(3, 128, 3), nn.ReLU(), nn.Conv2d(128, 128, 3)).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in torch.utils.data.DataLoader(samples, 64):
+    loss = nn.functional.mse_loss(net(x.cuda()), y.cuda())
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "reports"),
+        ({".cuda()": ""}, "it is not known to run on a GPU"),
+        ({"128": "32"}, "it trains no layers that are known to be large enough to gain"),
+        (
+            {"    loss =": "    with torch.autocast('cuda'):\n        loss ="},
+            "that uses mixed precision: line 7",
+        ),
+        ({"3)).cuda()": "3)).cuda().half()"}, "that computes in 16 bits: line 4"),
+        ({"3)).cuda()": "3)).cuda().double()"}, "that computes in float64: line 4"),
+        ({"import torch\n": "import torch, gym\n"}, "a package for numerical work or tiny networks"),
+        ({"\nnet": "from torch.amp import autocast\nnet"}, "that names autocast or GradScaler, in train.py"),
+        ({"    optimizer.step()\n": ""}, "it belongs to no step of an optimizer that tclint knows of"),
+        (
+            {
+                "import nn\n": "import nn\nfrom ours import maybe\n",
+                "    loss =": "    with maybe():\n        loss =",
+            },
+            "it runs in a context that may choose a precision: line 8",
+        ),
+        ({"for x, y in torch.utils.data.DataLoader(samples, 64)": "for _ in range(9)"}, "on the same data"),
+        ({"net(x.cuda())": "net.run(x.cuda())"}, "it leads to no network whose layers tclint knows"),
+    ],
+)
+def test_what_keeps_a_training_from_being_one_in_float32_is_said(
+    tmp_path: Path, changes: dict[str, str], words: str
+) -> None:
+    text = FLOAT32
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "train.py").write_text(text)
+    line = 1 + next(number for number, one in enumerate(text.splitlines()) if "backward" in one)
+    result = CliRunner().invoke(cli, ["explain", "AMP016", f"{tmp_path}/train.py:{line}", "--isolated"])
+    said = " ".join(result.output.split())
+    assert words in said
+    assert ("is silent about" in said) == (words != "reports")
+
+
+def test_a_framework_whose_precision_was_chosen_is_said_to_have_one(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINER.replace('output_dir="x"', 'output_dir="x", bf16=False'))
+    result = CliRunner().invoke(cli, ["explain", "AMP016", f"{tmp_path}/train.py:5", "--isolated"])
+    assert "it is given a precision" in " ".join(result.output.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["AMP003", "--at", "train.py"], "is no FILE:LINE"),
         (["AMP003", "train.py"], "is no FILE:LINE"),
-        (["AMP003", "--at", "missing.py:3"], "cannot be read (No such file or directory)"),
+        (["AMP003", "--at", "missing.py:3"], "There is no file or folder 'missing.py'"),
         (["DIM001", "--at", "train.py:3"], "is a rule on traced models"),
     ],
 )
@@ -127,3 +186,48 @@ for x, y in torch.utils.data.DataLoader(samples, 64):
         assert said in shown
         assert "its fix needs torch 1.6, and" in shown or release != "1.1.0"
         assert ("requirements.txt:1 asks for torch==1.1.0." in shown) == (release == "1.1.0")
+
+
+@pytest.mark.parametrize(
+    ("end", "configuration", "words"),
+    [
+        ("", "", "reports"),
+        ("  # tclint: ignore[AMP003]", "", "is silent about {at}: a comment silences it."),
+        ("", 'ignore = ["AMP003"]', "is silent about {at}: the settings leave it out for this file."),
+        (
+            "",
+            '[[tool.tclint.overrides]]\npaths = ["train.py"]\nignore = ["AMP003"]',
+            "is silent about {at}: the settings leave it out for this file.",
+        ),
+    ],
+)
+def test_what_a_check_does_not_report_is_not_reported(
+    tmp_path: Path, end: str, configuration: str, words: str
+) -> None:
+    script, config = tmp_path / "train.py", tmp_path / "tclint.toml"
+    script.write_text(PROGRAM.replace("1.0)\n", f"1.0){end}\n").format(unscale="pass"))
+    config.write_text(f"[tool.tclint]\n{configuration}")
+    at = f"{script}:6"
+    said = CliRunner().invoke(cli, ["explain", "AMP003", at, "--config", str(config)]).output
+    assert words.format(at=at) in " ".join(said.split())
+    checked = CliRunner().invoke(cli, ["check", str(script), "--config", str(config)]).output
+    assert ("AMP003" in checked) == (words == "reports")
+
+
+def test_a_file_without_the_words_of_a_rule_is_said_to_lack_them(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\nscaler = torch.amp.GradScaler()\n")
+    said = CliRunner().invoke(cli, ["explain", "AMP003", f"{tmp_path}/train.py:2", "--isolated"]).output
+    assert "nothing in the file is what it looks for, such as" in " ".join(said.split())
+
+
+def test_a_file_that_its_script_does_not_read_is_run_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("def later():\n    import engine\n\nprint('started')\n")
+    loop = PROGRAM.format(unscale="pass").replace(
+        "for batch", "def train(model, optimizer, loader):\n  for batch"
+    )
+    (tmp_path / "engine.py").write_text(loop.replace("\n    ", "\n        "))
+    at = f"{tmp_path}/engine.py:7"
+    checked = CliRunner().invoke(cli, ["check", f"{tmp_path}/engine.py", "--isolated"])
+    assert "engine.py:7" in checked.output
+    said = CliRunner().invoke(cli, ["explain", "AMP003", at, "--isolated"]).output
+    assert "reports" in said, said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -194,6 +195,23 @@ def test_flags_options_and_clients_that_resolve_nothing(tmp_path: Path, python_m
         (said,) = editor.messages
         assert "pyproject.toml:2: 'selectt' is not a key" in said.message, "said once"
         assert plain != CAPABILITIES
+    finally:
+        editor.quit()
+
+
+@pytest.mark.parametrize("options", ["", "force-exclude = true"])
+def test_a_failure_of_tclint_itself_is_shown(tmp_path: Path, options: str) -> None:
+    started = (
+        "import tclint.cli.main, tclint.source.run.program as program\n"
+        "program.run = lambda *_: 1 / 0\n"
+        "tclint.cli.main.main()\n"
+    )
+    (tmp_path / "pyproject.toml").write_text(f"[tool.tclint]\n{options}\n")
+    editor = Editor(tmp_path, tclint=[sys.executable, "-c", started])
+    try:
+        assert editor.open("a.py", BEFORE) == []
+        (said,) = editor.until(lambda: editor.messages)
+        assert "a.py could not be linted: tclint failed on it with ZeroDivisionError" in said.message
     finally:
         editor.quit()
 

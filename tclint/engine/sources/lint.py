@@ -13,7 +13,7 @@ from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding, Location
 from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME
 from tclint.core.target import RECIPE_SUFFIXES, SCRIPT_SUFFIXES, is_recipe
-from tclint.engine.sources.program import SourceText, lint_programs
+from tclint.engine.sources.program import SourceText, Watch, lint_programs
 from tclint.engine.sources.recipes import lint_recipes
 from tclint.source.project.launchers import passed_to
 from tclint.source.project.scripts import Scripts
@@ -21,7 +21,7 @@ from tclint.source.project.versions import without_newer_edits
 from tclint.source.run.own_tables import library_of
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.cache import TablesCache
-from tclint.source.syntax.discovery import SUFFIXES, Skipped, discover
+from tclint.source.syntax.discovery import SUFFIXES, Failed, Skipped, discover
 from tclint.source.syntax.notebooks import Notebook, is_notebook, read_notebook
 from tclint.source.syntax.parse import NotPython, as_utf8, decode, what_is_broken
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable
@@ -49,7 +49,7 @@ class SourceResult:
     notebooks: Mapping[str, Notebook] = field(default_factory=dict)
     """The notebooks with findings; the findings' lines are those of the notebooks' programs."""
     errors: Sequence[tuple[str, str]] = ()
-    """(path, sentence) of the named configuration files that cannot be read."""
+    """(path, sentence) of the named files that could not be linted."""
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Path of a script with findings -> targets of the models that its program trains."""
     too_new: Sequence[Finding] = ()
@@ -63,6 +63,7 @@ def lint(
     *,
     contents: Mapping[str, bytes] | None = None,
     finish: Finish | None = None,
+    watch: Watch | None = None,
 ) -> SourceResult:
     """Run source rules over files and folders, executing none of them.
 
@@ -74,6 +75,7 @@ def lint(
     Args:
         contents: absolute path -> bytes of a file being edited, to use instead of those on the disk.
         finish: called with the path, text and findings of every file with findings.
+        watch: called with each program that is run.
 
     Raises:
         TargetError: a path does not exist, or is neither a folder nor a Python file.
@@ -84,7 +86,7 @@ def lint(
     files = [path for path in found if not is_recipe(path)]
     _, own = library_of(settings.libraries)
     named = {os.path.abspath(path) for path in paths}
-    # A hook names all files of a commit, which does not mean that each of them sets up a training.
+    # A hook names all files of a commit, which does not mean that somebody asked for each of them.
     meant = frozenset[str]() if settings.force_exclude else frozenset(named)
     recipes = lint_recipes([path for path in found if is_recipe(path)], meant, rules, settings, contents)
     # A rule checks the settings only when a file could concern it, since some rules read data for that.
@@ -139,17 +141,19 @@ def lint(
                 outcomes[path] = broken
     if any(text.rules for text in texts.values()):
         tables_cache = open_cache()
-
-        linted, too_new, parts, models = lint_programs(texts, settings, tables_cache, contents)
+        linted, too_new, parts, models = lint_programs(texts, settings, tables_cache, contents, watch)
         outcomes.update(linted)
     notebooks = {path: text.notebook for path, text in texts.items() if text.notebook is not None}
+    errors: list[tuple[str, str]] = []
     parsed_files = 0
     for path in files:
         outcome = outcomes.get(path)
         notebook = notebooks.get(path)
         if notebook is not None and isinstance(outcome, NotPython):
             outcome = Skipped(path, f"a cell is not Python: {outcome}")
-        if isinstance(outcome, Skipped):
+        if isinstance(outcome, Failed) and path in meant:
+            errors.append((path, outcome.sentence))
+        elif isinstance(outcome, Skipped):
             skipped.append(outcome)
         elif isinstance(outcome, NotPython):
             unreadable.append(path)
@@ -173,7 +177,7 @@ def lint(
     }
     if tables_cache is not None:
         tables_cache.limit()
-    unread = {*unreadable, *(item.path for item in skipped)}
+    unread = {*unreadable, *(item.path for item in skipped), *(path for path, _ in errors)}
     paths_read = tuple(path for path in files if path not in unread)
     return SourceResult(
         [*findings, *recipes.findings],
@@ -184,7 +188,7 @@ def lint(
         {**marked, **recipes.marked},
         {**digests, **recipes.digests},
         notebooks,
-        recipes.errors,
+        [*errors, *recipes.errors],
         {path: found for path, found in models.items() if path not in notebooks},
         too_new,
     )

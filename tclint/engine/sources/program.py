@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import TypeAlias
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Finding, Location, Related
@@ -29,7 +30,7 @@ from tclint.source.run.program import Program
 from tclint.source.run.project import ProjectFiles
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.cache import TablesCache
-from tclint.source.syntax.discovery import Skipped
+from tclint.source.syntax.discovery import Failed, Skipped
 from tclint.source.syntax.notebooks import Notebook
 from tclint.source.syntax.parse import NotPython, Parsed, decode, parse
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
@@ -89,8 +90,7 @@ class SourceProgram:
             except NotPython as error:
                 unreadable[path] = error if error.line else Skipped(path, str(error))
             except Exception as error:
-                # A file on which tclint fails must not end the run; the user learns which file it was.
-                unreadable[path] = _failed(path, error)
+                unreadable[path] = Failed.of(path, error)
             return None
 
         files = ProjectFiles(parsed, contents, edited, settings_of)
@@ -110,7 +110,7 @@ class SourceProgram:
                 guests=guests,
             )
         except Exception as error:
-            return cls(None, {}, {root: _failed(root, error)}, files=files, has_failed=True)
+            return cls(None, {}, {root: Failed.of(root, error)}, files=files, has_failed=True)
         linted = {file.path: file for file in program.files if file.path in program.within}
         return cls(SourceContext(program, settings), linted, unreadable, files=files)
 
@@ -153,17 +153,23 @@ class SourceProgram:
         return result
 
 
+Watch: TypeAlias = Callable[[SourceProgram, Sequence[SourceRule]], None]
+"""Called with a program and the rules that looked at it."""
+
+
 def lint_programs(
     texts: Mapping[str, SourceText],
     settings: Settings,
     cache: TablesCache | None,
     contents: Mapping[str, bytes],
+    watch: Watch | None = None,
 ) -> tuple[dict[str, FileOutcome], list[Finding], list[Skipped], dict[str, tuple[str, ...]]]:
     """The findings in files, each linted as part of its program; those whose fixes need newer releases than
     the project allows; notes on programs that were cut short; and the models that programs train, by script.
 
     Args:
         texts: all linted files by path; programs with files that concern rules are run.
+        watch: called with each program that is run.
     """
     outcomes: dict[str, tuple[str, FileOutcome]] = {}
     """Path -> the script of the program that the file is part of, and its outcome there."""
@@ -205,6 +211,7 @@ def lint_programs(
                         given,
                         contents,
                         invited,
+                        watch,
                     )
                 if kept is not None and files is not None and not _has_crashed(known.outcomes):
                     kept.store(root, own, rules, files, asked, known, invited)
@@ -262,6 +269,7 @@ def _run(
     given: Mapping[str, bytes],
     edited: Collection[str],
     guests: Collection[str],
+    watch: Watch | None,
 ) -> tuple[ProgramOutcome, ProjectFiles | None, int]:
     """Run one program. Returns its outcome; the files that it read (None if tclint failed on it); and the
     number of its events, which are garbage from then on."""
@@ -270,6 +278,8 @@ def _run(
     program = SourceProgram.of(root, own, settings, parse_text, given, tokens, edited, guests)
     unreached = program.context.run.unreached if program.context is not None else frozenset[str]()
     outcomes = program.outcomes(rules, texts)
+    if watch is not None:
+        watch(program, rules)
     has_findings = any(isinstance(found, list) and found for found in outcomes.values())
     outcome = ProgramOutcome(outcomes, unreached, program.cut, program.models if has_findings else ())
     events = len(program.context.record.events) if program.context is not None else 0
@@ -277,7 +287,9 @@ def _run(
 
 
 def _has_crashed(outcomes: Mapping[str, FileOutcome]) -> bool:
-    """Whether a rule crashed, so that its findings are unknown."""
+    """Whether tclint failed on a file or a rule crashed, so that findings are unknown."""
+    if any(isinstance(outcome, Failed) for outcome in outcomes.values()):
+        return True
     found = (outcome for outcome in outcomes.values() if isinstance(outcome, list))
     return any(finding.code == CRASH_CODE for findings in found for finding in findings)
 
@@ -326,10 +338,6 @@ def _in_test(finding: Finding) -> Finding:
 
 def _position(finding: Finding) -> tuple[int, int, str]:
     return finding.location.line, finding.location.column, finding.code
-
-
-def _failed(path: str, error: Exception) -> Skipped:
-    return Skipped(path, f"tclint failed on it with {type(error).__name__}: {error}; please report this")
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from tclint.core.rule import apply_rule
 from tclint.core.target import SCRIPT_SUFFIXES
 from tclint.source.recipes.formats import MAX_BYTES, candidates, formats
 from tclint.source.source_rule import SourceRule
-from tclint.source.syntax.discovery import Skipped
+from tclint.source.syntax.discovery import Failed, Skipped
 from tclint.source.syntax.parse import NotPython
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class RecipeResult:
     findings: list[Finding] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     errors: list[tuple[str, str]] = field(default_factory=list)
-    """(path, sentence) of the named files that cannot be read."""
+    """(path, sentence) of the named files that cannot be read or linted."""
     paths: list[str] = field(default_factory=list)
     """The files of a known format."""
     marked: dict[str, str] = field(default_factory=dict)
@@ -98,9 +98,11 @@ def _lint(
     try:
         context = SourceContext(program_of(recipe, ProjectFiles(lambda _, __: None)), settings)
     except Exception as error:
-        # A file on which tclint fails must not end the run; the user learns which file it was.
-        why = f"tclint failed on it with {type(error).__name__}: {error}; please report this"
-        result.skipped.append(Skipped(path, why))
+        failed = Failed.of(path, error)
+        if is_named:
+            result.errors.append((path, failed.sentence))
+        else:
+            result.skipped.append(failed)
         return
     found = list(_findings(context, rules, settings))
     if found:

@@ -85,6 +85,15 @@ class Steps:
     @cached_property
     def all(self) -> list[Step]:
         """Every training step of the program."""
+        return [step for step in self._found if self._is_repeated(step)]
+
+    @property
+    def unrepeated(self) -> list[Event]:
+        """The backward passes that run once, or on the same data in every round."""
+        return [event for step in self._found if not self._is_repeated(step) for event in step.backwards]
+
+    @cached_property
+    def _found(self) -> list[Step]:
         found: dict[tuple[object, int], tuple[list[Event], set[Loop]]] = {}
         for event in self.record.of(*_BACKWARDS):
             loop = self._loop_of(event)
@@ -92,8 +101,7 @@ class Steps:
             backwards, loops = found.setdefault(key, ([], set()))
             backwards.append(event)
             loops.update([loop] if loop is not None else [])
-        steps = [self._step(loops, tuple(backwards)) for backwards, loops in found.values()]
-        return [step for step in steps if self._is_repeated(step)]
+        return [self._step(loops, tuple(backwards)) for backwards, loops in found.values()]
 
     @property
     def all_backwards(self) -> list[Event]:

@@ -37,6 +37,22 @@ class Skipped:
     """Whether only a part of the file's program was left out."""
 
 
+class Failed(Skipped):
+    """A file on which tclint itself failed; such a file must not end the run."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, path: str, error: Exception) -> Failed:
+        """The failure of an error."""
+        return cls(path, f"tclint failed on it with {type(error).__name__}: {error}; please report this")
+
+    @property
+    def sentence(self) -> str:
+        """The failure in a sentence for a user who named the file."""
+        return f"{os.path.relpath(self.path)} could not be linted: {self.reason}."
+
+
 def discover(
     paths: Sequence[str],
     settings: Settings,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import NamedTuple
@@ -98,6 +99,15 @@ class Training(NamedTuple):
         return made or self.backward
 
 
+class Doubt(NamedTuple):
+    """Why a training may not compute in float32, or gains nothing by another precision."""
+
+    why: str
+    """The end of a sentence: 'it ...'."""
+    shown: Event | None = None
+    """The event that shows it."""
+
+
 class Float32:
     """Answers about one program."""
 
@@ -179,15 +189,34 @@ class Float32:
 
     @cached_property
     def _all(self) -> list[Training]:
-        if self._is_chosen or self.is_configuration:
+        if self.is_configuration:
             return []
-        found = (
-            self._training(backward, step.steps[0])
+        return [training for _, training in self._judged if isinstance(training, Training)]
+
+    @cached_property
+    def _judged(self) -> list[tuple[Event, Training | Doubt]]:
+        """Each backward pass with its training, or with why that is not known to be one in float32."""
+        alone = Doubt("belongs to no step of an optimizer that tclint knows of")
+        return [
+            (backward, self._chosen or (self._training(backward, step.steps[0]) if step.steps else alone))
             for step in self.steps.all
             for backward in step.backwards
-            if step.steps
-        )
-        return [training for training in found if training is not None]
+        ] + [
+            (backward, self._chosen or Doubt("runs once, or on the same data in every round"))
+            for backward in self.steps.unrepeated
+        ]
+
+    @property
+    def doubtful(self) -> Iterator[tuple[Event, Doubt]]:
+        """The backward passes, and the events that give a framework its settings, of trainings that are not
+        known to be in float32, each with the reason."""
+        for backward, doubt in self._judged:
+            if isinstance(doubt, Doubt):
+                yield backward, doubt
+                for scaler in self.facts.scalers_of(self.facts.loss_of(backward)):
+                    for settings in self.facts.things(scaler.fields.get("@settings")):
+                        if settings.made is not None:
+                            yield settings.made, doubt
 
     @cached_property
     def stated(self) -> list[tuple[Event, Thing]]:
@@ -230,26 +259,27 @@ class Float32:
         return is_named or named == NONE
 
     @cached_property
-    def _is_chosen(self) -> bool:
-        """Whether the program chooses another precision anywhere, or could by a setting that is off."""
-        names = any(not _MIXED.isdisjoint(file.tables.identifiers) for file in self.files)
-        if names and not self._is_off and self.defaults is None:
-            return True
+    def _chosen(self) -> Doubt | None:
+        """What chooses another precision anywhere in the program, or could by a setting that is off."""
         for event in self.record.events:
             kinds = ("autocast", "scaler") if event.kind == "make" else ()
             contexts = [made for kind in kinds for made in self.facts.kinds(event.result, kind)]
             if any(map(self._may_be_on, contexts)):
-                return True
+                return Doubt("is in a program that uses mixed precision", event)
             if self.defaults is not None and contexts:
                 continue  # the dtype of an autocast that is off
             if event.place.file.is_library or not self._happens(event):
                 continue
             if not _SIXTEEN_BITS.isdisjoint(event.arguments.values()):
-                return True
+                return Doubt("is in a program that computes in 16 bits", event)
             is_float64 = Symbol("torch.float64") in event.arguments.values()
             if is_float64 and (event.kind == "default_dtype" or self.facts.kinds(event.subject, "module")):
-                return True
-        return False
+                return Doubt("is in a program that computes in float64", event)
+        named = next((file for file in self.files if not _MIXED.isdisjoint(file.tables.identifiers)), None)
+        if named is not None and not self._is_off and self.defaults is None:
+            file = os.path.basename(named.path)
+            return Doubt(f"is in a program that names autocast or GradScaler, in {file}")
+        return None
 
     @cached_property
     def _is_off(self) -> bool:
@@ -272,7 +302,7 @@ class Float32:
         ]
         return bool(named) and off.issuperset(named)
 
-    def _training(self, backward: Event, step: Event) -> Training | None:
+    def _training(self, backward: Event, step: Event) -> Training | Doubt:
         loss = self.facts.loss_of(backward)
         scalers = [
             scaler
@@ -283,13 +313,13 @@ class Float32:
         for scaler in scalers:
             settings = next(self.facts.things(scaler.fields.get("@settings")), None)
             if settings is None or not self._is_left(scaler.fields.get("@precision")):
-                return None
+                return Doubt("is given a precision, or may be", scaler.made)
         if not self.devices.is_in_program_for_gpus(loss):
-            return None
+            return Doubt("is not known to run on a GPU")
         if settings is not None and settings.made is None:
-            return None
+            return Doubt("gets settings that are made where tclint cannot see it")
         if self._is_numerical(backward):
-            return None
+            return Doubt("is in a file that imports a package for numerical work or tiny networks")
         forwards: dict[Thing, Event] = {}
         regions: set[Region] = set()
         for made in filter(self._happens, self.autocasts.differentiated(loss)):
@@ -297,18 +327,22 @@ class Float32:
                 regions.update(event.regions)
                 for part in self.facts.kinds(event.subject, "module") if event.kind == "forward" else ():
                     forwards.setdefault(part, event)
-        if any(map(self._may_choose, regions)):
-            return None
+        if choosing := next(filter(self._may_choose, regions), None):
+            return Doubt("runs in a context that may choose a precision", choosing.entered)
         trained = (part for part, event in forwards.items() if self.networks.is_trained(part, event))
         modules = dict.fromkeys(item for part in trained for item in modules_in(part))
-        if not all(map(self.is_float32, modules)):
-            return None
+        if other := next((item for item in modules if not self.is_float32(item)), None):
+            return Doubt("trains weights that are not known to be float32", other.made)
         products = self._products(list(modules), _SMALL_FEATURES)
         layers = self._products(list(modules), _SMALL_FEATURES_WITH_CASTS) or self._others(
             list(modules), loss
         )
         if not products and not layers:
-            return None
+            return Doubt(
+                "trains no layers that are known to be large enough to gain"
+                if modules
+                else "leads to no network whose layers tclint knows"
+            )
         managed = scalers[0] if scalers else None
         return Training(backward, step, managed, settings, layers, products)
 
