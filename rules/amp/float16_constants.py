@@ -132,12 +132,13 @@ class Float16ConstantsInModel(GraphRule):
         for op in context.graph.ops:
             value = lost_in_float16(op.name, op.attributes)
             place = context.call_location(op)
-            if value is None or abs(value) > _OF_FLOAT32 or (place, value) in seen:
+            line = (place.path, place.line, place.column, value)
+            if value is None or abs(value) > _OF_FLOAT32 or line in seen:
                 continue
             if not any(spec.dtype == "float16" for spec in runs[op.index].outputs):
                 continue
             if abs(value) > LARGEST or _guards(op, readers):
-                seen.add((place, value))
+                seen.add(line)  # once for all blocks that run it
                 says, advice = loss_in_words(value)
                 yield self.finding(
                     place,
