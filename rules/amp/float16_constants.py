@@ -138,7 +138,7 @@ class Float16ConstantsInModel(GraphRule):
             if not any(spec.dtype == "float16" for spec in runs[op.index].outputs):
                 continue
             if abs(value) > LARGEST or _guards(op, readers):
-                seen.add(line)  # once for all blocks that run it
+                seen.add(line)  # reported once, however many blocks run it
                 says, advice = loss_in_words(value)
                 yield self.finding(
                     place,

@@ -45,7 +45,7 @@ def with_usual_batch(context: GraphContext) -> tuple[GraphContext, tuple[Assumpt
 
 
 def _told_so(graph: Graph, traced: Graph) -> Graph:
-    """The graph, whose assumptions speak of the inputs that it has, not of those that were traced."""
+    """The graph with assumptions that name its own inputs, not those that were traced."""
     told: dict[str, set[str]] = {}
     for old, new in zip(traced.inputs, graph.inputs, strict=True):
         told.setdefault(_text(old), set()).add(_text(new))

@@ -29,7 +29,7 @@ from tclint.source.syntax.positions import Span
 from tclint.source.syntax.tables import Tables
 
 _KEPT = 16_384
-"""Entries; those that were written first are removed."""
+"""The most entries that are kept; the oldest ones are removed first."""
 _CODE = ("tables.py", "walk.py", "scopes.py", "expressions.py", "encoding.py", "parse.py", "positions.py")
 _BUILTINS = {"Ellipsis": ..., "complex": complex}
 
@@ -71,7 +71,7 @@ class TablesCache:
         return NotPython(*kept) if kept else None
 
     def limit(self, kept: int = _KEPT) -> None:
-        """Remove the entries that were written first, but for that many."""
+        """Remove the oldest entries beyond that many."""
         forget_oldest(self.folder, kept, "*")
 
     def _spans(self, key: str, node_ids: int, parsed: Callable[[], Parsed]) -> tuple[Span, ...]:

@@ -44,7 +44,7 @@ class Failed(Skipped):
 
     @classmethod
     def of(cls, path: str, error: Exception) -> Failed:
-        """The failure of an error."""
+        """The failure that an exception caused."""
         return cls(path, f"tclint failed on it with {type(error).__name__}: {error}; please report this")
 
     @property

@@ -124,7 +124,7 @@ class Autocasts:
         return dtype.name if isinstance(dtype, Symbol) else ""
 
     def default_dtype_on_gpu(self, context: Thing) -> str:
-        """The same, and by default where an option of the command line chooses it."""
+        """As `dtype_on_gpu`, with the default of an option of the command line that chooses it."""
         options = options_of(context.fields.get("dtype", NONE))
         others = (option for option, _ in options if not isinstance(option, Symbol))
         if not all(isinstance(other, Thing) and "@chosen by" in other.fields for other in others):

@@ -59,9 +59,9 @@ from tclint.tracing.inputs.uses.consumers import uses_of
 _META = torch.device("meta")
 
 CORA = (2708, 10556)
-"""Nodes and edges of the graph on which networks of graphs are mostly tried first."""
+"""Nodes and edges of Cora, the graph that graph neural networks are usually tried on first."""
 PUBMED = (19_717, 88_648)
-"""Of the largest of the three that are mostly tried together."""
+"""Nodes and edges of PubMed, the largest of the three citation graphs that papers report together."""
 _MAX_GUESSES = 20
 
 
