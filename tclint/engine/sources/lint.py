@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TypeAlias
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding, Location
 from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME
 from tclint.core.target import RECIPE_SUFFIXES, SCRIPT_SUFFIXES, is_recipe
+from tclint.engine.sources.fix_cache import Finish, FixCache
 from tclint.engine.sources.program import SourceText, Watch, lint_programs
 from tclint.engine.sources.recipes import lint_recipes
 from tclint.source.project.launchers import passed_to
@@ -25,9 +25,6 @@ from tclint.source.syntax.discovery import SUFFIXES, Failed, Skipped, discover
 from tclint.source.syntax.notebooks import Notebook, is_notebook, read_notebook
 from tclint.source.syntax.parse import NotPython, as_utf8, decode, what_is_broken
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable
-
-Finish: TypeAlias = Callable[[str, str, Sequence[Finding]], list[Finding]]
-"""Completes one file's findings, for example with fixes: (path, text, findings) -> findings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +90,7 @@ def lint(
     applies = cache(lambda rule: rule.applies(settings))
     open_cache = cache(lambda: _cache_of(settings))
     tables_cache: TablesCache | None = None
+    finished = FixCache.of(finish, rules, settings) if finish is not None else None
     findings: list[Finding] = []
     marked: dict[str, str] = {}
     digests: dict[str, bytes] = {}
@@ -162,10 +160,10 @@ def lint(
             parsed_files += 1
             if outcome:
                 digests[path] = hashlib.sha256(texts[path].written).digest()
-                if finish is not None:
+                if finished is not None:
                     outcome = [
                         without_newer_edits(finding)
-                        for finding in finish(path, decode(texts[path].data), outcome)
+                        for finding in finished(path, decode(texts[path].data), outcome)
                     ]
             if notebook is not None:
                 outcome = [with_edits_of_file(finding, notebook) for finding in outcome]
@@ -177,6 +175,8 @@ def lint(
     }
     if tables_cache is not None:
         tables_cache.limit()
+    if finished is not None:
+        finished.limit()
     unread = {*unreadable, *(item.path for item in skipped), *(path for path, _ in errors)}
     paths_read = tuple(path for path in files if path not in unread)
     return SourceResult(
