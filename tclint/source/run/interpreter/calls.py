@@ -212,7 +212,11 @@ class Calls(LibraryCalls):
         if spec is not None:
             return self.call_spec(spec, f".{name}", receiver, arguments, keywords, call)
         if receiver.kind == "tensor":
-            return self.tensor("op", f".{name}", receiver, self.bound((), arguments, keywords), call)
+            if self.library.method("module", name) is None:
+                return self.tensor("op", f".{name}", receiver, self.bound((), arguments, keywords), call)
+            # No tensor has such a method: what looked like a part of the data is a module.
+            receiver.kind = ""
+            return self.call_method(receiver, name, arguments, keywords, call)
         if receiver.cls is not None and not receiver.cls.is_derived:
             # The class has no such method, so the callable is an attribute of the object.
             return self.call_value(self.attribute(receiver, name), arguments, keywords, call)
@@ -278,6 +282,10 @@ class Calls(LibraryCalls):
             for key, item in keywords.items():
                 made.fields["item", key] = item
             return made
+        if len(arguments) == 1 and thing.kind and self.library.is_a(thing.kind, "context"):
+            function = arguments[0]
+            if isinstance(function, FunctionValue):
+                return function.within(thing)
         if thing.operation is not None and thing.operation[0] == ".":
             # `step = optimizer.step; step()`.
             owner, attribute = thing.operation[1]
