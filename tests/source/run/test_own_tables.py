@@ -70,6 +70,54 @@ def optimizer_of(model):
 SETTINGS = '[tool.tclint]\nlibraries = ["tables/ours.toml"]\n'
 
 
+ENGINE = """\
+[[program]]
+names = ["ours"]
+text = '''
+import torch
+from torch.utils.data import DataLoader
+from tclint.summary import mark
+
+class Engine:
+    def __init__(self, model, data, optimizer, precision=None, workers=0):
+        self.model = model.to("cuda")
+        if isinstance(data, DataLoader):
+            self.loader = data
+        else:
+            self.loader = DataLoader(data, num_workers=workers)
+            SPELLED
+        self.optimizer = optimizer
+        self.precision = precision
+        self.scaler = torch.amp.GradScaler(enabled=precision == "half")
+        mark(self.scaler, "@settings", self)
+        mark(self.scaler, "@precision", precision)
+        spelling = {"autocast": "precision=\\"bfloat\\"", "float16": "precision=\\"half\\""}
+        mark(self.scaler, "@spelling", spelling)
+
+    def run(self):
+        for x, y in self.loader:
+            with torch.autocast("cuda", enabled=self.precision is not None):
+                loss = self.model(x.to("cuda"))
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.optimizer)
+'''
+"""
+SPELLED = """\
+            mark(self.loader, "@settings", self)
+            mark(self.loader, "@spelling", {"num_workers": "workers"})
+"""
+IMAGES = """\
+import torch
+import torchvision
+from ours import Engine
+from torch.utils.data import DataLoader
+
+model = torchvision.models.resnet50()
+data = torchvision.datasets.ImageFolder("train")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "project"
@@ -156,3 +204,25 @@ def test_no_function_is_described_twice() -> None:
     """The later entry would hide the first."""
     names = Counter(name for table in shipped() for row in table.get("call", ()) for name in row["names"])
     assert [name for name, count in names.items() if count > 1] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "spelled", "found"),
+    [
+        ("data", "", set()),
+        ("data", SPELLED, {("10", "RUN006")}),
+        ("DataLoader(data)", SPELLED, {("9", "RUN006"), ("9", "RUN007")}),
+    ],
+)
+def test_a_loader_that_the_framework_makes_has_the_options_that_its_table_spells(
+    project: Path, given: str, spelled: str, found: set[tuple[str, str]]
+) -> None:
+    Path("tables/ours.toml").write_text(ENGINE.replace("            SPELLED\n", spelled))
+    Path("train.py").write_text(
+        f"{IMAGES}loader = {given}\nEngine(model, loader, optimizer, precision='half').run()\n"
+    )
+    lines = tclint("--format", "concise", "--select", "RUN006,RUN007", "train.py").stdout.splitlines()
+    assert {(line.split(":")[1], line.split()[2]) for line in lines if line.startswith("train.py")} == found
+    # What a framework makes of a loader gets no argument that the framework does not have.
+    assert "workers=" not in (fixed := tclint("--diff", "--unsafe-fixes", "train.py").stdout)
+    assert fixed.count("pin_memory=True") == sum(code == "RUN007" for _, code in found)
