@@ -226,3 +226,10 @@ def test_a_loader_that_the_framework_makes_has_the_options_that_its_table_spells
     # What a framework makes of a loader gets no argument that the framework does not have.
     assert "workers=" not in (fixed := tclint("--diff", "--unsafe-fixes", "train.py").stdout)
     assert fixed.count("pin_memory=True") == sum(code == "RUN007" for _, code in found)
+
+
+def test_the_advice_names_both_values_as_the_table_spells_them(project: Path) -> None:
+    Path("tables/ours.toml").write_text(ENGINE.replace("            SPELLED\n", ""))
+    Path("train.py").write_text(f"{IMAGES}Engine(model, data, optimizer).run()\n")
+    said = " ".join(tclint("--select", "AMP016", "train.py").stdout.split())
+    assert 'Pass precision="bfloat" on GPUs of compute capability 8.0 and newer, precision="half" on' in said
