@@ -27,6 +27,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "program": ("names", "text"),
 }
 _DEFINED = re.compile(r"^[ \t]*(?:async +)?(?:class|def) +(\w+)", re.MULTILINE)
+_AT_TOP = re.compile(r"^(?:(?:async +)?(?:class|def) +)?(\w+)(?= *[=(:])", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def library_of(paths: tuple[str, ...]) -> tuple[Library, OwnNames]:
 @lru_cache(maxsize=4)
 def _library_of(files: tuple[tuple[str, int], ...]) -> tuple[Library, OwnNames]:
     tables = [read_table(path) for path, _ in files]
-    return Library([*shipped(), *tables]), names_in(tables)
+    return Library([*shipped(), *tables], frozenset(_described(tables))), names_in(tables)
 
 
 def _changed(path: str) -> int:
@@ -100,6 +101,15 @@ def names_in(tables: list[dict[str, Any]]) -> OwnNames:
     # Entries for a library that tclint knows need no more than the triggers of the rules.
     packages -= {name.partition(".")[0] for table in shipped() for name in _full_names(table)}
     return OwnNames(frozenset(packages), frozenset(word for word in packages | words if "*" not in word))
+
+
+def _described(tables: list[dict[str, Any]]) -> Iterator[str]:
+    """The full names of what some tables describe: modules, and their classes and functions."""
+    for table in tables:
+        yield from _full_names(table)
+        for row in table.get("program", ()):
+            for name in _AT_TOP.findall(row["text"]):
+                yield from (f"{module}.{name}" for module in row["names"])
 
 
 def _full_names(table: Mapping[str, Any]) -> Iterator[str]:

@@ -142,6 +142,24 @@ def test_rules_see_the_loop_that_a_table_describes(project: Path, target: str) -
     assert not {"AMP007", "AMP009"} & codes(target)
 
 
+@pytest.mark.parametrize("target", [".", "train.py"])
+def test_a_table_counts_for_what_it_describes_where_the_project_has_the_source_too(
+    project: Path, target: str
+) -> None:
+    Path("ours").mkdir()
+    Path("ours/__init__.py").write_text(
+        "class Engine:\n    def run(self, loader, loss):\n        raise NotImplementedError\n\n\n"
+        "def halved(model):\n    return model.half()\n"
+    )
+    train = TRAIN.replace("import Engine", "import Engine, halved").replace(
+        "build().half()", "halved(build())"
+    )
+    Path("train.py").write_text(train)
+    assert {"AMP007", "AMP009"} <= codes(target)  # `halved` is read, as no table describes it
+    Path("pyproject.toml").write_text("[tool.tclint]\n")
+    assert not {"AMP007", "AMP009"} & codes(target)
+
+
 def test_findings_stand_where_the_file_calls_the_library(project: Path) -> None:
     shown = tclint("train.py").stdout
     assert "train.py:8:12: error AMP007" in shown
