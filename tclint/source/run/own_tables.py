@@ -12,6 +12,7 @@ from typing import Any
 from tclint.core.errors import UsageError, closest
 from tclint.core.toml import parse_toml
 from tclint.source.run.library import Library, Program, Spec, library, shipped
+from tclint.source.run.program_text import mistakes
 
 _LISTS = ("call", "method", "program")
 _TABLES = (*_LISTS, "alias", "kind", "stars", "value")
@@ -163,3 +164,6 @@ def _problems_of_text(name: str, text: object) -> Iterator[str]:
         parse(text)
     except NotPython as error:
         yield f"the 'text' of {name} is not Python: {error}."
+        return
+    for line, problem in mistakes(text):
+        yield f"the 'text' of {name}, line {line}: {problem}"

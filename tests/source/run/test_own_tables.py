@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from importlib import resources
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 from tclint.source.run.library import shipped
+from tclint.source.run.program_text import MARKS, SUMMARY, mistakes
 from tests.support.in_process import tclint
 
 TABLE = """\
@@ -118,6 +120,12 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """
 
 
+def program(*lines: str) -> str:
+    """A table with one program."""
+    text = "\n".join(lines)
+    return f'[[program]]\nnames = ["ours"]\ntext = """\n{text}\n"""\n'
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "project"
@@ -199,6 +207,31 @@ def test_files_that_use_no_library_of_a_table_are_filtered_as_before(project: Pa
         ('alias = "f"\n', "[alias] is a table."),
         ('[[program]]\nnames = ["ours"]\ntext = "class:"\n', "the 'text' of ours is not Python: "),
         ('[[program]]\nnames = ["ours"]\ntext = 3\n', "the 'text' of ours is Python, as one string."),
+        (program("x = torch.half"), "the 'text' of ours, line 1: nothing defines 'torch'."),
+        (
+            program("def f(precision):", "    return precisions"),
+            "the 'text' of ours, line 2: nothing defines 'precisions'. Did you mean 'precision'?",
+        ),
+        (
+            program("from tclint.summary import marks"),
+            "the 'text' of ours, line 1: tclint.summary has no 'marks'. Did you mean 'mark'?",
+        ),
+        (
+            program("from tclint.summary import mark", "mark(mark, '@setings', 1)"),
+            "line 2: mark has no field '@setings'. Did you mean '@settings'?",
+        ),
+        (
+            program("from tclint.summary import mark", "mark(mark, '@settings')"),
+            "line 2: mark takes a thing, the name of a field and a value.",
+        ),
+        (
+            program("from tclint.summary import outside as choice", "choice()"),
+            "line 2: outside takes 1 to 3 arguments.",
+        ),
+        (
+            program("from tclint.summary import outside", "outside(by='rank')"),
+            "line 2: outside takes its arguments by position alone.",
+        ),
     ],
 )
 def test_a_wrong_table_is_one_sentence(project: Path, text: str, problem: str) -> None:
@@ -251,3 +284,16 @@ def test_the_advice_names_both_values_as_the_table_spells_them(project: Path) ->
     Path("train.py").write_text(f"{IMAGES}Engine(model, data, optimizer).run()\n")
     said = " ".join(tclint("--select", "AMP016", "train.py").stdout.split())
     assert 'Pass precision="bfloat" on GPUs of compute capability 8.0 and newer, precision="half" on' in said
+
+
+def test_programs_of_shipped_tables_have_no_such_mistakes() -> None:
+    programs = [row for table in shipped() for row in table.get("program", ())]
+    found = [(row["names"][0], *problem) for row in programs for problem in mistakes(row["text"])]
+    assert programs
+    assert found == []
+
+
+def test_the_readme_of_the_tables_says_what_programs_can_note_and_call() -> None:
+    readme = resources.files("tclint.source.library").joinpath("README.md").read_text(encoding="utf-8")
+    assert [name for name in MARKS if f"`{name}`" not in readme] == []
+    assert [name for name in SUMMARY if f"`{name}(" not in readme] == []
