@@ -84,7 +84,7 @@ def test_local_rules_are_loaded_from_files_and_folders(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ("raise ValueError('boom')", "boom"),
+        ("\nraise ValueError('boom')", r"bad\.py' failed at line 2 with ValueError: boom\.$"),
         ("x = 1", r"no RULES tuple\.$"),
         (
             LOCAL_RULE.format(code="ZZZ001", name="mine").rpartition("RULES")[0],

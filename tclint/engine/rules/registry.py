@@ -287,8 +287,12 @@ def _import_file(path: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
+        frames = traceback.walk_tb(error.__traceback__)
+        lines = [line for frame, line in frames if frame.f_code.co_filename == absolute]
+        where = f" at line {lines[-1]}" if lines else ""
         raise UsageError(
-            _moved(error) or f"The local rule file {path!r} failed with {type(error).__name__}: {error}."
+            _moved(error)
+            or f"The local rule file {path!r} failed{where} with {type(error).__name__}: {error}."
         ) from error
     return module
 
