@@ -251,6 +251,20 @@ def test_a_table_that_is_missing_is_one_sentence(project: Path) -> None:
     assert f"tables{os.sep}ours.toml, which 'libraries' names, cannot be read" in said
 
 
+def test_a_run_from_above_says_that_it_does_not_have_the_tables(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project.parent)
+    Path("pyproject.toml").write_text("[tool.tclint]\n")
+    said = " ".join(tclint("project").stderr.split())
+    assert "project/pyproject.toml names tables of libraries (project/tables/ours.toml), which this" in said
+    assert "--config project/pyproject.toml" in said
+    assert "AMP009" not in codes("project")
+    assert "AMP009" in codes("project", "--config", "project/pyproject.toml")
+    Path("pyproject.toml").write_text('[tool.tclint]\nlibraries = ["project/tables/ours.toml"]\n')
+    assert "tables of libraries" not in tclint("project").stderr
+
+
 def test_no_function_is_described_twice() -> None:
     """The later entry would hide the first."""
     names = Counter(name for table in shipped() for row in table.get("call", ()) for name in row["names"])
