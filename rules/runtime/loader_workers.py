@@ -58,6 +58,7 @@ class NumWorkersZero(SourceRule):
             # An option counts with its default.
             number = Defaults().constant(given) if given is not None else None
             is_none = number == 0 if given is not None else batches.is_missing(loader, "num_workers")
+            is_none = is_none and batches.is_chosen_by_scripts(loader, "num_workers")
             work = batches.work_of(loader) if is_none and not batches.is_on_gpu(loader) else ""
             if is_none and context.run.is_configuration:
                 work = "collate_fn"  # the script says what it collates

@@ -167,7 +167,9 @@ def told(event: Event) -> str:
         parts.append(f"in {', '.join(contexts)}")
     if event.loop is not None and event.loop.place.file.path == event.place.file.path:
         loop = event.loop.place
-        parts.append(f"in the loop of line {loop.file.spans()[loop.node_id].line}")
+        line = f"in the loop of line {loop.file.spans()[loop.node_id].line}"
+        # The lines of a library are those of its table's text.
+        parts.append(f"in a loop of {loop.file.name}" if loop.file.is_library else line)
     return ", ".join(parts).strip()
 
 

@@ -185,6 +185,11 @@ def test_crashing_rule_is_a_finding_and_the_others_run(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOOP)
     result = lint([str(tmp_path)], [Crashing(), *rules()], Settings())
     assert [finding.code for finding in result.findings] == [CRASH_CODE, "AMP001"]
+    line = Crashing.check.__code__.co_firstlineno + 1
+    assert result.findings[0].message == (
+        f"Rule TST001 (crashing) failed at test_lint.py:{line} with RuntimeError: mistake. "
+        "The other rules ran; --debug shows the traceback."
+    )
 
 
 def test_a_scaler_that_a_library_made_on_import_is_said_to_come_from_elsewhere(tmp_path: Path) -> None:

@@ -52,7 +52,9 @@ class Program:
 class Library:
     """All tables by name."""
 
-    def __init__(self, tables: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, tables: Sequence[Mapping[str, Any]], own: frozenset[str] = frozenset()) -> None:
+        self.own = own
+        """Full names that tables of the project describe, which come before what its files define."""
         self.calls: dict[str, Spec] = {}
         self.patterns: list[tuple[str, Spec]] = []
         """(pattern for names, effect of a call), longest pattern first."""
