@@ -193,6 +193,13 @@ class Calls(LibraryCalls):
         is_own = receiver.cls is not None or not receiver.kind
         if own is not None and (is_own or not (isinstance(own, Thing) and own.is_unknown)):
             return self.call_value(self.refine(own), arguments, keywords, call)
+        return self._call_inherited(receiver, name, arguments, keywords, call)
+
+    def _call_inherited(
+        self, receiver: Thing, name: str, arguments: list[Value], keywords: dict[str, Value], call: Call
+    ) -> Value:
+        """Call a method that a thing has of its class or kind, whatever the program has since put in its
+        place."""
         if receiver.kind == "module" and name == "forward":
             return self.call_thing(receiver, arguments, keywords, call)
         if receiver.cls is not None:
@@ -287,10 +294,10 @@ class Calls(LibraryCalls):
             if isinstance(function, FunctionValue):
                 return function.within(thing)
         if thing.operation is not None and thing.operation[0] == ".":
-            # `step = optimizer.step; step()`.
+            # `step = optimizer.step; step()`. A wrapper may have replaced the method since it was read.
             owner, attribute = thing.operation[1]
             if isinstance(owner, Thing) and owner.kind and isinstance(attribute, Constant):
-                return self.call_method(owner, str(attribute.value), arguments, keywords, call)
+                return self._call_inherited(owner, str(attribute.value), arguments, keywords, call)
         around = thing.fields.get("@autocast")
         if around is not None:
             # A framework runs the forward of this module under autocast.
