@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-import tclint.plugin
+import tclint.plugin.graph
+import tclint.plugin.source
 from tclint.plugin import GraphContext, SourceContext
 
 DOC = (Path(__file__).parents[2] / "docs" / "how-to" / "writing-rules.md").read_text(encoding="utf-8")
@@ -84,8 +86,17 @@ def test_what_it_names_is_there() -> None:
     for module, listed in imported:
         if module == "plugin":
             assert set(listed.split(", ")) <= set(tclint.plugin.__all__)
+    for public, text in ((tclint.plugin.graph, graph), (tclint.plugin.source, source)):
+        [told] = re.findall(rf"`{re.escape(public.__name__)}` has (.*?)\.\s", text, re.DOTALL)
+        finds = re.findall(r"It finds layers(.*?)\. An edit", text, re.DOTALL)
+        named = set(re.findall(r"`(\w+)`", "".join((told, *finds))))
+        assert len(named) >= 6
+        assert named <= set(public.__all__)
 
 
-def test_the_reference_has_every_name() -> None:
+@pytest.mark.parametrize("module", [tclint.plugin, tclint.plugin.source, tclint.plugin.graph])
+def test_the_reference_has_every_name(module: ModuleType) -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "plugin.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^::: tclint\.plugin\.(\w+)$", page, re.MULTILINE)) == set(tclint.plugin.__all__)
+    listed = re.findall(rf"^::: {re.escape(module.__name__)}\.(\w+)$", page, re.MULTILINE)
+    assert sorted(listed) == sorted(module.__all__)
+    assert all(hasattr(module, name) for name in listed)
