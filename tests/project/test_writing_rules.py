@@ -100,3 +100,24 @@ def test_the_reference_has_every_name(module: ModuleType) -> None:
     listed = re.findall(rf"^::: {re.escape(module.__name__)}\.(\w+)$", page, re.MULTILINE)
     assert sorted(listed) == sorted(module.__all__)
     assert all(hasattr(module, name) for name in listed)
+
+
+@pytest.mark.parametrize(
+    ("module", "left_out"),
+    [
+        ("tclint.plugin", "tclint.graph.ops tclint.source.context numpy libcst torch"),
+        ("tclint.plugin.source", "tclint.graph.dims tclint.analysis.change numpy libcst torch"),
+        ("tclint.plugin.graph", "tclint.source.context libcst torch"),
+    ],
+)
+def test_rules_import_only_what_they_need(module: str, left_out: str) -> None:
+    program = f"import sys, {module}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    imported = set(done.stdout.split())
+    assert module in imported
+    assert not imported & set(left_out.split())
+
+
+def test_a_name_that_is_not_public_is_missing() -> None:
+    with pytest.raises(AttributeError, match=r"tclint\.plugin.*'estimate'"):
+        _ = tclint.plugin.estimate
