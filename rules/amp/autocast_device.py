@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Constant, Device, Event, Symbol, Thing, options_of
+from tclint.plugin import (
+    Constant,
+    Event,
+    Finding,
+    Fix,
+    SourceContext,
+    SourceRule,
+    Symbol,
+    Thing,
+    distinct,
+    options_of,
+)
+from tclint.plugin.source import Device
 
 
 class AutocastDeviceMismatch(SourceRule):

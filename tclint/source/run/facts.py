@@ -28,13 +28,6 @@ _SAME_SCALE = frozenset({"op", "scale"})
 _HELD = frozenset(
     {"star", "list", "tuple", "dict", "set", "parameters", "iterator", "enumerate", "zip", "progress"}
 )
-_ABOUT = frozenset({"device", "dtype", "shape", "ndim", "layout", "is_cuda", "requires_grad"})
-
-
-def is_about(operation: tuple[str, tuple[Value, ...]]) -> bool:
-    """Whether an operation reads a property of something, such as `x.device`, and not its contents."""
-    operator, operands = operation
-    return operator == "." and isinstance(operands[1], Constant) and operands[1].value in _ABOUT
 
 
 class Facts:
@@ -125,7 +118,7 @@ class Facts:
             seen.add(item)
             for thing in self.held(item):
                 seen.add(thing)
-                if thing.operation is not None and not is_about(thing.operation):
+                if thing.operation is not None and not thing.is_property:
                     pending.extend(thing.operation[1])
                 pending.extend(self._written.get(thing, ()))
                 if thing.made is not None:

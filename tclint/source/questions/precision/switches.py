@@ -13,10 +13,9 @@ from tclint.source.run.values import FALSE, NONE, TRUE, Event, Symbol, Value, co
 MATMUL = "torch.backends.cuda.matmul"
 CUDNN = "torch.backends.cudnn"
 SETTER = "torch.set_float32_matmul_precision"
-_SETTINGS = frozenset({"set", "switch", "debug"})
-CUDNN_ENABLED = f"{CUDNN}.enabled"
-BENCHMARK = f"{CUDNN}.benchmark"
 DETERMINISTIC = (f"{CUDNN}.deterministic", "torch.use_deterministic_algorithms", "torch.set_deterministic")
+"""The names of the settings that ask for reproducible results."""
+_SETTINGS = frozenset({"set", "switch", "debug"})
 _OPERATORS = {
     SETTER: ("matmul",),
     f"{MATMUL}.allow_tf32": ("matmul",),
