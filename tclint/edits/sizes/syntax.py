@@ -13,7 +13,8 @@ Position: TypeAlias = "tuple[int, int]"
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Pow, ast.LShift)
 
 
-@lru_cache(maxsize=64)
+# `UnrunCode` holds the trees of a project's files anyway, and asks for each of them again and again.
+@lru_cache(maxsize=1024)
 def parsed(text: str) -> ast.Module:
     """The syntax tree of a file, empty if Python cannot read it. The tree is shared and must not be
     changed."""
