@@ -96,7 +96,8 @@ class Absent:
 
     __getitem__ = __or__ = __ror__ = _annotation
     __setitem__ = __delitem__ = _change
-    __bool__ = __iter__ = __len__ = __int__ = __float__ = _refuse
+    __bool__ = __iter__ = __len__ = __int__ = __float__ = __enter__ = __exit__ = _refuse
+    __instancecheck__ = __subclasscheck__ = _refuse
 
     def __eq__(self, _other: object) -> NoReturn:
         self._refuse()
@@ -190,6 +191,11 @@ def is_absent(package: str) -> bool:
 def names_of_absent() -> list[str]:
     """The packages whose imports were answered so."""
     return [*_absent]
+
+
+def error_of(value: object) -> NotInstalled | None:
+    """The error of using something of an absent package; None for anything else."""
+    return NotInstalled(value._name) if isinstance(value, Absent) else None
 
 
 def is_refused() -> bool:
