@@ -1,6 +1,6 @@
 """Adds columns and ends to places of which a trace knows only the line.
 
-Read with `ast`: most runs of models need no table, and importing libcst takes 7 % of such a run.
+Read with `ast`: most runs of models need no table, and importing libcst takes 6 to 9 % of such a run.
 """
 
 from __future__ import annotations
