@@ -21,7 +21,7 @@ from tclint.source.project.versions import without_newer_edits
 from tclint.source.run.own_tables import library_of
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.cache import TablesCache
-from tclint.source.syntax.discovery import SUFFIXES, Failed, Skipped, discover
+from tclint.source.syntax.discovery import SUFFIXES, Skipped, discover
 from tclint.source.syntax.notebooks import Notebook, is_notebook, read_notebook
 from tclint.source.syntax.parse import NotPython, as_utf8, decode, what_is_broken
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable
@@ -64,10 +64,10 @@ def lint(
 ) -> SourceResult:
     """Run source rules over files and folders, executing none of them.
 
-    A file that Python cannot read is a finding, one that only tclint cannot read is listed in `skipped`; the
-    run continues with the others. Files that concern no rule are still checked for syntax if they are named
-    one by one or mention torch. Findings come in the order of the paths, files sorted within a folder, then
-    by position.
+    A file that Python cannot read is a finding; one that only tclint cannot read is an error if it was named
+    and else listed in `skipped`. The run continues with the others. Files that concern no rule are still
+    checked for syntax if they are named one by one or mention torch. Findings come in the order of the paths,
+    files sorted within a folder, then by position.
 
     Args:
         contents: absolute path -> bytes of a file being edited, to use instead of those on the disk.
@@ -106,7 +106,7 @@ def lint(
         except OSError as error:
             outcomes[path] = Skipped(path, f"it cannot be read ({error.strerror or error})")
             continue
-        program = _program_of(path, written, path in named)
+        program = _program_of(path, written, path in (meant if is_notebook(path) else named))
         if not isinstance(program, tuple):
             if program is not None:
                 outcomes[path] = program
@@ -148,11 +148,14 @@ def lint(
         outcome = outcomes.get(path)
         notebook = notebooks.get(path)
         if notebook is not None and isinstance(outcome, NotPython):
-            outcome = Skipped(path, f"a cell is not Python: {outcome}")
-        if isinstance(outcome, Failed) and path in meant:
-            errors.append((path, outcome.sentence))
-        elif isinstance(outcome, Skipped):
-            skipped.append(outcome)
+            outcome = _in_cell(outcome, notebook)
+            if path not in meant:  # many notebooks hold a cell that nobody runs any more
+                outcome = Skipped(path, f"a cell is not Python: {outcome}")
+        if isinstance(outcome, Skipped):
+            if path in meant:
+                errors.append((path, outcome.sentence))
+            else:
+                skipped.append(outcome)
         elif isinstance(outcome, NotPython):
             unreadable.append(path)
             findings.append(_unreadable(path, outcome))
@@ -205,13 +208,20 @@ def _program_of(
         return problem if is_named or b"torch" in written.replace(b"\0", b"") else None
     if not is_notebook(path):
         return data, None
-    if b"torch" not in data:
+    if not is_named and b"torch" not in data:
         return None
     try:
         notebook = read_notebook(data)
     except NotPython as error:
         return Skipped(path, str(error))
     return notebook.text.encode(), notebook
+
+
+def _in_cell(problem: NotPython, notebook: Notebook) -> NotPython:
+    """A problem of a notebook's program, with the line of the cell in place of the program's in its text."""
+    place = notebook.place(problem.line, problem.column)
+    where = f"line {place.cell_line} of cell {place.cell}"
+    return NotPython(str(problem).replace(f"line {problem.line}", where), problem.line, problem.column)
 
 
 def with_edits_of_file(finding: Finding, notebook: Notebook) -> Finding:

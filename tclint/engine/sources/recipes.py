@@ -53,7 +53,11 @@ def lint_recipes(
         try:
             data = contents[path] if path in contents else _read(path, path in named)
         except OSError as error:
-            result.skipped.append(Skipped(path, f"it cannot be read ({error.strerror or error})"))
+            unread = Skipped(path, f"it cannot be read ({error.strerror or error})")
+            if path in named:
+                result.errors.append((path, unread.sentence))
+            else:
+                result.skipped.append(unread)
             continue
         # A file that the user names is read even so: what is broken in it may be what makes it unknown.
         if path not in named and not any(candidates(path, data)):

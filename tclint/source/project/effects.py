@@ -21,7 +21,7 @@ _LINE = re.compile(
 """A line that begins with a word. Importing a file does not run the bodies of its functions and classes, or
 what is under `__main__`; it does run every other block at the left margin."""
 _IMPORT = re.compile(
-    rb"from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;]+)|import[ \t]+([^\n#;]+)",
+    rb"from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|(?:\\\r?\n|[^\n#;])+)|import[ \t]+([^\n#;]+)",
 )
 _REGISTERS = re.compile(
     rb"^@[^\n]*\n(?:[@ \t#)][^\n]*\n)*(?:class|def) +\w+|^\w[\w.]*\([^\n]*[\"'][A-Za-z_][\w.-]*[\"']",

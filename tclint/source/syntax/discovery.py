@@ -36,6 +36,11 @@ class Skipped:
     is_part: bool = False
     """Whether only a part of the file's program was left out."""
 
+    @property
+    def sentence(self) -> str:
+        """The reason in a sentence for a user who named the file."""
+        return f"{os.path.relpath(self.path)} could not be linted: {self.reason}."
+
 
 class Failed(Skipped):
     """A file on which tclint itself failed; such a file must not end the run."""
@@ -46,11 +51,6 @@ class Failed(Skipped):
     def of(cls, path: str, error: Exception) -> Failed:
         """The failure that an exception caused."""
         return cls(path, f"tclint failed on it with {type(error).__name__}: {error}; please report this")
-
-    @property
-    def sentence(self) -> str:
-        """The failure in a sentence for a user who named the file."""
-        return f"{os.path.relpath(self.path)} could not be linted: {self.reason}."
 
 
 def discover(
