@@ -70,3 +70,14 @@ def test_a_named_file_is_an_error_and_a_found_one_is_skipped(
         assert code == 0
         assert report["errors"] == []
         assert [(item["path"], item["reason"]) for item in report["skipped"]] == [(name, why)]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_debug_shows_where_tclint_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(FILES[name])
+    monkeypatch.setattr(PARTS[name][0], fails)
+    for flags, shows in ((["--debug"], True), ([], False)):
+        result = CliRunner().invoke(cli, ["check", name, "--isolated", "--no-cache", *flags])
+        assert result.exit_code == 2
+        assert ("in fails" in result.stderr) is shows

@@ -45,8 +45,8 @@ class SourceResult:
     """Path of a file with findings or `tclint:` -> SHA-256 of the file as it was read."""
     notebooks: Mapping[str, Notebook] = field(default_factory=dict)
     """The notebooks with findings; the findings' lines are those of the notebooks' programs."""
-    errors: Sequence[tuple[str, str]] = ()
-    """(path, sentence) of the named files that could not be linted."""
+    errors: Sequence[tuple[str, str, str]] = ()
+    """(path, sentence, traceback or '') of the named files that could not be linted."""
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Path of a script with findings -> targets of the models that its program trains."""
     too_new: Sequence[Finding] = ()
@@ -142,7 +142,7 @@ def lint(
         linted, too_new, parts, models = lint_programs(texts, settings, tables_cache, contents, watch)
         outcomes.update(linted)
     notebooks = {path: text.notebook for path, text in texts.items() if text.notebook is not None}
-    errors: list[tuple[str, str]] = []
+    errors: list[tuple[str, str, str]] = []
     parsed_files = 0
     for path in files:
         outcome = outcomes.get(path)
@@ -153,7 +153,7 @@ def lint(
                 outcome = Skipped(path, f"a cell is not Python: {outcome}")
         if isinstance(outcome, Skipped):
             if path in meant:
-                errors.append((path, outcome.sentence))
+                errors.append((path, outcome.sentence, outcome.details))
             else:
                 skipped.append(outcome)
         elif isinstance(outcome, NotPython):
@@ -180,7 +180,7 @@ def lint(
         tables_cache.limit()
     if finished is not None:
         finished.limit()
-    unread = {*unreadable, *(item.path for item in skipped), *(path for path, _ in errors)}
+    unread = {*unreadable, *(item.path for item in skipped), *(path for path, *_ in errors)}
     paths_read = tuple(path for path in files if path not in unread)
     return SourceResult(
         [*findings, *recipes.findings],
