@@ -100,7 +100,8 @@ def _argument(event: Event) -> str:
     if all(isinstance(option, Device) for option in options):
         return "needs a string as device_type, not a torch.device: ValueError"
     wrong = (
-        isinstance(option, Symbol) or (isinstance(option, Constant) and not isinstance(option.value, str))
+        (isinstance(option, Symbol) and option.name.startswith("torch."))  # a dtype, but no name of others
+        or (isinstance(option, Constant) and not isinstance(option.value, str))
         for option in options
     )
     return "needs a string as device_type: ValueError" if all(wrong) else ""

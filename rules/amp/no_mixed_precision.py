@@ -101,7 +101,7 @@ class NoMixedPrecision(SourceRule):
             if argument is not None and "=" not in argument:
                 argument = None  # the library's table does not give the spelling
             if argument is not None:
-                older = spelled(context, found.scaler, "float16")[1] if found.scaler is not None else ""
+                older = context.spelled(found.scaler, "float16")[1] if found.scaler is not None else ""
                 if "=" not in older:  # as the library spells bfloat16
                     older = argument.replace("bf16=", "fp16=").replace('"bf16', '"16')
                 fix = f"Pass {argument} on GPUs of compute capability 8.0 and newer, {older} on older ones."

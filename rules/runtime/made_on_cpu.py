@@ -136,6 +136,8 @@ class CpuCreateThenCuda(SourceRule):
         places = {copy.place, *(made.place for made in parts.values())}
         if pending or any(not self._reads_for(context, part, copy) <= places for part in parts):
             return None
+        if any(map(context.facts.is_of_loader, parts.values())) and not context.facts.is_of_loader(copy):
+            return None  # a part of the batch, which is filled beside the steps
         return next(found for made in reversed(parts.values()) if (found := self._fills(made)) is not None)
 
     def _fills(self, made: Event) -> Event | None:

@@ -286,7 +286,7 @@ class Settings:
     cache: bool = setting(
         True,
         kinds.SWITCH,
-        "Use cached results of earlier runs: parsed files, findings in programs, traced models.",
+        "Use cached results of earlier runs: parsed files, findings in programs, fixes, traced models.",
     )
     price_recipes: bool = setting(
         True,

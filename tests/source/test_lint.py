@@ -104,10 +104,12 @@ def test_fingerprint_survives_edits_above(tmp_path: Path) -> None:
     ids=["large", "brackets", "nots", "elifs"],
 )
 def test_files_beyond_a_limit_are_skipped_with_a_reason(tmp_path: Path, data: bytes, reason: str) -> None:
-    findings, skipped = lint_bytes(tmp_path, data)
-    assert not findings
-    assert len(skipped) == 1
-    assert reason in skipped[0]
+    (tmp_path / "train.py").write_bytes(data)
+    found = lint([str(tmp_path)], rules(), Settings())
+    assert reason in found.skipped[0].reason
+    named = lint([str(tmp_path / "train.py")], rules(), Settings())
+    assert reason in named.errors[0][1]
+    assert not [*found.findings, *found.errors, *named.findings, *named.skipped]
 
 
 BROKEN = {

@@ -146,7 +146,7 @@ class Recording:
             network = next(self.facts.things(call.subject), None)
             if network is None or call.inside is not None or network.kind != "module" or not call.arguments:
                 continue
-            if any(self.facts.kinds(region.context, "loader") for region in call.regions):
+            if self.facts.is_of_loader(call):
                 continue  # batches bring no gradients along
             whole = self.facts.root(network)
             parts = {network, *modules_in(whole)}

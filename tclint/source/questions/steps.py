@@ -175,7 +175,7 @@ class Steps:
                 continue
             if (
                 made.kind in _MAKES_DATA
-                or any(self.facts.kinds(region.context, "loader") for region in made.regions)
+                or self.facts.is_of_loader(made)
                 or any(
                     item.made is not None and item.made.kind == "random"
                     for item in self.facts.things(made.subject)

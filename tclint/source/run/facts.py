@@ -73,6 +73,10 @@ class Facts:
         """The things of a kind that a value can be."""
         return [thing for thing in self.things(value) if thing.kind == kind]
 
+    def is_of_loader(self, event: Event) -> bool:
+        """Whether a data loader runs it: on the CPU, beside the steps, to make a batch."""
+        return any(self.kinds(region.context, "loader") for region in event.regions)
+
     def held(self, value: Value | None, depth: int = 4) -> Iterator[Thing]:
         """The things that a value can be or hold."""
         for thing in (value,) if isinstance(value, Thing) else self.things(value):

@@ -76,6 +76,8 @@ class Library:
         """Pattern for names of published tokenizers -> the size of their vocabulary."""
         self.science: frozenset[str] = frozenset()
         """Packages for programs whose matrices are tiny, or whose accuracy is the result."""
+        self.host: frozenset[str] = frozenset()
+        """Packages that compute on the CPU and return numbers or arrays, whatever they are given."""
         self._superseded: tuple[str, ...] = ()
         self.stars: dict[str, tuple[str, ...]] = {}
         self.networks: dict[str, str] = {}
@@ -106,6 +108,7 @@ class Library:
         self.quantized_checkpoints += tuple(table.get("checkpoints", {}).get("quantized", ()))
         self.vocabularies.update(table.get("vocabularies", {}))
         self.science |= frozenset(table.get("packages", {}).get("science", ()))
+        self.host |= frozenset(table.get("packages", {}).get("host", ()))
         self._superseded += tuple(table.get("packages", {}).get("superseded", ()))
         self.networks.update(table.get("networks", {}))
         for module, names in table.get("stars", {}).items():

@@ -149,6 +149,11 @@ class FunctionValue(Value):
     def bound_to(self, receiver: Value) -> FunctionValue:
         return FunctionValue(self.file, self.function, self.frame, self.owner, receiver, self.regions)
 
+    def within(self, context: Value) -> FunctionValue:
+        """The function as a context decorates it: `torch.no_grad()(function)`."""
+        regions = (*self.regions, context)
+        return FunctionValue(self.file, self.function, self.frame, self.owner, self.receiver, regions)
+
     def __repr__(self) -> str:
         return f"<function {self.function.qualified_name}>"
 

@@ -193,9 +193,7 @@ class Batches:
             event = thing.made
             if event is not None and event.kind in ("batch", "pin"):
                 return event
-            if event is not None and any(
-                self.facts.kinds(region.context, "loader") for region in event.regions
-            ):
+            if event is not None and self.facts.is_of_loader(event):
                 return next(batch for batch in self.record.of("batch") if self._is_part_of(event, batch))
             if thing.operation is not None and thing.operation[0] in ("each", "[]", "()"):
                 value = thing.operation[1][0]

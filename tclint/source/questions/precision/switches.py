@@ -130,7 +130,7 @@ class Switches:
         """Whether a run that makes one change also makes the other and keeps both; options count with their
         defaults."""
         first, second = one.event, other.event
-        if first.run != second.run and first.run and second.run:
+        if first.run != second.run and not any(map(_is_at_import, (first, second))):
             return False  # no known caller makes both changes
         holds = Defaults().holds
         paths = tuple({atom for atom in event.path if holds(atom) is not True} for event in (first, second))
@@ -145,3 +145,8 @@ class Switches:
             for switch in (one, other)
             for later in self.all
         )
+
+
+def _is_at_import(event: Event) -> bool:
+    """Whether whoever uses the file does it, since it happens in no function."""
+    return event.run == 0 and all(place.function.kind == "module" for place in event.places)
