@@ -30,7 +30,6 @@ from tclint.analysis.advice import advice, asked_again, gains  # noqa: E402
 from tclint.analysis.change import Change  # noqa: E402
 from tclint.analysis.graph_context import GraphContext  # noqa: E402
 from tclint.analysis.graph_rule import GraphRule  # noqa: E402
-from tclint.analysis.options import mean_gain_percent  # noqa: E402
 from tclint.config.settings import Settings  # noqa: E402
 from tclint.core.finding import Finding  # noqa: E402
 from tclint.engine.rules.registry import load_rules  # noqa: E402
@@ -62,7 +61,7 @@ def exceptions(rule: GraphRule, context: GraphContext, finding: Finding) -> Iter
             yield f"states a gain of {stated:.1f} us on {before.gpu.id}, and the step gains {gain_us:.1f}"
     if max(gains_percent) < context.settings.min_gain_percent:
         return  # no report lists it
-    mean_percent = mean_gain_percent(finding.effect)
+    mean_percent = finding.effect.mean_gain_percent
     if mean_percent <= 0.0 and finding.level != "error":
         yield f"loses {-mean_percent:.2f} % of the step on the mean of the GPUs"
     known = {other.key for other in advice(rule, context) if gains(other, context)}

@@ -9,7 +9,7 @@ import importlib
 import pkgutil
 from typing import Any
 
-from tclint.core.rule import Rule, rules_of
+from tclint.plugin import Rule, rules_of
 
 RULES: tuple[type[Rule], ...]
 

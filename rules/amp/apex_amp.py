@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.run.values import Event
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule
 
 _APEX = ("apex.amp.", "apex.parallel.", "apex.fp16_utils.")
 _WHY = {

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Constant, Device, Event, Symbol, Thing, options_of
+from tclint.plugin import (
+    Constant,
+    Event,
+    Finding,
+    Fix,
+    SourceContext,
+    SourceRule,
+    Symbol,
+    Thing,
+    distinct,
+    options_of,
+)
+from tclint.plugin.source import Device
 
 
 class AutocastDeviceMismatch(SourceRule):
@@ -90,7 +100,8 @@ def _argument(event: Event) -> str:
     if all(isinstance(option, Device) for option in options):
         return "needs a string as device_type, not a torch.device: ValueError"
     wrong = (
-        isinstance(option, Symbol) or (isinstance(option, Constant) and not isinstance(option.value, str))
+        (isinstance(option, Symbol) and option.name.startswith("torch."))  # a dtype, but no name of others
+        or (isinstance(option, Constant) and not isinstance(option.value, str))
         for option in options
     )
     return "needs a string as device_type: ValueError" if all(wrong) else ""

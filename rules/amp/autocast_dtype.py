@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import FALSE, Symbol
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule, Symbol, distinct
+from tclint.plugin.source import FALSE
 
 
 class AutocastFp32Dtype(SourceRule):

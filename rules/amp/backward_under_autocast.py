@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.run.values import Event, Place, Region, Thing
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, Thing
+from tclint.plugin.source import Place, Region
 
 
 class BackwardUnderAutocast(SourceRule):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import FALSE, NONE, TRUE, Event, Region, Thing, options_of
-from tclint.source.wording import called_of
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, Thing, distinct, options_of
+from tclint.plugin.source import FALSE, NONE, TRUE, Region
 
 
 class BceUnderAutocast(SourceRule):
@@ -64,7 +62,7 @@ class BceUnderAutocast(SourceRule):
                 yield self._report(context, event, *found[:2])
 
     def _report(self, context: SourceContext, event: Event, region: Region, autocast: Thing) -> Finding:
-        entered, called = region.entered, called_of(event)
+        entered, called = region.entered, event.callee_name
         assert entered is not None
         on = context.facts.is_on(autocast, event.path)
         where = f"{context.where(entered, event)}{'' if on else ', where it is enabled'}"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
-from tclint.source.questions.precision.weights import dtype_named
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import FALSE, NONE, Event, Value, options_of
+from tclint.plugin import Event, Finding, Fix, Settings, SourceContext, SourceRule, distinct, options_of
+from tclint.plugin.source import FALSE, NONE, Value, dtype_named
 
 _SUPPORTED = "torch.cuda.is_bf16_supported"
 _CAPABILITY = (
@@ -119,12 +117,11 @@ class Bf16OnPreAmpere(SourceRule):
 
 def _gpus_without_bf16(settings: Settings) -> tuple[str, ...]:
     """The names of the chosen GPUs that cannot compute in bfloat16; none for the default GPUs."""
-    from tclint.config.settings import DEFAULT_GPUS
-    from tclint.cost.gpu import load_gpu
+    from tclint.plugin import load_gpu
 
     chosen = [load_gpu(gpu) for gpu in settings.gpus]
     lacking = tuple(gpu.name for gpu in chosen if not gpu.supports("bf16"))
-    default = [load_gpu(gpu).id for gpu in DEFAULT_GPUS]
+    default = [load_gpu(gpu).id for gpu in Settings().gpus]
     if "gpus" in settings.explicit:
         return lacking
     if len(lacking) < len(chosen) and [gpu.id for gpu in chosen] == default:

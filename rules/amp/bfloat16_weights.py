@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.launchers import KEEP_MASTERS, launcher_with
-from tclint.source.project.scripts import TRAINS
-from tclint.source.questions.precision.weights import Cast
-from tclint.source.run.values import Event, Thing
-from tclint.source.wording import model_name
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, Thing
+from tclint.plugin.source import TRAINS, Cast
 
 _LARGE_LEARNING_RATE = 1e-3
 """A tenth of it, by which noisy steps of Adam move a weight, is still above the resolution at 0.02, the usual
@@ -67,7 +63,7 @@ class Bfloat16Weights(SourceRule):
             for cast, optimizer in context.weights.without_masters(step, optimizers):
                 if context.concerns(cast.event):
                     found.setdefault(cast.optimizer, []).append((cast, optimizer))
-        launcher = launcher_with(context.path, KEEP_MASTERS) if found else ""
+        launcher = context.keeps_masters if found else ""
         for event, casts in found.items():
             rate = max(context.optimizers.learning_rates(casts[0][1]), default=None)
             if context.run.is_configuration:
@@ -81,7 +77,7 @@ class Bfloat16Weights(SourceRule):
                 yield self._report(context, first, optimizer, rate)
 
     def _report(self, context: SourceContext, cast: Cast, optimizer: Thing, rate: float | None) -> Finding:
-        name = model_name(context, cast)
+        name = context.weights.model_name(cast)
         kind = optimizer.name.rpartition(".")[2]
         lost = "a weight takes no change below 1/512 of it"
         if rate is None:

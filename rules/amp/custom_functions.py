@@ -6,11 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import HALVES
-from tclint.source.run.values import Event, Place, Region
-from tclint.source.syntax.tables import Function
-from tclint.source.wording import called_of
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule
+from tclint.plugin.source import HALVES, Function, Place, Region
 
 _OTHERS = frozenset(
     {"torch", "math", "numpy", "typing", "functools", "builtins", "warnings", "logging", "os"}
@@ -100,10 +97,10 @@ class CustomFunctionNoCustomFwd(SourceRule):
         made = replace(call, place=Place(forward.file, owner, owner.node_id), stack=())
         return self.finding(
             context.at(made),
-            f"`{owner.name}.forward` calls `{called_of(call)}` and runs under the autocast of "
+            f"`{owner.name}.forward` calls `{call.callee_name}` and runs under the autocast of "
             f"{context.where(entered, made)} without custom_fwd: its inputs may be float16.",
             related=(context.also(applied, "it runs under autocast here"),),
-            evidence={"function": owner.qualified_name, "calls": called_of(call)},
+            evidence={"function": owner.qualified_name, "calls": call.callee_name},
             fix=Fix(
                 "Decorate forward with torch.amp.custom_fwd(device_type=..., cast_inputs=...) and backward "
                 "with torch.amp.custom_bwd."

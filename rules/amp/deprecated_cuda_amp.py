@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule, render
-from tclint.source.run.conditions import exclude
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Constant, Event, Symbol, Thing, options_of
+from tclint.plugin import (
+    Constant,
+    Event,
+    Finding,
+    Fix,
+    SourceContext,
+    SourceRule,
+    Symbol,
+    Thing,
+    distinct,
+    options_of,
+    render,
+)
+from tclint.plugin.source import exclude
 
 _VERSIONS = ("torch.__version__", "torch.version.", "importlib.metadata.version", "packaging.version.")
 _CHOSEN_BY_FAILURE = Constant("exception")

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from tclint.analysis.layers import consumers
-from tclint.graph.ops.float16 import AT_ZERO, LARGEST, loss_in_words, lost_in_float16
-from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Op, SourceContext, SourceRule
-from tclint.source.project.scripts import HALVES
-from tclint.source.questions.flow import KEEPS
-from tclint.source.questions.precision.dtypes import operator_of
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Constant, Event
+from tclint.plugin import (
+    Constant,
+    Effect,
+    Event,
+    Finding,
+    Fix,
+    GraphContext,
+    GraphRule,
+    Op,
+    SourceContext,
+    SourceRule,
+    distinct,
+)
+from tclint.plugin.source import HALVES, operator_of
 
+_LARGEST = 65504.0
+_SMALLEST = 2.0**-25
+"""What is smaller rounds to zero: half of the smallest number above it (IEEE 754 binary16)."""
+_FILLS = frozenset(
+    {"masked_fill", "fill", "index_fill", "full", "full_like", "new_full", "clamp", "clamp_min", "clamp_max"}
+    | {"clip", "pad", "constant_pad_nd"}
+)
+"""Operators that convert a number to the dtype of their tensor, and raise where that overflows."""
+_GUARDS = frozenset({"add", "clamp", "clamp_min", "clip"})
+_AT_ZERO = frozenset({"log", "log2", "log10", "rsqrt", "reciprocal"})
+"""Operators that give an infinity for zero."""
 _KEEPS = frozenset(
     {"view", "reshape", "unsqueeze", "squeeze", "expand", "contiguous", "permute", "transpose", "sqrt"}
 )
@@ -75,7 +93,7 @@ class Float16Constants(SourceRule):
             assert value is not None
             if context.dtypes.of(event.result) != "torch.float16":
                 context.skip(event, "the tensor is not known to be float16")
-            elif abs(value) > LARGEST or self._guards(context, event):
+            elif abs(value) > _LARGEST or self._guards(context, event):
                 yield self._report(context, event, value)
             else:
                 context.skip(event, "nothing divides by what it gives, or takes its logarithm")
@@ -87,9 +105,9 @@ class Float16Constants(SourceRule):
             made = pending.pop()
             for reader in context.flow.readers(made.result):
                 operator = operator_of(reader)
-                if operator in AT_ZERO or (operator == "div" and made.result is not reader.inputs[0]):
+                if operator in _AT_ZERO or (operator == "div" and made.result is not reader.inputs[0]):
                     return True
-                if (reader.name in KEEPS or operator == "sqrt") and reader not in seen:
+                if (context.flow.keeps(reader) or operator == "sqrt") and reader not in seen:
                     seen.add(reader)
                     pending.append(reader)
         return False
@@ -97,14 +115,14 @@ class Float16Constants(SourceRule):
     def _report(self, context: SourceContext, event: Event, value: float) -> Finding:
         region = context.dtypes.cast_by(event.result)
         entered = region.entered if region is not None else None
-        says, advice = loss_in_words(value)
+        says, advice = _in_words(value)
         return self.finding(
             context.at(event),
             f"`{context.code(event, 60)}`: {says}.",
             related=(context.also(entered, "autocast is on from here"),) if entered is not None else (),
             evidence={"call": context.code(event), "constant": value, "dtype": "float16"},
             fix=Fix(advice),
-            level="error" if abs(value) > LARGEST else "warning",
+            level="error" if abs(value) > _LARGEST else "warning",
             identity=f"{event.place.function.qualified_name}:{context.code(event)}",
         )
 
@@ -113,7 +131,7 @@ def _odd(event: Event) -> float | None:
     """The constant of an event that float16 cannot hold."""
     arguments = {"": event.subject, **event.arguments}
     constants = {name: item.value for name, item in arguments.items() if isinstance(item, Constant)}
-    return lost_in_float16(operator_of(event).removesuffix("_"), constants)
+    return _lost(operator_of(event).removesuffix("_"), constants)
 
 
 class Float16ConstantsInModel(GraphRule):
@@ -127,26 +145,26 @@ class Float16ConstantsInModel(GraphRule):
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         runs = context.estimate(context.scenarios[0]).ops
-        readers = consumers(context.graph.ops)
+        readers = context.graph.consumers()
         seen = set()
         for op in context.graph.ops:
-            value = lost_in_float16(op.name, op.attributes)
+            value = _lost(op.name, op.attributes)
             place = context.call_location(op)
             line = (place.path, place.line, place.column, value)
             if value is None or abs(value) > _OF_FLOAT32 or line in seen:
                 continue
             if not any(spec.dtype == "float16" for spec in runs[op.index].outputs):
                 continue
-            if abs(value) > LARGEST or _guards(op, readers):
+            if abs(value) > _LARGEST or _guards(op, readers):
                 seen.add(line)  # reported once, however many blocks run it
-                says, advice = loss_in_words(value)
+                says, advice = _in_words(value)
                 yield self.finding(
                     place,
                     f"`{op.name}`: {says}.",
                     effect=Effect(unknown="it is about the result, not the time"),
                     evidence={"operator": op.name, "constant": value, "dtype": "float16"},
                     fix=Fix(advice),
-                    level="error" if abs(value) > LARGEST else "warning",
+                    level="error" if abs(value) > _LARGEST else "warning",
                     identity=f"{op.name}:{value:g}",
                 )
 
@@ -157,9 +175,44 @@ def _guards(op: Op, readers: Mapping[int, Sequence[Op]]) -> bool:
     while pending:
         made = pending.pop()
         for reader in readers.get(made.index, ()):
-            if reader.name in AT_ZERO or (reader.name == "div" and reader.inputs[0].producer != made.index):
+            if reader.name in _AT_ZERO or (reader.name == "div" and reader.inputs[0].producer != made.index):
                 return True
             if reader.name in _KEEPS and reader.index not in seen:
                 seen.add(reader.index)
                 pending.append(reader)
     return False
+
+
+def _lost(operator: str, arguments: Mapping[str, object]) -> float | None:
+    """The constant with which an operator raises on float16, or that is zero in it; None if there is none.
+
+    Args:
+        operator: by ATen's name.
+        arguments: by parameter; a factor of what is added (`alpha`) is not converted.
+    """
+    for name, value in arguments.items():
+        if (
+            name == "alpha"
+            or not isinstance(value, int | float)
+            or isinstance(value, bool)
+            or not math.isfinite(value)
+        ):
+            continue
+        if operator in _FILLS and abs(value) > _LARGEST:
+            return float(value)
+        if operator in _GUARDS and 0 < abs(value) < _SMALLEST:
+            return float(value)
+    return None
+
+
+def _in_words(value: float) -> tuple[str, str]:
+    """What becomes of such a constant, and what to do."""
+    if abs(value) > _LARGEST:
+        return (
+            f"{value:g} is beyond 65504, where float16 ends, which the tensor is: it raises RuntimeError",
+            "Take torch.finfo(tensor.dtype).min (or .max), or an infinity.",
+        )
+    return (
+        f"{value:g} is zero in float16, which the tensor is: it guards against nothing",
+        "Take at least 1e-6, or compute in float32: `.float()` before it.",
+    )

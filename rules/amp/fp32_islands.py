@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.precision.dtypes import HALVES
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Event, Region, Value
-from tclint.source.wording import called_of, value_name
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, distinct, render
+from tclint.plugin.source import HALF_DTYPES, Region, Value
 
 
 class Fp32IslandMissingFloat(SourceRule):
@@ -69,7 +66,7 @@ class Fp32IslandMissingFloat(SourceRule):
             if event in context.flow.followed or not self._computes(event, event in trained):
                 continue
             for value in event.arguments.values():
-                if context.dtypes.of(value) in HALVES and context.dtypes.cast_by(value) is not None:
+                if context.dtypes.of(value) in HALF_DTYPES and context.dtypes.cast_by(value) is not None:
                     yield event, value, found[0]
 
     def _computes(self, event: Event, is_trained: bool) -> bool:
@@ -83,11 +80,11 @@ class Fp32IslandMissingFloat(SourceRule):
         assert outer is not None
         assert outer.entered is not None
         assert island.entered is not None
-        name = value_name(event, value)
+        name = _written(event, value)
         return self.finding(
             context.at(event),
-            f"`{name}` comes from {dtype} autocast and goes into `{called_of(event)}` where autocast is off: "
-            f"it is still {dtype}.",
+            f"`{name}` comes from {dtype} autocast and goes into `{event.callee_name}` where autocast is "
+            f"off: it is still {dtype}.",
             related=(
                 context.also(outer.entered, "autocast is on from here"),
                 context.also(island.entered, "and off from here"),
@@ -96,3 +93,10 @@ class Fp32IslandMissingFloat(SourceRule):
             fix=Fix(f"Pass `{name}.float()`."),
             identity=f"{event.place.function.qualified_name}:{name}",
         )
+
+
+def _written(event: Event, value: Value) -> str:
+    """An argument of an event's call, as written."""
+    position = next((index for index, item in enumerate(event.arguments.values()) if item is value), 0)
+    given = event.call.arguments if event.call is not None else ()
+    return render(given[position].value) if position < len(given) else event.argument_text

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
-from tclint.source.questions.precision.frozen import Frozen
-from tclint.source.run.values import Thing
-from tclint.source.wording import assigned_name
+from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule, Thing
+from tclint.plugin.source import TRAINS, Frozen
 
 
 class FrozenInFloat32(SourceRule):
@@ -63,7 +60,7 @@ class FrozenInFloat32(SourceRule):
             yield self._report(context, item)
 
     def _report(self, context: SourceContext, item: Frozen) -> Finding:
-        name = assigned_name(item.made).rpartition(".")[2] or "the network"
+        name = item.made.assigned_name.rpartition(".")[2] or "the network"
         is_base = "@adapters" in item.use.changed
         what = f"The frozen base of `{name}`" if is_base else f"`{name}` is frozen and"
         how = "runs in float32 beside a training under autocast: slower, and in twice the memory."

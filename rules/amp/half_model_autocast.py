@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import SCALES
-from tclint.source.questions.precision.weights import Cast
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Event, Region
-from tclint.source.wording import called_of, model_name, receiver_of
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, distinct
+from tclint.plugin.source import SCALES, Cast, Region
 
 
 class HalfModelWithAutocast(SourceRule):
@@ -112,7 +108,7 @@ class HalfModelWithAutocast(SourceRule):
                         yield cast, use, region
 
     def _raises(self, context: SourceContext, cast: Cast, step: Event) -> Finding:
-        name = model_name(context, cast)
+        name = context.weights.model_name(cast)
         what = "the Trainer" if context.run.is_configuration else f"`{context.shown(step)}`"
         return self.finding(
             context.at(cast.event, cast.module, "dtype"),
@@ -126,7 +122,7 @@ class HalfModelWithAutocast(SourceRule):
             evidence={
                 "model": name,
                 "cast": context.code(cast.event),
-                "scaler": receiver_of(step),
+                "scaler": step.receiver_name,
                 "optimizer": context.code(cast.optimizer),
             },
             fix=Fix("Leave the model in float32; autocast runs its matrix products in float16."),
@@ -134,7 +130,11 @@ class HalfModelWithAutocast(SourceRule):
         )
 
     def _rounds(self, context: SourceContext, cast: Cast, region: Region) -> Finding:
-        name, dtype, entered = model_name(context, cast), cast.dtype.removeprefix("torch."), region.entered
+        name, dtype, entered = (
+            context.weights.model_name(cast),
+            cast.dtype.removeprefix("torch."),
+            region.entered,
+        )
         assert entered is not None
         return self.finding(
             context.at(cast.event),
@@ -161,7 +161,7 @@ class HalfModelWithAutocast(SourceRule):
         assert entered is not None
         return self.finding(
             context.at(cast),
-            f"`{given}` casts the input of `{called_of(use)}` under the autocast of "
+            f"`{given}` casts the input of `{use.callee_name}` under the autocast of "
             f"{context.where(entered, cast)}, which already casts where that pays off; ops that need float32 "
             "get rounded values.",
             related=(context.also(entered, "autocast is on from here"),),

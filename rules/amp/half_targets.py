@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Event, Symbol, options_of
-from tclint.source.wording import receiver_of
+from tclint.plugin import Effect, Event, Finding, Fix, SourceContext, SourceRule, Symbol, distinct, options_of
+from tclint.plugin.source import TRAINS
 
 _FLOAT16 = Symbol("torch.float16")
 
@@ -72,7 +69,7 @@ class HalfTargets(SourceRule):
         )
 
     def _report(self, context: SourceContext, cast: Event) -> Finding:
-        name, function = receiver_of(cast), cast.place.function.qualified_name
+        name, function = cast.receiver_name, cast.place.function.qualified_name
         return self.finding(
             context.at(cast),
             f"`{context.code(cast)}` rounds `{name}` to float16's 11 bits: from 2048 on whole numbers are "

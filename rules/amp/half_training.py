@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
-from tclint.source.questions.precision.weights import Cast
-from tclint.source.run.values import Event
-from tclint.source.wording import model_name
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule
+from tclint.plugin.source import TRAINS, Cast
 
 
 class HalfTrainNoScaler(SourceRule):
@@ -77,7 +74,7 @@ class HalfTrainNoScaler(SourceRule):
                         yield cast, backward.event
 
     def _report(self, context: SourceContext, cast: Cast, backward: Event) -> Finding:
-        name = model_name(context, cast)
+        name = context.weights.model_name(cast)
         return self.finding(
             context.at(cast.event),
             f"`{name}` is trained in float16 (its parameters go to the optimizer on "

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import HALVES
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import NONE, Event
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, distinct
+from tclint.plugin.source import HALVES, NONE
 
 _IN_PLACE = frozenset((".addmm_", ".addmv_", ".addbmm_", ".baddbmm_", ".addr_"))
 _OUT = frozenset(("mm", "matmul", "bmm", "addmm", "addmv", "addbmm", "baddbmm", "mv", "einsum", "linear"))

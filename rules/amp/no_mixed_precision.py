@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.precision.float32 import Training
-from tclint.source.wording import spelled
+from tclint.plugin.source import Training
 
 _MOST_RELATED = 8
 
@@ -66,7 +65,7 @@ class NoMixedPrecision(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         for made, scaler in context.float32.stated:
-            option = spelled(context, scaler, "autocast")[1]
+            option = context.spelled(scaler, "autocast")[1]
             yield self.finding(
                 context.at(made, scaler, "@precision"),
                 "This configuration trains in float32 throughout: mixed precision is off.",
@@ -98,11 +97,13 @@ class NoMixedPrecision(SourceRule):
                 "Compute the loss under torch.autocast, in bfloat16 on GPUs that have it, or in float16 and "
                 "scale it with torch.amp.GradScaler."
             )
-            argument = spelled(context, found.scaler, "autocast")[1] if found.scaler is not None else None
+            argument = context.spelled(found.scaler, "autocast")[1] if found.scaler is not None else None
             if argument is not None and "=" not in argument:
                 argument = None  # the library's table does not give the spelling
             if argument is not None:
-                older = argument.replace("bf16=", "fp16=").replace('"bf16', '"16')
+                older = context.spelled(found.scaler, "float16")[1] if found.scaler is not None else ""
+                if "=" not in older:  # as the library spells bfloat16
+                    older = argument.replace("bf16=", "fp16=").replace('"bf16', '"16')
                 fix = f"Pass {argument} on GPUs of compute capability 8.0 and newer, {older} on older ones."
             yield self.finding(
                 context.at(found.event),
@@ -158,6 +159,6 @@ class NoMixedPrecision(SourceRule):
         )
 
     def change(self, finding: Finding, context: Any) -> Any:  # noqa: ARG002
-        from tclint.analysis.precision_changes import autocast
+        from tclint.plugin.graph import autocast
 
         return context.once(autocast)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 
-from tclint.analysis.change import Change
-from tclint.analysis.findings import share_finding
-from tclint.analysis.layers import gain_phrase, indices_of, worth_pricing
-from tclint.analysis.what_if.layer_edits import cast_by_hand
-from tclint.config.precisions import PRECISION_FACTS
 from tclint.cost.transforms.casts import own_half_dtype
 from tclint.graph.ops.op_tables import autocast_lists
-from tclint.graph.ops.products import leaf_ops
-from tclint.plugin import Finding, GraphContext, GraphRule, Op
+from tclint.plugin import PRECISION_FACTS, Change, Finding, Graph, GraphContext, GraphRule, Op
+from tclint.plugin.graph import gain_phrase, indices_of, share_finding
 
 
 class ProductOutsideAutocast(GraphRule):
@@ -59,11 +55,11 @@ class ProductOutsideAutocast(GraphRule):
             return
         runs = context.estimate(context.scenarios[0]).ops
         by_name: dict[str, list[Op]] = {}
-        for op in leaf_ops(context.graph):
+        for op in context.graph.products:
             if _is_left_out(op) and _is_float32(runs[op.index]):
                 by_name.setdefault(op.name + "_" * op.in_place, []).append(op)
         for name, ops in by_name.items():
-            if not worth_pricing(context, indices_of(ops)):
+            if not context.worth_pricing(indices_of(ops)):
                 continue
             change = Change(edit=partial(cast_by_hand, ops=ops))
             effect = context.effect(indices_of(ops), change)
@@ -93,3 +89,13 @@ def _is_left_out(op: Op) -> bool:
 def _is_float32(op: Op) -> bool:
     floating = [spec.dtype for spec in op.inputs if spec.is_floating]
     return bool(floating) and set(floating) == {"float32"}
+
+
+def cast_by_hand(graph: Graph, ops: Iterable[Op]) -> Graph:
+    """The ops in the autocast dtype, where autocast leaves them as they are."""
+    return graph.with_ops(
+        {
+            op.index: replace(op, cast_by_hand=True, in_place=False)
+            for op in (graph.ops[o.index] for o in ops)
+        },
+    )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from tclint.analysis.findings import share_finding
-from tclint.analysis.layers import indices_of, producers, worth_saying_unpriced
 from tclint.plugin import Effect, Finding, Graph, GraphContext, GraphRule, Op
+from tclint.plugin.graph import indices_of, share_finding
 
 _NOT_FUSABLE = frozenset(
     [
@@ -57,7 +56,7 @@ class ActivationNotFusable(GraphRule):
         ops = [
             op for op in context.graph.ops if op.name in _NOT_FUSABLE and _follows_product(op, context.graph)
         ]
-        if not ops or not worth_saying_unpriced(context, indices_of(ops)):
+        if not ops or not context.worth_saying_unpriced(indices_of(ops)):
             return
         names = sorted({op.name for op in ops})
         name = " and ".join(names)
@@ -80,7 +79,7 @@ class ActivationNotFusable(GraphRule):
 
 
 def _follows_product(activation: Op, graph: Graph) -> bool:
-    before = producers(graph, activation.inputs[0] if activation.inputs else None)
+    before = graph.producers(activation.inputs[0] if activation.inputs else None)
     for op in islice(before, 2):
         if op.kind in _FUSED_INTO:
             return True

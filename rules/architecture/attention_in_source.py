@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
-from tclint.source.run.values import Place
+from tclint.plugin.source import TRAINS, Place
 
 
 class ManualAttentionInSource(SourceRule):

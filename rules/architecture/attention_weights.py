@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Place
-from tclint.source.syntax.tables import render
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule, distinct, render
+from tclint.plugin.source import TRAINS, Place
 
 _LAYER = "torch.nn.MultiheadAttention"
 

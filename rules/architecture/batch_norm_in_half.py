@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
-from tclint.source.run.values import Event, Place, Symbol, Thing, modules_in
-from tclint.source.syntax.tables import render
-from tclint.source.wording import receiver_of
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, Symbol, Thing, render
+from tclint.plugin.source import TRAINS, Place, modules_in
 
 _HALF = frozenset({"torch.float16", "torch.bfloat16"})
 
@@ -71,7 +68,7 @@ class BatchNormInHalf(SourceRule):
         self, context: SourceContext, call: Event, cast: Event, norm: Event, name: str, dtype: str
     ) -> Finding:
         here = call.place.function is cast.place.function and call.call is not None
-        model = render(call.call.function) if here and call.call is not None else receiver_of(cast)
+        model = render(call.call.function) if here and call.call is not None else cast.receiver_name
         steps = context.record.of("step", "scaler_step")[:1]
         bits = 11 if dtype == "float16" else 8
         return self.finding(

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from tclint.analysis.attention import attention_blocks, hides_later
-from tclint.analysis.change import Change
-from tclint.analysis.findings import share_finding
-from tclint.analysis.layers import Line, gain_phrase, indices_of, worth_pricing
-from tclint.analysis.what_if.fusions import with_causal_attention
-from tclint.plugin import Finding, GraphContext, GraphRule, Op
+from tclint.plugin import Change, Finding, GraphContext, GraphRule, Op
+from tclint.plugin.graph import attention_blocks, gain_phrase, indices_of, share_finding
+
+from .fusions import with_causal_attention
 
 
 class CausalMaskGiven(GraphRule):
@@ -48,17 +46,17 @@ class CausalMaskGiven(GraphRule):
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        by_line: dict[Line, list[Op]] = {}
+        by_line: dict[tuple[str, int], list[Op]] = {}
         for block in attention_blocks(context.graph):
             op = block.ops[0]
             mask = op.input("attn_mask") if op.name == "scaled_dot_product_attention" else None
             if mask is None or op.attributes.get("is_causal"):
                 continue
-            if hides_later(block, mask, marks_seen=True if mask.dtype == "bool" else None):
+            if block.hides_later(mask, marks_seen=True if mask.dtype == "bool" else None):
                 site = op.call_site
                 by_line.setdefault((site.path, site.line) if site else ("", 0), []).append(op)
         for ops in by_line.values():
-            if worth_pricing(context, indices_of(ops)):
+            if context.worth_pricing(indices_of(ops)):
                 yield self._finding(context, ops)
 
     def _finding(self, context: GraphContext, ops: list[Op]) -> Finding:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
-from tclint.analysis.change import Change
-from tclint.analysis.findings import share_finding
-from tclint.analysis.layers import gain_phrase, indices_of, producers, worth_pricing
-from tclint.analysis.what_if.layer_edits import emptied, with_ops
-from tclint.graph.ops import Graph, Op, contiguous_strides
-from tclint.plugin import Finding, GraphContext, GraphRule
+from tclint.plugin import Change, Finding, Graph, GraphContext, GraphRule, Op
+from tclint.plugin.graph import (
+    gain_phrase,
+    indices_of,
+    share_finding,
+)
 
 _FEWEST_STEPS = 4
 
@@ -53,7 +53,7 @@ class RnnCellLoop(GraphRule):
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         for loop in cell_loops(context.graph):
-            if len(loop.steps) >= _FEWEST_STEPS and worth_pricing(context, indices_of(loop.steps)):
+            if len(loop.steps) >= _FEWEST_STEPS and context.worth_pricing(indices_of(loop.steps)):
                 yield self._finding(context, loop)
 
     def _finding(self, context: GraphContext, loop: Loop) -> Finding:
@@ -115,7 +115,7 @@ def _is_sequence(graph: Graph, steps: list[Op]) -> bool:
 
 def _state_of(step: Op, before: Op, graph: Graph) -> bool:
     """Whether the step's hidden state is the result of the step before, possibly through views."""
-    for producer in producers(graph, step.input("hx[0]") or step.input("hx")):
+    for producer in graph.producers(step.input("hx[0]") or step.input("hx")):
         if producer.index == before.index:
             return True
         if producer.kind != "view":
@@ -132,7 +132,7 @@ def with_joined_steps(graph: Graph, loop: Loop) -> Graph:
     batch, hidden = last.outputs[0].shape[-2:]
     source = last.inputs[0]
     sequence = (length, *source.shape[-2:])
-    inputs, names = [replace(source, shape=sequence, strides=contiguous_strides(sequence))], ["input"]
+    inputs, names = [source.reshaped(sequence)], ["input"]
     states = [
         (spec, name)
         for spec, name in zip(last.inputs, last.input_names, strict=True)
@@ -140,7 +140,7 @@ def with_joined_steps(graph: Graph, loop: Loop) -> Graph:
     ]
     for position, (spec, _) in enumerate(states):
         shape = (1, batch, hidden)
-        inputs.append(replace(spec, shape=shape, strides=contiguous_strides(shape)))
+        inputs.append(spec.reshaped(shape))
         names.append(f"hx[{position}]" if last.name == "lstm_cell" else "hx")
     weights = [last.input(name) for name in ("w_ih", "w_hh", "b_ih", "b_hh")]
     present = [spec for spec in weights if spec is not None]
@@ -148,9 +148,9 @@ def with_joined_steps(graph: Graph, loop: Loop) -> Graph:
         inputs.append(spec)
         names.append(f"params[{position}]")
     result = (length, batch, hidden)
-    output = replace(last.outputs[0], shape=result, strides=contiguous_strides(result))
+    output = last.outputs[0].reshaped(result)
     state_shape = (1, batch, hidden)
-    state = replace(last.outputs[0], shape=state_shape, strides=contiguous_strides(state_shape))
+    state = last.outputs[0].reshaped(state_shape)
     joined = replace(
         last,
         name=_LAYERS[last.name],
@@ -166,5 +166,5 @@ def with_joined_steps(graph: Graph, loop: Loop) -> Graph:
             "batch_first": False,
         },
     )
-    changed = {op.index: emptied(op) for op in others}
-    return with_ops(graph, changed | {last.index: joined})
+    changed = {op.index: op.emptied() for op in others}
+    return graph.with_ops(changed | {last.index: joined})

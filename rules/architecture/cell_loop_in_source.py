@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
-from tclint.source.run.values import Constant, Place, Symbol
-from tclint.source.syntax.tables import render
+from tclint.plugin import Constant, Finding, Fix, SourceContext, SourceRule, Symbol, render
+from tclint.plugin.source import TRAINS, Place
 
 _FLOAT64 = Symbol("torch.float64")
 

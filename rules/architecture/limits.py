@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.change import COMPILED
-from tclint.analysis.layers import (
+from tclint.plugin import Change, Finding, Fix, GraphContext, GraphRule, Op
+from tclint.plugin.graph import (
     gain_phrase,
     indices_of,
-    largest_share_percent,
+    larger_batch,
+    latency_bound,
     rounded,
     sentence,
-    share_percent,
     share_phrase,
 )
-from tclint.analysis.limits import MOVING_KINDS, batch_is_assumed, is_memory_bound, latency_bound
-from tclint.analysis.widths.resizing import larger_batch
-from tclint.graph.ops.op import GEMM_KINDS
-from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Op
 
+_COMPILED = Change(settings={"compiled": True})
+_MOVING_KINDS = ("norm", "pool", "softmax", "elementwise", "reduction")
+"""Kinds of ops with few operations per byte."""
 _LAYERS = {
     "norm": "normalisation",
     "pool": "pooling",
@@ -64,12 +63,12 @@ class MemoryBoundLayers(GraphRule):
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        if context.settings.compiled or not context.once(is_memory_bound):
+        if context.settings.compiled or not context.once(_is_memory_bound):
             return
-        moving = [op for op in context.graph.ops if op.kind in MOVING_KINDS]
+        moving = [op for op in context.graph.ops if op.kind in _MOVING_KINDS]
         concerned = indices_of(moving)
-        shares = share_percent(context, concerned)
-        effect = context.effect(concerned, COMPILED)
+        shares = context.share_percent(concerned)
+        effect = context.effect(concerned, _COMPILED)
         parts = self._parts(context, moving)
         listed = ", ".join(f"{what} {share:.0f} %" for what, share in list(parts.items())[:4])
         yield self.finding(
@@ -80,14 +79,14 @@ class MemoryBoundLayers(GraphRule):
             evidence={"share_percent": rounded(shares), "parts_percent": rounded(parts)},
             fix=Fix(_advice(moving)),
             identity="memory",
-            change=COMPILED,
+            change=_COMPILED,
         )
 
     def _parts(self, context: GraphContext, moving: list[Op]) -> dict[str, float]:
         """Kind of layer -> its share of the step on the first GPU, largest first."""
         parts = {}
         for kind, what in _LAYERS.items():
-            shares = share_percent(context, indices_of(op for op in moving if op.kind == kind))
+            shares = context.share_percent(indices_of(op for op in moving if op.kind == kind))
             first = next(iter(shares.values()), 0.0)
             if first >= 1.0:
                 parts[what] = first
@@ -145,7 +144,7 @@ class LatencyBoundLayers(GraphRule):
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        if batch_is_assumed(context) or not any(op.kind in GEMM_KINDS for op in context.graph.ops):
+        if context.batch_is_assumed or not any(op.is_product for op in context.graph.ops):
             return
         waiting = context.once(latency_bound)
         if waiting is None:
@@ -213,18 +212,18 @@ class PointwiseChains(GraphRule):
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
         ops = context.graph.ops
-        if context.settings.compiled or not any(op.kind in GEMM_KINDS for op in ops):
+        if context.settings.compiled or not any(op.is_product for op in ops):
             return
         fusable = [op for op in ops if op.kind in ("elementwise", "norm", "softmax", "reduction", "copy")]
         concerned = indices_of(fusable)
         least = _WORTH_COMPILING * context.settings.min_gain_percent
-        if largest_share_percent(context, concerned) < least or context.once(is_memory_bound):
+        if context.largest_share_percent(concerned) < least or context.once(_is_memory_bound):
             return
         # Gains of compiling in products do not count, since other rules advise on padding these.
-        if context.own_gain_percent(concerned, COMPILED) < least:
+        if context.own_gain_percent(concerned, _COMPILED) < least:
             return
-        effect = context.effect(concerned, COMPILED)
-        shares = share_percent(context, concerned)
+        effect = context.effect(concerned, _COMPILED)
+        shares = context.share_percent(concerned)
         yield self.finding(
             context.root_location(),
             f"Elementwise operators, norms, softmax and copies take {share_phrase(shares)}, one kernel each; "
@@ -233,5 +232,26 @@ class PointwiseChains(GraphRule):
             evidence={"operators": len(fusable), "share_percent": rounded(shares)},
             fix=Fix("model = torch.compile(model), with shapes that stay the same from step to step."),
             identity="chains",
-            change=COMPILED,
+            change=_COMPILED,
         )
+
+
+def _is_memory_bound(context: GraphContext) -> bool:
+    """Whether these ops take longer than all products and convolutions on some GPU.
+
+    They have to take longer by more than the error of the prediction, both eagerly and under torch.compile,
+    so that memory limits the architecture and not only its execution.
+    """
+    moving = indices_of(op for op in context.graph.ops if op.kind in _MOVING_KINDS)
+    products = indices_of(op for op in context.graph.ops if op.is_product)
+    compiled = context.with_settings(**_COMPILED.settings)
+    for scenarios in zip(context.scenarios, compiled.scenarios, strict=True) if products else ():
+        estimates = [context.estimate(scenario) for scenario in scenarios]
+        if all(
+            estimate.time_of_us(moving)
+            > estimate.time_of_us(products)
+            * (1.0 + estimate.uncertainty_of_percent((*moving, *products)) / 100.0)
+            for estimate in estimates
+        ):
+            return True
+    return False

@@ -6,12 +6,16 @@ import math
 from collections.abc import Iterator
 from functools import partial
 
-from tclint.analysis.attention import AttentionBlock, attention_blocks, causal_mask
-from tclint.analysis.change import Change
-from tclint.analysis.findings import share_finding
-from tclint.analysis.layers import Line, consumers, gain_phrase, indices_of, worth_pricing
-from tclint.analysis.what_if.fusions import attention_mask, with_fused_attention
-from tclint.plugin import DimsUnresolved, Finding, GraphContext, GraphRule
+from tclint.plugin import Change, DimsUnresolved, Finding, GraphContext, GraphRule
+from tclint.plugin.graph import (
+    AttentionBlock,
+    attention_blocks,
+    gain_phrase,
+    indices_of,
+    share_finding,
+)
+
+from .fusions import attention_mask, with_fused_attention
 
 _LARGEST_HEAD = 256
 """Flash attention supports no larger heads (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp), and the
@@ -55,9 +59,9 @@ class ManualAttention(GraphRule):
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        readers = consumers(context.graph.ops)
+        readers = context.graph.consumers()
         returned = {spec.producer for spec in context.graph.outputs}
-        by_line: dict[Line, list[AttentionBlock]] = {}
+        by_line: dict[tuple[str, int], list[AttentionBlock]] = {}
         for block in attention_blocks(context.graph):
             if block.is_fused or block.key_length < 2 or block.head_dim > _LARGEST_HEAD:
                 continue
@@ -78,7 +82,7 @@ class ManualAttention(GraphRule):
 
     def _finding(self, context: GraphContext, blocks: list[AttentionBlock]) -> Finding | None:
         concerned = sorted({index for b in blocks for index in (*indices_of(b.ops), *b.between)})
-        if not worth_pricing(context, concerned):
+        if not context.worth_pricing(concerned):
             return None
         change = Change(edit=partial(with_fused_attention, blocks=blocks))
         try:
@@ -109,7 +113,7 @@ def _advice(context: GraphContext, blocks: list[AttentionBlock]) -> str:
     graph = context.graph
     between = [[graph.ops[index].name for index in block.between] for block in blocks]
     mask, doubt = "", ""
-    if all(causal_mask(graph, block) is not None for block in blocks):
+    if all(block.causal_mask(graph) is not None for block in blocks):
         mask = ", is_causal=True"
     elif all(
         block.query_length == block.key_length and _MASKING & set(names)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from tclint.analysis.change import Change
-from tclint.analysis.findings import share_finding
-from tclint.analysis.layers import Line, gain_phrase, indices_of, line_of, worth_pricing
-from tclint.analysis.what_if.fusions import with_joined_linears
-from tclint.analysis.widths.alignment import SMALLEST_WIDTH
-from tclint.plugin import Finding, GraphContext, GraphRule, Op
+from tclint.plugin import Change, Finding, GraphContext, GraphRule, Op
+from tclint.plugin.graph import SMALLEST_WIDTH, gain_phrase, indices_of, share_finding
+
+from .fusions import with_joined_linears
 
 
 class ProjectionsSeparate(GraphRule):
@@ -49,12 +47,12 @@ class ProjectionsSeparate(GraphRule):
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        by_lines: dict[tuple[Line, ...], list[list[Op]]] = {}
+        by_lines: dict[tuple[tuple[str, int], ...], list[list[Op]]] = {}
         for layers in _layers_of_one_input(context):
-            by_lines.setdefault(tuple(sorted({line_of(op) for op in layers})), []).append(layers)
+            by_lines.setdefault(tuple(sorted({op.line for op in layers})), []).append(layers)
         for sets in by_lines.values():
             ops = [op for layers in sets for op in layers]
-            if worth_pricing(context, indices_of(ops)):
+            if context.worth_pricing(indices_of(ops)):
                 yield self._finding(context, sets, ops)
 
     def _finding(self, context: GraphContext, sets: list[list[Op]], ops: list[Op]) -> Finding:

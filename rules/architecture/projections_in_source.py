@@ -5,13 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.cost.gpu import Gpu
-from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
-from tclint.source.questions.projections import Projection
-from tclint.source.run.values import Place
-from tclint.source.syntax.tables import render
-from tclint.source.wording import argument_of
+from tclint.plugin import Finding, Fix, Gpu, Settings, SourceContext, SourceRule, render
+from tclint.plugin.source import TRAINS, Place, Projection
 
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 """Bytes per value in the precisions whose products read and write values of that size."""
@@ -68,7 +63,7 @@ class ProjectionsSeparateInSource(SourceRule):
         return settings.precision in _BYTES
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        from tclint.cost.gpu import load_gpu
+        from tclint.plugin import load_gpu
 
         if context.record.of(*_WANTED_APART):
             return
@@ -94,7 +89,7 @@ class ProjectionsSeparateInSource(SourceRule):
         names = ", ".join(dict.fromkeys(render(call.function) for call in calls))
         return self.finding(
             context.at(first.made),
-            f"{names} read the same `{argument_of(first.call)}` in products of {first.inputs} -> {widths}, "
+            f"{names} read the same `{first.call.argument_text}` in products of {first.inputs} -> {widths}, "
             "each limited by memory whatever the number of tokens; one layer of all the outputs reads it "
             "once.",
             related=tuple(

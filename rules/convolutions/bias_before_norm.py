@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache, partial
 
-from tclint.analysis.change import Change
-from tclint.analysis.findings import annotate_if_compile_fixes
-from tclint.analysis.layers import (
-    consumers,
-    convolutions,
+from tclint.plugin import Change, Finding, Fix, Graph, GraphContext, GraphRule, Op, Site
+from tclint.plugin.graph import (
+    annotate_if_compile_fixes,
     costliest,
     gain_phrase,
     indices_of,
     layers_phrase,
     related_sites,
-    worth_pricing,
 )
-from tclint.analysis.what_if.layer_edits import without_bias
-from tclint.graph.ops import Site
-from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Op
 
 _BATCH_NORMS = frozenset({"batch_norm", "cudnn_batch_norm", "native_batch_norm", "sync_batch_norm"})
 
@@ -67,10 +62,10 @@ class ConvBiasBeforeBn(GraphRule):
     def _check(self, context: GraphContext) -> Iterator[Finding]:
         if context.settings.mode != "train":
             return
-        readers = consumers(context.graph.ops)
-        layers = (*convolutions(context.graph), *(op for op in context.graph.ops if op.name == "linear"))
+        readers = context.graph.consumers()
+        layers = (*context.graph.convolutions, *(op for op in context.graph.ops if op.name == "linear"))
         useless = [op for op in layers if _is_cancelled(op, readers) and not asks_for_bias(op.construct_site)]
-        if not useless or not worth_pricing(context, indices_of(useless)):
+        if not useless or not context.worth_pricing(indices_of(useless)):
             return
         change = Change(edit=partial(without_bias, ops=useless))
         effect = context.effect(indices_of(useless), change)
@@ -159,3 +154,14 @@ def _says_true(call: ast.Call) -> bool:
         item.arg == "bias" and isinstance(item.value, ast.Constant) and item.value.value is True
         for item in call.keywords
     )
+
+
+def without_bias(graph: Graph, ops: Iterable[Op]) -> Graph:
+    """The layers built with bias=False."""
+    changed = {}
+    for op in (graph.ops[op.index] for op in ops):
+        kept = [(spec, name) for spec, name in zip(op.inputs, op.input_names, strict=True) if name != "bias"]
+        changed[op.index] = replace(
+            op, inputs=tuple(spec for spec, _ in kept), input_names=tuple(name for _, name in kept)
+        )
+    return graph.with_ops(changed)

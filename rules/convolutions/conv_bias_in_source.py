@@ -6,11 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
-from tclint.source.questions.flow import Flow
-from tclint.source.run.values import Thing, modules_in
-from tclint.source.syntax.tables import render
+from tclint.plugin import Finding, Fix, Settings, SourceContext, SourceRule, Thing, render
+from tclint.plugin.source import TRAINS, Flow, modules_in
 
 _LAYER = re.compile(r"(Lazy)?Conv(Transpose)?[123]d|(Lazy)?Linear")
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from itertools import islice
 from math import prod
 
-from tclint.analysis.findings import share_finding
-from tclint.analysis.layers import indices_of, limiters, producers, worth_saying_unpriced
 from tclint.plugin import Effect, Finding, GraphContext, GraphRule, Op
+from tclint.plugin.graph import indices_of, share_finding
 
 _EARLY_STRIDE = 4
 _MOST_STEPS = 12
@@ -56,10 +55,10 @@ class EarlyStageExtras(GraphRule):
             early = [
                 op
                 for op in ops
-                if _positions(op) * _EARLY_STRIDE**2 >= image and "memory" in limiters(context, op)
+                if _positions(op) * _EARLY_STRIDE**2 >= image and "memory" in context.limiters(op)
             ]
             concerned = indices_of(early)
-            if not early or not worth_saying_unpriced(context, concerned):
+            if not early or not context.worth_saying_unpriced(concerned):
                 continue
             yield share_finding(
                 self,
@@ -113,5 +112,5 @@ def _excitation(scale: Op, context: GraphContext) -> Op | None:
     gate = min(images, key=lambda spec: spec.numel)
     if prod(gate.shape[2:]) != 1 or prod(max(images, key=lambda spec: spec.numel).shape[2:]) == 1:
         return None
-    before = islice(producers(context.graph, gate), _MOST_STEPS)
+    before = islice(context.graph.producers(gate), _MOST_STEPS)
     return next((op for op in before if op.kind in ("pool", "reduction")), None)

@@ -6,28 +6,22 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from math import gcd, prod
 
-from tclint.analysis.change import Change
-from tclint.analysis.findings import share_finding
-from tclint.analysis.layers import (
+from tclint.plugin import Change, Finding, Fix, Graph, GraphContext, GraphRule, Op, count
+from tclint.plugin.graph import (
+    best_option,
     by_line,
-    convolutions,
     costliest,
+    efficient_multiple,
     gain_phrase,
-    groups_of,
     indices_of,
-    is_depthwise,
     layers_take,
-    limiters,
+    priced,
     rounded,
     sentence,
-    share_percent,
-    worth_pricing,
+    share_finding,
 )
-from tclint.analysis.options import best_option, priced
-from tclint.analysis.what_if.layer_edits import regrouped, ungrouped, with_fused_expansion
-from tclint.analysis.widths.alignment import efficient_multiple
-from tclint.core.units import count
-from tclint.plugin import Finding, Fix, Graph, GraphContext, GraphRule, Op
+
+from .dense import regrouped, ungrouped, with_fused_expansion
 
 
 class GroupedConvShape(GraphRule):
@@ -64,9 +58,9 @@ class GroupedConvShape(GraphRule):
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if efficient_multiple(context.settings.precision) is None:
             return
-        grouped = [op for op in convolutions(context.graph) if _is_grouped(op)]
+        grouped = [op for op in context.graph.convolutions if _is_grouped(op)]
         for ops in by_line(grouped).values():
-            if worth_pricing(context, indices_of(ops)):
+            if context.worth_pricing(indices_of(ops)):
                 yield from self._findings(context, ops)
 
     def _findings(self, context: GraphContext, ops: list[Op]) -> Iterator[Finding]:
@@ -74,10 +68,10 @@ class GroupedConvShape(GraphRule):
         best = best_option(context, priced(context, concerned, _options(ops)))
         if best is None:
             return
-        groups = sorted({(groups_of(op), max(groups_of(op) // best.what, 1)) for op in ops})
+        groups = sorted({(op.groups, max(op.groups // best.what, 1)) for op in ops})
         changes = ", ".join(f"{present} -> {other}" for present, other in groups[:4])
         first = costliest(context, ops)
-        shares = share_percent(context, concerned)
+        shares = context.share_percent(concerned)
         added = context.after(best.change).graph.parameter_count - context.graph.parameter_count
         yield self.finding(
             context.location(first),
@@ -101,15 +95,15 @@ class GroupedConvShape(GraphRule):
 def _is_grouped(op: Op) -> bool:
     source, weight = op.input("input"), op.input("weight")
     whole = source is not None and weight is not None and len(source.shape) == len(weight.shape)
-    return whole and groups_of(op) > 1 and not is_depthwise(op)
+    return whole and op.groups > 1 and not is_depthwise(op)
 
 
 def _options(ops: list[Op]) -> Iterator[tuple[int, Change]]:
     """(number of groups merged into one, change) for each common divisor of the convolutions' groups, and for
     merging all groups."""
-    common = gcd(*(groups_of(op) for op in ops))
+    common = gcd(*(op.groups for op in ops))
     times = [number for number in range(2, common + 1) if common % number == 0]
-    for together in (*times, max(groups_of(op) for op in ops)):
+    for together in (*times, max(op.groups for op in ops)):
         yield together, Change(edit=partial(regrouped, ops=ops, times=together))
 
 
@@ -162,11 +156,11 @@ class DepthwiseConv(GraphRule):
         learned = {p.name for p in context.graph.parameters if not p.is_buffer}
         early = [
             op
-            for op in convolutions(context.graph)
+            for op in context.graph.convolutions
             if is_depthwise(op) and _is_early(op, image) and _weight_name(op) in learned
         ]
-        limited = [op for op in early if "memory" in limiters(context, op, products_only=True)]
-        if not worth_pricing(context, indices_of(limited)):
+        limited = [op for op in early if "memory" in context.limiters(op, products_only=True)]
+        if not context.worth_pricing(indices_of(limited)):
             return
         parts: list[_Part] = []
         for ops in by_line(limited).values():
@@ -247,3 +241,9 @@ def _is_early(op: Op, image_positions: int) -> bool:
         return False
     reach = prod(shape[2:]) * int(_EARLY_STRIDE ** (len(shape) - 2))
     return reach >= image_positions > 0
+
+
+def is_depthwise(op: Op) -> bool:
+    """Whether each input channel is convolved on its own."""
+    source = op.input("input")
+    return op.kind == "conv" and source is not None and 1 < op.groups == source.shape[1]

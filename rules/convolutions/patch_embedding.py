@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
+from math import prod
 
-from tclint.analysis.change import Change
-from tclint.analysis.layers import (
+from tclint.plugin import Change, DimsUnresolved, Finding, Fix, Graph, GraphContext, GraphRule, Op
+from tclint.plugin.graph import (
     by_line,
-    convolutions,
     costliest,
     cuts_patches,
     gain_phrase,
     indices_of,
     rounded,
-    share_percent,
     share_phrase,
-    worth_pricing,
 )
-from tclint.analysis.what_if.layer_edits import with_linear_patches
-from tclint.plugin import DimsUnresolved, Finding, Fix, GraphContext, GraphRule, Op
 
 _IMAGE_CHANNELS = 3
 
@@ -65,9 +62,9 @@ class PatchEmbeddingConv(GraphRule):
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        found = [op for op in convolutions(context.graph) if self._embeds_patches(op)]
+        found = [op for op in context.graph.convolutions if self._embeds_patches(op)]
         for ops in by_line(found).values():
-            if worth_pricing(context, indices_of(ops)):
+            if context.worth_pricing(indices_of(ops)):
                 yield from self._priced(context, ops)
 
     def _embeds_patches(self, op: Op) -> bool:
@@ -84,7 +81,7 @@ class PatchEmbeddingConv(GraphRule):
         channels, *kernel = weight.shape[1:]
         size = "x".join(map(str, kernel))
         width = channels * kernel[0] * kernel[1]
-        shares = share_percent(context, concerned)
+        shares = context.share_percent(concerned)
         yield self.finding(
             context.location(costliest(context, ops)),
             f"This convolution cuts images into patches of {size} and takes {share_phrase(shares)}; as a "
@@ -97,3 +94,46 @@ class PatchEmbeddingConv(GraphRule):
             ),
             change=change,
         )
+
+
+def with_linear_patches(graph: Graph, ops: Iterable[Op]) -> Graph | None:
+    """Convolutions that cut an image into patches, and are flattened, as a copy and a linear layer.
+
+    The copy of the patches takes the convolution's place, and the linear layer that of the view after it.
+    None if something else reads a convolution.
+    """
+    readers = graph.consumers()
+    changed: dict[int, Op] = {}
+    for op in (graph.ops[op.index] for op in ops):
+        source, weight, following = op.input("input"), op.input("weight"), readers.get(op.index, [])
+        if source is None or weight is None or len(following) != 1 or following[0].kind != "view":
+            return None
+        batch, width, *grid = op.outputs[0].shape
+        count, taps = prod(grid), prod(weight.shape[1:])
+        if following[0].outputs[0].shape != (batch, width, count) or not source.numel:
+            return None
+        shape, result = (batch, count, taps), (batch, count, width)
+        patches = source.reshaped(shape)
+        flat = weight.reshaped((width, taps))
+        bias = op.input("bias")
+        changed[op.index] = replace(
+            op,
+            name="clone",
+            kind="copy",
+            inputs=(source,),
+            input_names=("self",),
+            outputs=(patches,),
+            attributes={},
+        )
+        output = following[0].outputs[0].reshaped(result)
+        changed[following[0].index] = replace(
+            op,
+            index=following[0].index,
+            name="linear",
+            kind="linear",
+            inputs=(replace(patches, producer=op.index), flat, *((bias,) if bias is not None else ())),
+            input_names=("input", "weight", "bias")[: 2 + (bias is not None)],
+            outputs=(output,),
+            attributes={},
+        )
+    return graph.with_ops(changed)

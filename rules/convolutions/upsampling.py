@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from tclint.analysis.findings import share_finding
-from tclint.analysis.layers import by_line, indices_of, worth_pricing
 from tclint.plugin import Effect, Finding, GraphContext, GraphRule
+from tclint.plugin.graph import by_line, indices_of, share_finding
 
 _HIGH_RESOLUTION = 256 * 256
 """Positions from which on an image is large: the edge of a quarter of a megapixel."""
@@ -56,7 +55,7 @@ class UpsampleHires(GraphRule):
             and max(prod(spec.shape[2:]) for spec in (op.inputs[0], op.outputs[0])) >= _HIGH_RESOLUTION
         ]
         for ops in by_line(large).values():
-            if not worth_pricing(context, indices_of(ops)):
+            if not context.worth_pricing(indices_of(ops)):
                 continue
             spec = max((op.outputs[0] for op in ops), key=lambda output: output.numel)
             size = "x".join(str(side) for side in spec.shape[2:])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import constant_of
+from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule, distinct
+from tclint.plugin.source import constant_of
 
 _CONFIGURATIONS = ("peft.LoraConfig", "peft.AdaLoraConfig")
 

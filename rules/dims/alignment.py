@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.findings import PADS, annotate_if_compile_fixes
 from tclint.analysis.widths.interfaces import interface_findings
 from tclint.analysis.widths.misalignment import misalignment_findings
 from tclint.plugin import Finding, GraphContext, GraphRule
+from tclint.plugin.graph import annotate_if_compile_fixes
 
 
 class LinearMisaligned(GraphRule):
@@ -57,7 +57,7 @@ class LinearMisaligned(GraphRule):
             yield from misalignment_findings(self, eager_or_compiled, frozenset({"linear", "matmul"}))
             yield from interface_findings(self, eager_or_compiled, "linear")
 
-        yield from annotate_if_compile_fixes(context, check, PADS)
+        yield from annotate_if_compile_fixes(context, check)
 
 
 class ConvMisaligned(GraphRule):

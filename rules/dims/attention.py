@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 
-from tclint.analysis.attention import AttentionBlock, attention_blocks
-from tclint.analysis.change import Change, resize
-from tclint.analysis.layers import (
+from tclint.analysis.widths.misalignment import misaligned_layers
+from tclint.plugin import Change, Effect, Finding, Fix, Graph, GraphContext, GraphRule, Op, TensorSpec, resize
+from tclint.plugin.graph import (
+    SMALLEST_WIDTH,
+    AttentionBlock,
+    DimGroup,
+    alignment_gain_percent,
+    attention_blocks,
+    best_option,
+    efficient_multiple,
     gain_phrase,
     indices_of,
     layers_take,
-    line_of,
+    priced,
     rounded,
     sentence,
-    share_percent,
-    worth_pricing,
 )
-from tclint.analysis.options import best_option, priced
-from tclint.analysis.what_if.layer_edits import with_head_dim
-from tclint.analysis.widths.alignment import SMALLEST_WIDTH, efficient_multiple
-from tclint.analysis.widths.bounds import alignment_gain_percent
-from tclint.analysis.widths.misalignment import misaligned_layers
-from tclint.graph.dims.coupled import DimGroup
-from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule
 
 _NARROW_HEAD = 8
 """Heads of at most this size waste three quarters of the work, since PyTorch's flash kernels compute at least
@@ -76,10 +75,10 @@ class HeadDim(GraphRule):
         ]
         by_size: dict[tuple[object, ...], list[AttentionBlock]] = {}
         for block in blocks:
-            key = (line_of(block.ops[0]), block.head_dim, block.heads, block.is_fused)
+            key = (block.ops[0].line, block.head_dim, block.heads, block.is_fused)
             by_size.setdefault(key, []).append(block)
         for same in by_size.values():
-            if not worth_pricing(context, indices_of(op for block in same for op in block.ops)):
+            if not context.worth_pricing(indices_of(op for block in same for op in block.ops)):
                 continue
             finding = self._finding(context, same)
             if finding is not None:
@@ -105,7 +104,7 @@ class HeadDim(GraphRule):
         block = blocks[0]
         ops = [op for each in blocks for op in each.ops]
         concerned = indices_of(ops)
-        shares = share_percent(context, concerned)
+        shares = context.share_percent(concerned)
         evidence = {"head_dim": block.head_dim, "heads": block.heads, "share_percent": rounded(shares)}
         width = block.heads * block.head_dim
         message = (
@@ -184,3 +183,34 @@ def _options(
             refused.append(sizes)
         else:
             yield size, resize(sizes)
+
+
+def with_head_dim(graph: Graph, ops: Iterable[Op], head_dim: int) -> Graph | None:
+    """The fused attentions with heads of size `head_dim`; None if their width is not a multiple of it.
+
+    Tensors keep their number of elements, [B, heads, S, D] becoming [B, heads * D / head_dim, S, head_dim],
+    so that the layers around them stay as they are.
+    """
+    changed = {}
+    for op in (graph.ops[op.index] for op in ops):
+        inputs = []
+        for spec, name in zip(op.inputs, op.input_names, strict=True):
+            reshaped = _reheaded(spec, head_dim) if name in ("query", "key", "value") else spec
+            if reshaped is None:
+                return None
+            inputs.append(reshaped)
+        output = _reheaded(op.outputs[0], head_dim)
+        if output is None:
+            return None
+        changed[op.index] = replace(op, inputs=tuple(inputs), outputs=(output, *op.outputs[1:]))
+    return graph.with_ops(changed)
+
+
+def _reheaded(spec: TensorSpec, head_dim: int) -> TensorSpec | None:
+    if len(spec.shape) != 4:
+        return None
+    batch, heads, length, present = spec.shape
+    if heads * present % head_dim:
+        return None
+    shape = (batch, heads * present // head_dim, length, head_dim)
+    return spec.reshaped(shape)

@@ -6,24 +6,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from tclint.analysis.change import CHANNELS_LAST, Change
-from tclint.analysis.layers import (
+from tclint.plugin import Change, Finding, Fix, GraphContext, GraphRule, Op
+from tclint.plugin.graph import (
+    CHANNELS_LAST,
+    best_option,
     by_line,
-    convolutions,
     costliest,
     cuts_patches,
+    efficient_multiple,
     gain_phrase,
-    groups_of,
     indices_of,
+    priced,
     rounded,
-    share_percent,
     share_phrase,
-    worth_pricing,
+    with_input_channels,
 )
-from tclint.analysis.options import best_option, mean_gain_percent, priced
-from tclint.analysis.what_if.layer_edits import with_input_channels
-from tclint.analysis.widths.alignment import efficient_multiple
-from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Op
 
 
 class FirstLayerC3(GraphRule):
@@ -63,15 +60,15 @@ class FirstLayerC3(GraphRule):
     def check(self, context: GraphContext) -> Iterator[Finding]:
         if efficient_multiple(context.settings.precision) is None:
             return
-        stems = [op for op in convolutions(context.graph) if self._reads_images(op, context)]
+        stems = [op for op in context.graph.convolutions if self._reads_images(op, context)]
         for ops in by_line(stems).values():
             concerned = indices_of(ops)
-            if worth_pricing(context, concerned):
+            if context.worth_pricing(concerned):
                 yield from self._finding(context, ops)
 
     def _reads_images(self, op: Op, context: GraphContext) -> bool:
         source = op.input("input")
-        if source is None or len(source.shape) != 4 or source.shape[1] > 3 or groups_of(op) != 1:
+        if source is None or len(source.shape) != 4 or source.shape[1] > 3 or op.groups != 1:
             return False
         if "transpose" in op.name or cuts_patches(op):
             return False
@@ -85,10 +82,10 @@ class FirstLayerC3(GraphRule):
         source = ops[0].inputs[0]
         best = best_option(context, priced(context, concerned, _options(ops)))
         # There is nothing to advise if the format itself costs more than the channels gain.
-        if best is None or mean_gain_percent(context.effect((), replace(best.change, presupposes={}))) <= 0.0:
+        if best is None or context.effect((), replace(best.change, presupposes={})).mean_gain_percent <= 0.0:
             return
         channels, effect = best.what, best.effect
-        shares = share_percent(context, concerned)
+        shares = context.share_percent(concerned)
         yield self.finding(
             context.location(costliest(context, ops)),
             f"The first convolution reads {source.shape[1]} channel{'s' if source.shape[1] > 1 else ''} and "

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.layers import gain_phrase, indices_of, rounded, share_percent
-from tclint.analysis.options import best_option, priced
-from tclint.analysis.widths.alignment import ampere_multiple, largest_power_of_two_in
+from tclint.analysis.widths.alignment import largest_power_of_two_in
 from tclint.analysis.widths.bounds import quantization_loss_percent
 from tclint.analysis.widths.padding import LARGEST_CUT
-from tclint.analysis.widths.resizing import batch_change
 from tclint.analysis.widths.tile_widths import advisory, chosen_widths, width_findings
-from tclint.graph.ops.products import leaf_ops
-from tclint.plugin import Finding, Fix, GraphContext, GraphRule
+from tclint.plugin import PRECISION_FACTS, Finding, Fix, GraphContext, GraphRule
+from tclint.plugin.graph import batch_change, best_option, gain_phrase, indices_of, priced, rounded
 
 _NARROW = 1024
 """For widths from here on, rounding to 128 bytes concerns less than a sixteenth of the width."""
@@ -56,7 +53,7 @@ class Ampere128Bytes(GraphRule):
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        wanted = ampere_multiple(context.settings.precision)
+        wanted = PRECISION_FACTS[context.settings.precision].largest_multiple
         gpus = tuple(
             scenario.gpu
             for scenario in context.scenarios
@@ -122,12 +119,12 @@ class TileWaveQuantization(GraphRule):
         if len(sizes) != 1:
             return
         batch = sizes.pop()
-        ops = leaf_ops(context.graph)
+        ops = context.graph.products
         options = ((size, batch_change(tuple(batches), size)) for size in _rounder_batches(batch))
         best = best_option(context, priced(context, indices_of(ops), options), liked=largest_power_of_two_in)
         if best is None or (best.effect.best_gain_percent or 0.0) < least:
             return
-        shares = share_percent(context, indices_of(ops))
+        shares = context.share_percent(indices_of(ops))
         yield self.finding(
             context.root_location(),
             f"A batch of {batch} fills tiles and waves badly: up to {max(losses.values()):.1f} % of the step "

@@ -7,9 +7,19 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
-from tclint.plugin import Change, Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import NONE, Constant, Event, Thing, Value, constant_of, integers_of
+from tclint.plugin import (
+    Change,
+    Constant,
+    Effect,
+    Event,
+    Finding,
+    Fix,
+    SourceContext,
+    SourceRule,
+    Thing,
+    distinct,
+)
+from tclint.plugin.source import NONE, Value, constant_of
 
 _MULTIPLE = 64
 _MOST_ADDED = 1024
@@ -136,9 +146,9 @@ def _is_length(value: Value) -> bool:
 
 def _size(context: SourceContext, value: Value | None) -> int | None:
     """The size of the vocabulary: a number, or that of a known tokenizer with the tokens added to it."""
-    numbers = integers_of(value)
-    if len(numbers) == 1:
-        return numbers[0]
+    number = constant_of(value)
+    if type(number) is int:
+        return number
     if value is None or not _is_length(value):
         return None
     assert isinstance(value, Thing)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.defaults import Defaults
-from tclint.source.run.facts import distinct
-from tclint.source.run.files import File
-from tclint.source.run.values import TRUE, Constant, Event, Symbol, constant_of, modules_in
+from tclint.plugin import Constant, Effect, Event, Finding, Fix, SourceContext, SourceRule, Symbol, distinct
+from tclint.plugin.source import TRUE, Defaults, constant_of, modules_in
 
 _COLLATORS = tuple(
     f"transformers.{name}"
@@ -63,7 +60,7 @@ class SequencePad(SourceRule):
         precision = _half_training(context)
         if not precision or _fixed_length(context):
             return
-        seen = set[tuple[File, int]]()
+        seen = set[tuple[object, int]]()
         for event in distinct(context.record.of("call", "op", "make", "pad")):
             function, last = event.place.function, event.name.rpartition(".")[2]
             if event.name not in (*_COLLATORS, _PADS) or not context.concerns(event):

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any
 
-from tclint.analysis.attention import attention_blocks
-from tclint.analysis.findings import share_finding
-from tclint.analysis.layers import convolutions, groups_of, limiters, worth_pricing
-from tclint.analysis.limits import batch_is_assumed, latency_bound
-from tclint.analysis.widths.resizing import larger_batch
-from tclint.graph.lowering.work import Gemm
-from tclint.graph.ops.products import leaf_ops, operand_positions
 from tclint.plugin import Finding, GraphContext, GraphRule, Op
+from tclint.plugin.graph import (
+    Gemm,
+    attention_blocks,
+    larger_batch,
+    latency_bound,
+    share_finding,
+)
 
 _SMALL = 128
 """The edge of an ordinary tile, which a smaller side does not fill; below about 128 rows, V100 waits for
@@ -24,8 +24,8 @@ def _dense(context: GraphContext) -> list[Op]:
     """Forward convolutions that sum over all channels; transposed ones swap the roles of M and K."""
     return [
         op
-        for op in convolutions(context.graph)
-        if groups_of(op) == 1 and "transpose" not in op.name and op.inputs[0].shape[1:]
+        for op in context.graph.convolutions
+        if op.groups == 1 and "transpose" not in op.name and op.inputs[0].shape[1:]
     ]
 
 
@@ -78,7 +78,7 @@ def _few_positions(context: GraphContext) -> dict[int, int]:
     return {
         op.index: rows[op.index]
         for op in _dense(context)
-        if rows[op.index] < _SMALL and limiters(context, op, products_only=True) - {"math"}
+        if rows[op.index] < _SMALL and context.limiters(op, products_only=True) - {"math"}
     }
 
 
@@ -129,7 +129,7 @@ def _few_rows(context: GraphContext) -> dict[int, int]:
     """The rows of every linear layer, by op index, that has few and waits for memory on some GPU."""
     attention = {op.index for block in attention_blocks(context.graph) for op in block.ops}
     found = {}
-    for op in leaf_ops(context.graph):
+    for op in context.graph.products:
         if op.kind not in ("linear", "matmul") or op.index in attention:
             continue
         product = _starved_product(op, context)
@@ -141,7 +141,7 @@ def _few_rows(context: GraphContext) -> dict[int, int]:
 def _rows_follow_the_batch(op: Op, context: GraphContext) -> bool:
     """Whether the rows may grow with the batch; False if they are known to be positions of a table or a
     grid."""
-    positions = operand_positions(op)
+    positions = op.operand_positions
     if positions is None:
         return True
     shape = op.inputs[positions[0]].shape
@@ -175,10 +175,10 @@ def _findings(
         others: further arguments of `share_finding`.
     """
     # latency-bound-layers reports a latency-bound model once as a whole.
-    if batch_is_assumed(context) or context.once(latency_bound) is not None:
+    if context.batch_is_assumed or context.once(latency_bound) is not None:
         return
     few = few_of(context)
-    if not few or not worth_pricing(context, few):
+    if not few or not context.worth_pricing(few):
         return
     rows = min(few.values())
     larger = larger_batch(context, _SMALL / rows, tuple(few), lambda at: not few_of(at))

@@ -5,11 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Constant, Event, Place, Thing, Value, constant_of, options_of
-from tclint.source.wording import assigned_name
+from tclint.plugin import (
+    Constant,
+    Event,
+    Finding,
+    Fix,
+    SourceContext,
+    SourceRule,
+    Thing,
+    distinct,
+    options_of,
+)
+from tclint.plugin.source import TRAINS, Place, Value, constant_of
 
 _LAYERS = frozenset(
     ("torch.nn.Linear", "torch.nn.LazyLinear", "torch.nn.Conv1d", "torch.nn.Conv2d", "torch.nn.Conv3d")
@@ -73,7 +80,7 @@ class SwigluTwoThirds(SourceRule):
             used = [layer for layer in used if flow.together(event, layer) and layer.place not in places]
             if not used:
                 continue
-            code, name = context.code(event), assigned_name(event)
+            code, name = context.code(event), event.assigned_name
             made = f"{name} = " if name else ""
             count = len({layer.place for layer in used})
             yield self.finding(

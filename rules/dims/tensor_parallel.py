@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tclint.analysis.attention import attention_blocks
-from tclint.analysis.layers import (
+from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Op
+from tclint.plugin.graph import (
+    DimGroup,
+    Padding,
+    attention_blocks,
+    best_padding,
     by_line,
+    efficient_multiple,
     indices_of,
+    is_misaligned,
     layers_phrase,
     related_sites,
     sentence,
     width_dims,
 )
-from tclint.analysis.widths.alignment import efficient_multiple, is_misaligned
-from tclint.analysis.widths.padding import Padding, best_padding
-from tclint.graph.dims.coupled import DimGroup
-from tclint.graph.ops.products import leaf_ops
-from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Op
 
 
 class TensorParallelDivisibility(GraphRule):
@@ -138,7 +139,7 @@ def _split_widths(context: GraphContext) -> Iterator[tuple[Op, str, tuple[DimGro
         groups = tuple(dict.fromkeys(g for g in (head.group, *tables) if g is not None))
         if groups and context.parts_of(groups[0]) > 1:
             yield head.op, f"a vocabulary of {head.size}", groups
-    for op in leaf_ops(context.graph):
+    for op in context.graph.products:
         if op.kind != "linear":
             continue
         for dim in width_dims(op, context.dims):

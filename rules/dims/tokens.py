@@ -6,29 +6,29 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tclint.analysis.attention import AttentionBlock, attention_blocks
-from tclint.analysis.change import Change, resize
-from tclint.analysis.findings import PADS, annotate_if_compile_fixes, share_finding
-from tclint.analysis.layers import (
-    Line,
+from tclint.plugin import Change, DimsUnresolved, Effect, Finding, Fix, GraphContext, GraphRule, Op, resize
+from tclint.plugin.graph import (
+    AttentionBlock,
+    DimGroup,
+    Padding,
+    alignment_gain_percent,
+    annotate_if_compile_fixes,
+    attention_blocks,
+    best_padding,
     by_line,
+    efficient_multiple,
     gain_phrase,
     indices_of,
+    is_misaligned,
+    latency_bound,
     layers_take,
-    producers,
+    round_up,
     rounded,
-    share_percent,
-    worth_pricing,
+    share_finding,
 )
-from tclint.analysis.limits import batch_is_assumed, latency_bound
-from tclint.analysis.widths.alignment import efficient_multiple, is_misaligned, round_up
-from tclint.analysis.widths.bounds import alignment_gain_percent
-from tclint.analysis.widths.misalignment import SMALLEST_PADDED_OUTPUT
-from tclint.analysis.widths.padding import Padding, best_padding
-from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
-from tclint.graph.ops.products import leaf_ops
-from tclint.plugin import Effect, Finding, Fix, GraphContext, GraphRule, Op
 
+_FEWEST = 64
+"""Fewer are a window or a neighbourhood of a fixed size."""
 _GROWING = 3
 """From this number of different misaligned lengths on one line on, its keys are taken to grow from call to
 call."""
@@ -72,7 +72,7 @@ class TokenCountMisaligned(GraphRule):
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        yield from annotate_if_compile_fixes(context, self._check, PADS)
+        yield from annotate_if_compile_fixes(context, self._check)
 
     def _check(self, context: GraphContext) -> Iterator[Finding]:
         precision = context.settings.precision
@@ -80,7 +80,7 @@ class TokenCountMisaligned(GraphRule):
         for block in attention_blocks(context.graph):
             if not block.is_fused and is_misaligned(block.key_length, precision):
                 by_length.setdefault(block.key_length, []).append(block)
-        lengths: dict[Line, set[int]] = {}
+        lengths: dict[tuple[str, int], set[int]] = {}
         for blocks in by_length.values():
             for block in blocks:
                 lengths.setdefault(_line(block), set()).add(block.key_length)
@@ -95,7 +95,7 @@ class TokenCountMisaligned(GraphRule):
         multiple = efficient_multiple(context.settings.precision)
         products = [op for block in blocks for op in block.ops if op.kind == "matmul"]
         concerned = indices_of(products)
-        if multiple is None or not worth_pricing(context, concerned):
+        if multiple is None or not context.worth_pricing(concerned):
             return None
         bound = alignment_gain_percent(context, concerned, (multiple,))
         if max(bound.values(), default=0.0) < context.settings.min_gain_percent:
@@ -107,7 +107,7 @@ class TokenCountMisaligned(GraphRule):
             if (group := context.dims.group_of_output(op.index, 0, len(op.outputs[0].shape) - 1)) is not None
         }
         outcome = best_padding(context, tuple(groups.values()), concerned)
-        shares = share_percent(context, concerned)
+        shares = context.share_percent(concerned)
         length = blocks[0].key_length
         message = (
             f"{length} tokens are not a multiple of {multiple}: with their products, "
@@ -125,7 +125,7 @@ class TokenCountMisaligned(GraphRule):
         )
         location = context.call_location(scores[0])
         if not isinstance(outcome, Padding):
-            if length < SMALLEST_PADDED_OUTPUT:
+            if length < _FEWEST:
                 return None  # manual-attention reports windows and neighbourhoods of a fixed size
             return self.finding(
                 location,
@@ -144,7 +144,7 @@ class TokenCountMisaligned(GraphRule):
         )
 
 
-def _line(block: AttentionBlock) -> Line:
+def _line(block: AttentionBlock) -> tuple[str, int]:
     site = block.ops[0].call_site
     return (site.path, site.line) if site else ("", 0)
 
@@ -198,16 +198,16 @@ class ExpertTokens(GraphRule):
         is_fp8 = "fp8" in (context.settings.quantized, context.settings.precision)
         multiple = 16 if is_fp8 else 8
         found: dict[tuple[object, ...], list[Op]] = {}
-        for op in leaf_ops(context.graph):
+        for op in context.graph.products:
             key = _expert_key(op, context)
             if key is not None:
                 found.setdefault(key, []).append(op)
         for ops in by_line(self._starved(found, multiple)).values():
-            if not worth_pricing(context, indices_of(ops)):
+            if not context.worth_pricing(indices_of(ops)):
                 continue
             tokens = sorted({_tokens(op) for op in ops})
             few = tokens[0] < _FEW_TOKENS
-            if few and (batch_is_assumed(context) or context.once(latency_bound) is not None):
+            if few and (context.batch_is_assumed or context.once(latency_bound) is not None):
                 continue  # latency-bound-layers reports a latency-bound model once as a whole
             wanted = _FEW_TOKENS if few else round_up(tokens[0], max(multiple, _LIKED))
             effect, change = (
@@ -277,7 +277,7 @@ def _expert_key(op: Op, context: GraphContext) -> tuple[object, ...] | None:
     if op.kind != "linear" or number is None or not op.outputs[0].shape:
         return None
     expert = op.module_path.rpartition(".")[0]
-    for producer in producers(context.graph, op.inputs[0]):
+    for producer in context.graph.producers(op.inputs[0]):
         if producer.name in _ROUTED_BY:
             return "list", _NUMBER.sub(".*", op.module_path), op.inputs[1].shape
         if producer.kind not in ("view", "elementwise", "linear", "norm"):

@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tclint.analysis.findings import PADS, annotate_if_compile_fixes
-from tclint.analysis.layers import (
+from tclint.plugin import PRECISION_FACTS, Finding, Fix, GraphContext, GraphRule, Site
+from tclint.plugin.graph import (
+    Padding,
+    VocabularyHead,
+    annotate_if_compile_fixes,
+    best_padding,
+    efficient_multiple,
     gain_phrase,
     indices_of,
+    is_misaligned,
     related_sites,
+    round_up,
     rounded,
-    share_percent,
     share_phrase,
 )
-from tclint.analysis.widths.alignment import (
-    PADDING_MULTIPLES,
-    efficient_multiple,
-    is_misaligned,
-    round_up,
-    tensor_core_name,
-)
-from tclint.analysis.widths.padding import Padding, best_padding
-from tclint.graph.dims.vocabulary import VocabularyHead
-from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Site
 
 
 class VocabMisaligned(GraphRule):
@@ -65,7 +61,7 @@ class VocabMisaligned(GraphRule):
     )
 
     def check(self, context: GraphContext) -> Iterator[Finding]:
-        yield from annotate_if_compile_fixes(context, self._check, PADS)
+        yield from annotate_if_compile_fixes(context, self._check)
 
     def _check(self, context: GraphContext) -> Iterator[Finding]:
         by_vocabulary: dict[int, list[VocabularyHead]] = {}
@@ -81,7 +77,7 @@ class VocabMisaligned(GraphRule):
         concerned = indices_of(each.op for each in heads)
         multiple = efficient_multiple(context.settings.precision)
         location = context.location(head.op)
-        shares = share_percent(context, concerned)
+        shares = context.share_percent(concerned)
         groups = {each.group.id: each.group for each in heads if each.group is not None}
         embedding_groups = [
             context.dims.group_of_input(op.index, op.input_names.index("weight"), 0) for op in head.embeddings
@@ -91,7 +87,7 @@ class VocabMisaligned(GraphRule):
         sites += [each.op.construct_site for each in heads]
         sites += [site for group in groups.values() for site in group.sites]
         outcome = best_padding(context, tuple(groups.values()), concerned)
-        units = tensor_core_name(context.settings.precision)
+        units = PRECISION_FACTS[context.settings.precision].unit
         message = (
             f"The vocabulary of {head.size} is not a multiple of {multiple}, which {units} Tensor Cores need "
             f"for full speed: the product with it takes {share_phrase(shares)}"
@@ -132,7 +128,7 @@ class VocabMisaligned(GraphRule):
 def _advice(head: VocabularyHead, padded: int) -> str:
     unused = "the tokenizer never uses the added ones, mask their logits when sampling"
     if _is_of_transformers(head):
-        multiple = next(m for m in PADDING_MULTIPLES if round_up(head.size, m) == padded)
+        multiple = next(m for m in (2, 4, 8, 16, 32, 64, 128) if round_up(head.size, m) == padded)
         return (
             f"Call model.resize_token_embeddings({head.size}, pad_to_multiple_of={multiple}) after loading, "
             f"which keeps pretrained rows and gives {padded} entries; {unused}."

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.config.precisions import PRECISION_FACTS
-from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
-from tclint.source.questions.projections import size_of
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Event, modules_in
+from tclint.plugin import PRECISION_FACTS, Effect, Event, Finding, Fix, SourceContext, SourceRule, distinct
+from tclint.plugin.source import TRAINS, modules_in
 
 _PREFERRED_MULTIPLE = 64
 _SMALLEST = 1000
@@ -101,7 +97,7 @@ def _ties(context: SourceContext) -> Iterator[tuple[Event, Event, int]]:
         both = {flow.kind(module): module for module in (*flow.facts.things(event.subject), *given)}
         if both.keys() == {"Embedding", "Linear"}:
             made = both["Embedding"].made
-            size = size_of(flow.argument(both["Embedding"], "num_embeddings"))
+            size = flow.size(both["Embedding"], "num_embeddings")
             if made is not None and size is not None:
                 yield event, made, size
 
@@ -114,10 +110,8 @@ def _heads(context: SourceContext) -> Iterator[tuple[Event, int]]:
         for module in context.optimizers.updated_by(optimizer):
             layers = [part for part in modules_in(module) if part.made is not None]
             tables = [part for part in layers if flow.kind(part) == "Embedding"]
-            words = {size_of(flow.argument(table, "num_embeddings")) for table in tables} - {None}
+            words = {flow.size(table, "num_embeddings") for table in tables} - {None}
             for layer in layers:
-                width = (
-                    size_of(flow.argument(layer, "out_features")) if flow.kind(layer) == "Linear" else None
-                )
+                width = flow.size(layer, "out_features") if flow.kind(layer) == "Linear" else None
                 if width is not None and width in words and layer.made is not None:
                     yield layer.made, width

@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.networks import Network
-from tclint.source.run.values import Event, Place, Region, Thing
-from tclint.source.syntax.tables import render
+from tclint.plugin import Effect, Event, Finding, Fix, SourceContext, SourceRule, Thing, render
+from tclint.plugin.source import Network, Place, Region
 
 _HALF = frozenset({"torch.float16", "torch.bfloat16"})
 
@@ -140,7 +138,7 @@ class ChannelsLastMissingInSource(SourceRule):
         )
 
     def change(self, finding: Finding, context: Any) -> Any:  # noqa: ARG002
-        from tclint.analysis.change import CHANNELS_LAST
+        from tclint.plugin.graph import CHANNELS_LAST
 
         return CHANNELS_LAST if any(op.kind == "conv" for op in context.graph.ops) else None
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.change import CHANNELS_LAST, CONTIGUOUS
-from tclint.analysis.findings import annotate_if_compile_fixes, share_finding
-from tclint.analysis.layers import (
+from tclint.plugin import Change, Finding, Fix, GraphContext, GraphRule, Op
+from tclint.plugin.graph import (
+    CHANNELS_LAST,
+    annotate_if_compile_fixes,
+    apply_layout,
     by_line,
-    convolutions,
     gain_phrase,
     indices_of,
     layers_take,
     rounded,
     sentence,
-    share_percent,
-    worth_pricing,
+    share_finding,
 )
-from tclint.analysis.what_if.layouts import breaks_in, kept_format, layout_breaks
-from tclint.cost.transforms.layout import apply_layout
-from tclint.plugin import Finding, Fix, GraphContext, GraphRule, Op
 
+from .layout_breaks import breaks_in, kept_format, layout_breaks
+
+_CONTIGUOUS = Change(settings={"layout": "contiguous"})
 _RANKS = {4: "channels_last", 5: "channels_last_3d"}
 
 
@@ -76,7 +76,7 @@ class ChannelsLastMissing(GraphRule):
             return
         concerned = indices_of(in_order)
         effect = context.effect(concerned, CHANNELS_LAST)
-        shares = share_percent(context, concerned)
+        shares = context.share_percent(concerned)
         broken = breaks_in(apply_layout(context.graph, "channels_last"))
         names = list(dict.fromkeys(op.name for op in broken))
         breaks = f", although {_listed(names)} would turn images back to NCHW" if names else ""
@@ -135,7 +135,7 @@ class ChannelsLastLoses(GraphRule):
         if not last:
             return
         concerned = indices_of(last)
-        effect, shares = context.effect(concerned, CONTIGUOUS), share_percent(context, concerned)
+        effect, shares = context.effect(concerned, _CONTIGUOUS), context.share_percent(concerned)
         yield self.finding(
             context.root_location(),
             f"{sentence(layers_take(last, 'convolution', shares))} in channels_last; the default format "
@@ -146,7 +146,7 @@ class ChannelsLastLoses(GraphRule):
                 "Leave model and images in the default format, without memory_format=torch.channels_last."
             ),
             identity="layout",
-            change=CONTIGUOUS,
+            change=_CONTIGUOUS,
         )
 
 
@@ -155,7 +155,7 @@ def _convolutions(context: GraphContext, *, channels_last: bool) -> list[Op]:
     graph = apply_layout(context.graph, context.settings.layout)
     return [
         op
-        for op in convolutions(graph)
+        for op in graph.convolutions
         if len(op.inputs[0].shape) in _RANKS and _runs_channels_last(op) == channels_last
     ]
 
@@ -174,7 +174,7 @@ def _runs_channels_last(op: Op) -> bool:
 
 def _lines(context: GraphContext, ops: list[Op]) -> Iterator[list[Op]]:
     for at_line in by_line(ops).values():
-        if worth_pricing(context, indices_of(at_line)):
+        if context.worth_pricing(indices_of(at_line)):
             yield at_line
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.run.facts import distinct
-from tclint.source.wording import receiver_of
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule, distinct
 
 
 class ChannelsLastDiscarded(SourceRule):
@@ -49,7 +47,7 @@ class ChannelsLastDiscarded(SourceRule):
                 continue
             if event.name != ".contiguous" and not flow.is_data(event.subject):
                 continue
-            text = receiver_of(event)
+            text = event.receiver_name
             yield self.finding(
                 context.at(event),
                 f"`{context.code(event)}` returns a converted tensor that is thrown away: `{text}` keeps its "

@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.layouts import LAST
-from tclint.source.run.values import Place
-from tclint.source.wording import receiver_of
+from tclint.plugin.source import Place
 
 
 class ModelChannelsLastInputNot(SourceRule):
@@ -53,7 +51,11 @@ class ModelChannelsLastInputNot(SourceRule):
         tensors = [item.event for item in layouts.conversions if not item.is_of_module]
         for event, module in layouts.trained():
             converted = layouts.of_module(module)
-            sure = [item for item in converted if item.format == LAST and layouts.is_sure(item, event)]
+            sure = [
+                item
+                for item in converted
+                if item.format == "torch.channels_last" and layouts.is_sure(item, event)
+            ]
             copies = layouts.copies(event.first)
             if not sure or len(sure) < len(converted) or not copies or not layouts.is_known(event.first):
                 continue
@@ -68,7 +70,7 @@ class ModelChannelsLastInputNot(SourceRule):
                 f"`{context.code(copy)}` stays NCHW while the model has been channels_last since "
                 f"{context.where(sure[0].event)}: every batch is permuted.",
                 related=(context.also(sure[0].event, "the model is converted here"),),
-                evidence={"model": receiver_of(sure[0].event), "input": receiver_of(copy)},
+                evidence={"model": sure[0].event.receiver_name, "input": copy.receiver_name},
                 fix=Fix("Convert the batch as well: `.to(device, memory_format=torch.channels_last)`."),
                 identity=f"{copy.place.function.qualified_name}:input",
             )

@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule, render
-from tclint.source.questions.layouts import LAST
-from tclint.source.run.values import Place
-from tclint.source.wording import receiver_of
+from tclint.plugin.source import Place
 
 
 class InputChannelsLastModelNot(SourceRule):
@@ -50,7 +48,7 @@ class InputChannelsLastModelNot(SourceRule):
             sure = [
                 item.event
                 for item in layouts.of_value(event.first)
-                if item.format == LAST and layouts.is_sure(item, event)
+                if item.format == "torch.channels_last" and layouts.is_sure(item, event)
             ]
             if not sure or sure[0].place in seen or layouts.of_module(module) or event.call is None:
                 continue
@@ -63,7 +61,7 @@ class InputChannelsLastModelNot(SourceRule):
                 f"`{context.code(sure[0])}` feeds `{model}`, which is never converted: its "
                 "weights are permuted in every step.",
                 related=(context.also(event, "in this training loop"),),
-                evidence={"model": model, "input": receiver_of(sure[0])},
+                evidence={"model": model, "input": sure[0].receiver_name},
                 fix=Fix(
                     f"Convert the model once: `{model} = {model}.to(memory_format=torch.channels_last)`."
                 ),

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.layouts import LAST
-from tclint.source.run.values import Place
-from tclint.source.wording import receiver_of
+from tclint.plugin.source import Place
 
 
 class ContiguousInsteadOfTo(SourceRule):
@@ -45,7 +43,7 @@ class ContiguousInsteadOfTo(SourceRule):
         seen = set[Place]()
         for event, format_ in context.layouts.conversions:
             sizes = context.layouts.sizes(event.subject)
-            if event.name != ".contiguous" or format_ != LAST or event.place in seen:
+            if event.name != ".contiguous" or format_ != "torch.channels_last" or event.place in seen:
                 continue
             if sizes is None or len(sizes) != 4 or not (sizes[1] == 1 or (sizes[2] == 1 and sizes[3] == 1)):
                 continue
@@ -56,5 +54,5 @@ class ContiguousInsteadOfTo(SourceRule):
                 f"contiguous leaves a tensor of size ({known}) with its NCHW strides.",
                 evidence={"sizes": list(sizes)},
                 fix=Fix("Write `.to(memory_format=torch.channels_last)`, which rewrites the strides."),
-                identity=f"{event.place.function.qualified_name}:{receiver_of(event)}",
+                identity=f"{event.place.function.qualified_name}:{event.receiver_name}",
             )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.layouts import LAST, LAST_3D, RANK
-from tclint.source.run.values import Place
-from tclint.source.wording import receiver_of
+from tclint.plugin.source import Place
+
+_LAST, _LAST_3D = "torch.channels_last", "torch.channels_last_3d"
+_RANK = {_LAST: 4, _LAST_3D: 5}
 
 
 class ChannelsLastWrongRank(SourceRule):
@@ -47,7 +48,7 @@ class ChannelsLastWrongRank(SourceRule):
         for event, format_ in layouts.conversions:
             if format_ is None or event.place in seen or not context.lints(event):
                 continue
-            wanted = RANK[format_]
+            wanted = _RANK[format_]
             sizes = layouts.sizes(event.subject)
             rank = len(sizes) if sizes is not None else None
             layers = layouts.ranks(event.subject) if rank is None else {}
@@ -57,7 +58,7 @@ class ChannelsLastWrongRank(SourceRule):
             if (rank is None or rank == wanted) and not wrong and not silent:
                 continue
             seen.add(event.place)
-            what = f"`{receiver_of(event)}`"
+            what = f"`{event.receiver_name}`"
             last = format_.rpartition(".")[2]
             if rank is not None:
                 message = f"{what} has {rank} dimensions; {last} needs {wanted} and raises."
@@ -67,8 +68,8 @@ class ChannelsLastWrongRank(SourceRule):
                 )
             else:
                 message = f"{what} has only {', '.join(sorted(layers))}: {last} changes nothing."
-            other = LAST_3D if wanted == 4 else LAST
-            fits = rank == RANK[other] or bool(wrong)
+            other = _LAST_3D if wanted == 4 else _LAST
+            fits = rank == _RANK[other] or bool(wrong)
             yield self.finding(
                 context.at(event),
                 message,

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.analysis.change import Change
-from tclint.analysis.layers import gain_phrase, indices_of, rounded, share_percent
-from tclint.analysis.precision_changes import autocast, tf32
-from tclint.config.precisions import precision_title
-from tclint.graph.ops.products import leaf_ops
-from tclint.plugin import Finding, Fix, GraphContext, GraphRule
+from tclint.plugin import PRECISION_FACTS, Change, Finding, Fix, GraphContext, GraphRule
+from tclint.plugin.graph import autocast, gain_phrase, indices_of, rounded, tf32
 
 
 def _finding(rule: GraphRule, context: GraphContext, change: Change | None, advice: str) -> Iterator[Finding]:
-    products = indices_of(leaf_ops(context.graph))
+    products = indices_of(context.graph.products)
     if change is None or not products:
         return
     effect, other = context.effect(products, change), change.settings["precision"]
     yield rule.finding(
         context.root_location(),
-        f"The step runs in {precision_title(context.settings.precision)}; in {precision_title(other)} it "
+        f"The step runs in {PRECISION_FACTS[context.settings.precision].title}; in "
+        f"{PRECISION_FACTS[other].title} it "
         f"{gain_phrase(effect)}.",
         effect=effect,
         evidence={
             "precision": context.settings.precision,
             "other_precision": other,
-            "share_percent": rounded(share_percent(context, products)),
+            "share_percent": rounded(context.share_percent(products)),
         },
         fix=Fix(advice),
         identity="precision",

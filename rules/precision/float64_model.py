@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Event, Symbol, modules_in
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, Symbol, distinct
+from tclint.plugin.source import TRAINS, modules_in
 
 _CLASSIFICATION = frozenset(
     f"torch.nn.{name}"

@@ -6,32 +6,41 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-from tclint.analysis.change import Change, resize
-from tclint.analysis.layers import (
+from tclint.plugin import (
+    PRECISION_FACTS,
+    Change,
+    DimsUnresolved,
+    Effect,
+    Finding,
+    Fix,
+    GraphContext,
+    GraphRule,
+    Op,
+    resize,
+)
+from tclint.plugin.graph import (
     OpDim,
     by_line,
     costliest,
     gain_phrase,
     indices_of,
+    padded_sizes,
     related_sites,
+    sizes_phrase,
     width_dims,
 )
-from tclint.analysis.widths.padding import padded_sizes, sizes_phrase
-from tclint.config.precisions import PRECISION_FACTS, LinearFormat
-from tclint.graph.ops.products import leaf_ops
-from tclint.plugin import DimsUnresolved, Effect, Finding, Fix, GraphContext, GraphRule, Op
 
 _REQUIRED = 16
 """One-byte elements in the 16 bytes that Tensor Cores load at once."""
 
 
-def _is_meant(context: GraphContext, format_: LinearFormat) -> bool:
+def _is_meant(context: GraphContext, format_: str) -> bool:
     """Whether the linear layers are meant to run in that format."""
     settings = context.settings
     return settings.quantized == format_ or PRECISION_FACTS[settings.precision].linear == format_
 
 
-def _in_format(op: Op, context: GraphContext, format_: LinearFormat) -> bool:
+def _in_format(op: Op, context: GraphContext, format_: str) -> bool:
     """Whether the op's weight has that format or is meant to."""
     if op.kind not in ("linear", "matmul"):
         return False
@@ -42,10 +51,10 @@ def _in_format(op: Op, context: GraphContext, format_: LinearFormat) -> bool:
     return _is_meant(context, format_) and has_weight
 
 
-def _misaligned(context: GraphContext, format_: LinearFormat) -> list[OpDim]:
+def _misaligned(context: GraphContext, format_: str) -> list[OpDim]:
     return [
         dim
-        for op in leaf_ops(context.graph)
+        for op in context.graph.products
         if _in_format(op, context, format_)
         for dim in width_dims(op, context.dims)
         if dim.size % _REQUIRED
@@ -53,7 +62,7 @@ def _misaligned(context: GraphContext, format_: LinearFormat) -> list[OpDim]:
 
 
 def _format_findings(
-    rule: GraphRule, context: GraphContext, format_: LinearFormat, consequence: str
+    rule: GraphRule, context: GraphContext, format_: str, consequence: str
 ) -> Iterator[Finding]:
     dims = _misaligned(context, format_)
     for ops in by_line({dim.op.index: dim.op for dim in dims}.values()).values():
@@ -77,9 +86,7 @@ def _format_findings(
         )
 
 
-def _padded(
-    context: GraphContext, dims: list[OpDim], format_: LinearFormat
-) -> tuple[Effect, str, Change | None]:
+def _padded(context: GraphContext, dims: list[OpDim], format_: str) -> tuple[Effect, str, Change | None]:
     """The gain of padding these dims for a step in that format, the sizes in words, and the change of the
     model.
 
@@ -114,7 +121,7 @@ def _misaligned_rows(rule: GraphRule, context: GraphContext) -> Iterator[Finding
     """Report numbers of rows, over which weight gradients sum, that fp8 products refuse."""
     layers = [
         op
-        for op in leaf_ops(context.graph)
+        for op in context.graph.products
         # Layers whose widths do not fit stay in 16 bits.
         if op.name == "linear"
         and _in_format(op, context, "fp8")

@@ -5,16 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.precision.switches import CUDNN, MATMUL, SETTER, Switch
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import constants_of
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule, distinct
+from tclint.plugin.source import Switch, constants_of
 
+_SETTER = "torch.set_float32_matmul_precision"
 _MATMUL_PRECISIONS = ("highest", "high", "medium")
 _PRECISIONS = ("ieee", "tf32", "bf16", "none")
 _CUDA_PRECISIONS = ("ieee", "tf32", "none")
 _MEANT = {
-    SETTER: {"tf32": "high", "ieee": "highest", "fp32": "highest", "float32": "highest", "bf16": "medium",
+    _SETTER: {"tf32": "high", "ieee": "highest", "fp32": "highest", "float32": "highest", "bf16": "medium",
               "bfloat16": "medium", "default": "highest", "low": "medium"},
     "": {"fp32": "ieee", "float32": "ieee", "highest": "ieee", "high": "tf32", "medium": "bf16",
          "bfloat16": "bf16", "tensorfloat32": "tf32", "default": "none"},
@@ -60,7 +59,7 @@ class PrecisionBadValue(SourceRule):
             bad = [value for value in values if value not in allowed]
             if not bad or not context.lints(event) or _expects_error(context, switches[event]):
                 continue
-            raises = event.name != SETTER or not isinstance(bad[0], str)
+            raises = event.name != _SETTER or not isinstance(bad[0], str)
             what = "raises" if raises else "is ignored with a warning"
             meant = _meant(event.name, bad[0], allowed)
             instead = f'Write "{meant}".' if meant else "Choose one of them."
@@ -89,11 +88,11 @@ def _expects_error(context: SourceContext, switch: Switch) -> bool:
 
 
 def _allowed(name: str) -> tuple[str, ...]:
-    if name == SETTER:
+    if name == _SETTER:
         return _MATMUL_PRECISIONS
     if not name.endswith(".fp32_precision"):
         return ()
-    cuda = name.startswith((MATMUL, CUDNN))
+    cuda = name.startswith(("torch.backends.cuda.matmul", "torch.backends.cudnn"))
     return _CUDA_PRECISIONS if cuda else _PRECISIONS
 
 
@@ -103,7 +102,7 @@ def _meant(name: str, value: object, allowed: tuple[str, ...]) -> str | None:
     lowered = value.lower().strip()
     if lowered in allowed:
         return lowered
-    known = _MEANT[SETTER if name == SETTER else ""].get(lowered)
+    known = _MEANT[_SETTER if name == _SETTER else ""].get(lowered)
     if known in allowed:
         return known
     close = difflib.get_close_matches(lowered, allowed, 1, 0.6)

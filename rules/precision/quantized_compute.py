@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
-from tclint.source.questions.precision.quantized import Mismatch
+from tclint.plugin.source import TRAINS, Mismatch
 
 
 class QuantizedComputeDtype(SourceRule):

@@ -91,6 +91,6 @@ class Tf32MatmulOff(SourceRule):
             )
 
     def change(self, finding: Finding, context: Any) -> Any:  # noqa: ARG002
-        from tclint.analysis.precision_changes import tf32
+        from tclint.plugin.graph import tf32
 
         return context.once(tf32)

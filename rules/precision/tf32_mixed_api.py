@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.precision.switches import Switch
-from tclint.source.run.conditions import exclude
-from tclint.source.run.facts import distinct
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule, distinct
+from tclint.plugin.source import Switch, exclude
 
 
 class Tf32MixedApi(SourceRule):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.precision.switches import Switch
-from tclint.source.run.values import constant_of
+from tclint.plugin.source import Switch, constant_of
 
 
 class Tf32Disabled(SourceRule):

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tclint.analysis.change import Change
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.defaults import Defaults
-from tclint.source.run.values import Thing
+from tclint.plugin import Change, Finding, Fix, SourceContext, SourceRule, Thing
+from tclint.plugin.source import Defaults
 
 
 class BatchMultipleOf8(SourceRule):
@@ -73,8 +71,7 @@ class BatchMultipleOf8(SourceRule):
             )
 
     def change(self, finding: Finding, context: Any) -> Any:
-        from tclint.analysis.options import best_option, priced
-        from tclint.analysis.widths.resizing import batch_change, the_batch
+        from tclint.plugin.graph import batch_change, best_option, priced, the_batch
 
         batches, size = the_batch(context), finding.evidence["batch_size"]
         if isinstance(batches, str) or batches[0].size != size:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.run.values import TRUE, Place
+from tclint.plugin.source import TRUE, Place
 
 
 class BlockingCopy(SourceRule):

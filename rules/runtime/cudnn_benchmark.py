@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
-from tclint.source.questions.precision.switches import BENCHMARK, CUDNN_ENABLED, DETERMINISTIC
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import FALSE, TRUE
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule, distinct
+from tclint.plugin.source import DETERMINISTIC, FALSE, TRAINS, TRUE
+
+_BENCHMARK = "torch.backends.cudnn.benchmark"
 
 
 class CudnnBenchmarkOff(SourceRule):
@@ -45,10 +44,10 @@ class CudnnBenchmarkOff(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         switches = context.switches
-        switch = switches.only(BENCHMARK, FALSE)
+        switch = switches.only(_BENCHMARK, FALSE)
         if switch is None or not context.concerns(switch.event):
             return
-        if switches.may_be(TRUE, *DETERMINISTIC) or switches.may_be(FALSE, CUDNN_ENABLED):
+        if switches.may_be(TRUE, *DETERMINISTIC) or switches.may_be(FALSE, "torch.backends.cudnn.enabled"):
             return context.skip(switch.event, "belongs to a reproducible run, or cuDNN may be off")
         if switches.seeds(switch):
             return context.skip(switch.event, "stands where random numbers are seeded: for reproducible runs")
@@ -113,7 +112,7 @@ class DeterministicWithBenchmark(SourceRule):
         asked = [switch for switch in switches.of(*DETERMINISTIC) if switch.value == TRUE]
         pairs = (
             (switch.event, other.event, other.name, switch.name)
-            for switch in switches.of(BENCHMARK)
+            for switch in switches.of(_BENCHMARK)
             if switch.value == TRUE and context.concerns(switch.event)
             for other in asked
             if switches.together(switch, other)
@@ -169,7 +168,7 @@ class BenchmarkWithVaryingSizes(SourceRule):
     program = TRAINS
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        on = [item.event for item in context.switches.of(BENCHMARK) if item.value == TRUE]
+        on = [item.event for item in context.switches.of(_BENCHMARK) if item.value == TRUE]
         for switch in distinct(item for item in on if context.is_shown(item)):
             cause = next(
                 (

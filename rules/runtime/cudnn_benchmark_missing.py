@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.precision.switches import BENCHMARK, DETERMINISTIC
-from tclint.source.questions.steps import Step
+from tclint.plugin.source import DETERMINISTIC, Step
 
 
 class CudnnBenchmarkMissing(SourceRule):
@@ -46,7 +45,7 @@ class CudnnBenchmarkMissing(SourceRule):
     triggers = (".step(", "Trainer(", "Fabric(", "training_step(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        if context.switches.of(BENCHMARK, *DETERMINISTIC):
+        if context.switches.of("torch.backends.cudnn.benchmark", *DETERMINISTIC):
             return
         found = (
             (step, self._shown(context, step), self._reason(context, step)) for step in context.steps.all

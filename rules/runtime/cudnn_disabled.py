@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.precision.switches import CUDNN_ENABLED
-from tclint.source.run.values import FALSE
+from tclint.plugin.source import FALSE
 
 
 class CudnnDisabled(SourceRule):
@@ -37,7 +36,7 @@ class CudnnDisabled(SourceRule):
     triggers = ("cudnn",)
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        switch = context.switches.only(CUDNN_ENABLED, FALSE)
+        switch = context.switches.only("torch.backends.cudnn.enabled", FALSE)
         if switch is None or not context.concerns(switch.event):
             return
         yield self.finding(

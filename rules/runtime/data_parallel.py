@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
-from tclint.source.run.conditions import exclude
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Event, Thing
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, Thing, distinct
+from tclint.plugin.source import TRAINS, exclude
 
 _CLASS = "torch.nn.DataParallel"
 _PER_PROCESS = "torch.nn.parallel.DistributedDataParallel"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import TRUE, Constant, Event
+from tclint.plugin import Constant, Event, Finding, Fix, SourceContext, SourceRule, distinct
+from tclint.plugin.source import TRUE
 
 _BLOCKING = "os.environ['CUDA_LAUNCH_BLOCKING']"
 _NO_GPU = "os.environ['CUDA_VISIBLE_DEVICES']"

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
-from tclint.source.questions.recording import first_of_each
-from tclint.source.run.facts import distinct
-from tclint.source.wording import receiver_of
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, distinct
+from tclint.plugin.source import TRAINS
 
 
 class EvalWithoutNoGrad(SourceRule):
@@ -59,7 +56,7 @@ class EvalWithoutNoGrad(SourceRule):
             if key in seen or not context.concerns(call):
                 continue
             seen.add(key)
-            name = receiver_of(evaluation) or "model"
+            name = evaluation.receiver_name or "model"
             yield self.finding(
                 context.at(call),
                 f"`{context.code(call)}` evaluates (`{name}.eval()` on {context.where(evaluation, call)}) "
@@ -69,7 +66,7 @@ class EvalWithoutNoGrad(SourceRule):
                 fix=Fix("Decorate the function with `@torch.no_grad()`, or wrap the loop in it."),
                 identity=f"{call.place.function.qualified_name}:{name}",
             )
-        for call in first_of_each(recording.dropped()):
+        for call in _first_of_each(recording.dropped()):
             if not context.concerns(call):
                 continue
             name = context.code(call).partition("(")[0]
@@ -81,3 +78,13 @@ class EvalWithoutNoGrad(SourceRule):
                 fix=Fix("Compute it under `torch.no_grad()`."),
                 identity=f"{call.place.function.qualified_name}:{name}",
             )
+
+
+def _first_of_each(calls: Iterator[Event]) -> Iterator[Event]:
+    """The first call of each network in each function."""
+    seen: set[tuple[object, object]] = set()
+    for call in distinct(calls):
+        key = (call.place.function, call.subject)
+        if key not in seen:
+            seen.add(key)
+            yield call

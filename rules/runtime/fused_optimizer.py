@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tclint.analysis.change import Change
-from tclint.config.settings import OPTIMIZERS
-from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.defaults import Defaults
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import FALSE, TRUE, Thing
-from tclint.source.wording import spelled
+from tclint.plugin import OPTIMIZERS, Change, Effect, Finding, Fix, SourceContext, SourceRule, Thing, distinct
+from tclint.plugin.source import FALSE, TRUE, Defaults
 
 _FUSED_SINCE = {"torch.optim.Adam": "2.0", "torch.optim.AdamW": "2.0", "torch.optim.SGD": "2.3"}
 _OLD_ADAMW = "transformers.AdamW"
@@ -70,7 +65,7 @@ class OptimizerNotFused(SourceRule):
                 if "foreach" in optimizer.fields or is_old
                 else "runs several kernels over all parameters per step"
             )
-            option = spelled(context, optimizer, "fused")[1]
+            option = context.spelled(optimizer, "fused")[1]
             option = "fused=True" if option == "fused" else option
             option = "torch.optim.AdamW(..., fused=True)" if is_old else option
             yield self.finding(

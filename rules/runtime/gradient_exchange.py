@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.defaults import Defaults
-from tclint.source.questions.steps import is_accumulated
+from tclint.plugin.source import Defaults
 
 _DDP = ("torch.nn.parallel.DistributedDataParallel",)
 _BY_HAND = frozenset({"require_backward_grad_sync"})
@@ -76,7 +75,7 @@ class DdpAccumulationWithoutNoSync(SourceRule):
                 (backward, stepped)
                 for backward in step.backwards
                 for stepped in step.steps
-                if is_accumulated(step, backward, stepped) and context.concerns(backward)
+                if step.is_accumulated(backward, stepped) and context.concerns(backward)
             )
             backward, stepped = next(accumulated, (None, None))
             if backward is None or stepped is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Effect, Event, Finding, Fix, Location, SourceContext, SourceRule
-from tclint.source.questions.steps import Step
+from tclint.plugin.source import Step
 
 _WHAT = {
     "empty_cache": (

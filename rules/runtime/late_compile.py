@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Event, Thing
+from tclint.plugin import Effect, Event, Finding, Fix, SourceContext, SourceRule, Thing, distinct
 
 
 class CompiledTooLate(SourceRule):

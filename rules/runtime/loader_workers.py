@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.core.units import plural
-from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.defaults import Defaults
-from tclint.source.run.values import FALSE, Constant, Loop, Thing
-from tclint.source.wording import spelled
+from tclint.plugin import Constant, Event, Finding, Fix, SourceContext, SourceRule, Thing
+from tclint.plugin.source import FALSE, Defaults, Loop
 
 _MANY_EPOCHS = 5
 
@@ -58,12 +55,13 @@ class NumWorkersZero(SourceRule):
             # An option counts with its default.
             number = Defaults().constant(given) if given is not None else None
             is_none = number == 0 if given is not None else batches.is_missing(loader, "num_workers")
+            is_none = is_none and batches.is_chosen_by_scripts(loader, "num_workers")
             work = batches.work_of(loader) if is_none and not batches.is_on_gpu(loader) else ""
             if is_none and context.run.is_configuration:
                 work = "collate_fn"  # the script says what it collates
             if not work or loader.made is None or not context.concerns(loader.made):
                 continue
-            what, option = spelled(context, loader, "num_workers")
+            what, option = context.spelled(loader, "num_workers")
             by = "num_workers" if given is not None else "batch_size"
             settings = context.facts.things(loader.fields.get("@settings"))
             is_stated = what == "DataLoader" or any(
@@ -139,10 +137,10 @@ class WorkersNotKept(SourceRule):
             epoch = self._epoch(context, loader)
             if epoch is None or not context.concerns(loader.made):
                 continue
-            what, option = spelled(context, loader, "persistent_workers")
+            what, option = context.spelled(loader, "persistent_workers")
             yield self.finding(
                 context.at(loader.made),
-                f"This {what} restarts its {plural(workers, 'worker')} in every epoch.",
+                f"This {what} restarts its {workers} worker{'s' * (workers != 1)} in every epoch.",
                 related=(context.also(epoch, "an epoch goes through it here"),),
                 evidence={"num_workers": workers},
                 fix=Fix(f"Pass {option}=True."),

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
-from tclint.source.run.conditions import exclude
-from tclint.source.run.facts import distinct, is_about
-from tclint.source.run.values import Constant, Event, Place, Thing, Value, options_of
+from tclint.plugin import (
+    Constant,
+    Event,
+    Finding,
+    Fix,
+    SourceContext,
+    SourceRule,
+    Thing,
+    distinct,
+    options_of,
+)
+from tclint.plugin.source import TRAINS, Place, Value, exclude
 
 _CHOSEN = frozenset({"device", "generator", "pin_memory", "out", "**", "*"})
 """Arguments that choose where the numbers come from or where they are stored."""
@@ -129,6 +136,8 @@ class CpuCreateThenCuda(SourceRule):
         places = {copy.place, *(made.place for made in parts.values())}
         if pending or any(not self._reads_for(context, part, copy) <= places for part in parts):
             return None
+        if any(map(context.facts.is_of_loader, parts.values())) and not context.facts.is_of_loader(copy):
+            return None  # a part of the batch, which is filled beside the steps
         return next(found for made in reversed(parts.values()) if (found := self._fills(made)) is not None)
 
     def _fills(self, made: Event) -> Event | None:
@@ -162,7 +171,7 @@ def _is_plain(thing: Thing) -> bool:
     """Whether something that an operation gets beside tensors is a number, or a container."""
     if thing.operation is None:
         return thing.kind in ("number", "list", "tuple")
-    return is_about(thing.operation) or all(
+    return thing.is_property or all(
         isinstance(item, Constant) or (isinstance(item, Thing) and _is_plain(item))
         for item in thing.operation[1]
     )

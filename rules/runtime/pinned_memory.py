@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule, distinct
-from tclint.source.project.scripts import TRAINS
-from tclint.source.run.values import Event, Place, Thing
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, Thing, distinct
+from tclint.plugin.source import TRAINS, Place
 
 
 class PinMemoryMissing(SourceRule):

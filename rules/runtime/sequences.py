@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
-from tclint.source.run.values import FALSE, constant_of
+from tclint.plugin.source import FALSE, constant_of
 
 
 class UnpackedSequences(SourceRule):

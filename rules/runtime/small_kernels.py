@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Effect, Event, Finding, Fix, Location, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
-from tclint.source.questions.launches import LaunchLoop
+from tclint.plugin.source import TRAINS, LaunchLoop
 
 _MULTI_AVERAGE = "torch 2.1"
 """The first version of torch whose AveragedModel averages all parameters at once (get_ema_multi_avg_fn)."""

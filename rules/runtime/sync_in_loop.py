@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Effect, Finding, Fix, Location, SourceContext, SourceRule
-from tclint.source.questions.steps import Step
-from tclint.source.run.values import Event
+from tclint.plugin import Effect, Event, Finding, Fix, Location, SourceContext, SourceRule
+from tclint.plugin.source import Step
 
 _MOST_RELATED = 4
 """The most waits to show inside one call."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.recording import Unused
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Thing
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule, Thing, distinct
+from tclint.plugin.source import Unused
 
 
 class GradientsNobodyUses(SourceRule):

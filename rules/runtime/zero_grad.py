@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import FALSE
-from tclint.source.wording import receiver_of
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule, distinct
+from tclint.plugin.source import FALSE
 
 
 class ZeroGradMemset(SourceRule):
@@ -54,5 +52,5 @@ class ZeroGradMemset(SourceRule):
                 f"`{context.code(event)}` fills gradients with zeros, to which backward adds.",
                 evidence={"set_to_none": False, "function": event.place.function.qualified_name},
                 fix=Fix("Remove set_to_none=False."),
-                identity=f"{event.place.function.qualified_name}:{receiver_of(event)}.zero_grad",
+                identity=f"{event.place.function.qualified_name}:{event.receiver_name}.zero_grad",
             )

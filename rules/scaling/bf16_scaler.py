@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import SCALES
-from tclint.source.run.conditions import exclude
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Event, Region, Thing
-from tclint.source.wording import argument_of, receiver_of
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, Thing, distinct
+from tclint.plugin.source import SCALES, Region, exclude
 
 _CHOICES = frozenset({"==", "!=", "in", "not in", "not", "is", "is not"})
 """Operators of tests that may concern the dtype."""
@@ -94,7 +90,7 @@ class ScalerWithBf16(SourceRule):
         )
 
     def _report(self, context: SourceContext, scale: Event, region: Region, scaler: Thing) -> Finding:
-        loss, name, entered, made = argument_of(scale), receiver_of(scale), region.entered, scaler.made
+        loss, name, entered, made = scale.argument_text, scale.receiver_name, region.entered, scaler.made
         assert entered is not None
         assert made is not None
         return self.finding(

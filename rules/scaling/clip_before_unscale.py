@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import SCALES
-from tclint.source.questions.gradients import Backward, gives_infinite_limit
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Event
-from tclint.source.wording import scaler_evidence, unscaling
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, distinct
+from tclint.plugin.source import SCALES, Backward
+
+from .wording import scaler_evidence, unscaling
 
 
 class ClipBeforeUnscale(SourceRule):
@@ -76,7 +74,7 @@ class ClipBeforeUnscale(SourceRule):
     def _excuse(self, context: SourceContext, clip: Event, backward: Backward) -> str:
         """The reason why scaled gradients may be clipped here; '' if there is none."""
         gradients = context.gradients
-        if gives_infinite_limit(clip):
+        if gradients.gives_infinite_limit(clip):
             return "its limit is infinite, so it only measures"
         if gradients.knows_scale(clip):
             return "its limit is computed from the loss scale"

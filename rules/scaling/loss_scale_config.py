@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tclint.plugin import Finding, Fix, Related, SourceContext, SourceRule
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Event, Thing, constant_of
-from tclint.source.wording import spelled
+from tclint.plugin import Event, Finding, Fix, Related, SourceContext, SourceRule, Thing, distinct
+from tclint.plugin.source import constant_of
 
 _LIMITS: tuple[tuple[str, Callable[[float], bool], str, bool], ...] = (
     ("growth_factor", lambda value: value <= 1, "raises AssertionError: it must be above 1", True),
@@ -63,7 +61,7 @@ class LossScaleConfig(SourceRule):
         for parameter, wrong, why, raises in _LIMITS:
             for made, value, scaler in distinct(self._given(context, parameter)):
                 if wrong(value):
-                    at, name = context.at(made, scaler, parameter), spelled(context, scaler, parameter)[1]
+                    at, name = context.at(made, scaler, parameter), context.spelled(scaler, parameter)[1]
                     given = f"{parameter}={value:g}"
                     given_text = given if name == parameter else f"`{name}` sets {given}, which"
                     yield self.finding(

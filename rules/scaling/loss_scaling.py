@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.gradients import UNSEEN, Backward
-from tclint.source.run.conditions import exclude
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import NONE, Event, Region, Thing
-from tclint.source.syntax.tables import Function
-from tclint.source.wording import loss_name
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, Thing, distinct
+from tclint.plugin.source import NONE, UNSEEN, Backward, Function, Region, exclude
+
+from .wording import loss_name
 
 _Lossy = tuple[Event, Region, Thing]
 """A backward pass whose loss nothing scales, and the float16 autocast that it comes from."""

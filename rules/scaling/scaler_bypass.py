@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import SCALES
-from tclint.source.questions.gradients import Backward
-from tclint.source.run.conditions import exclude
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Event
-from tclint.source.wording import receiver_of, scaler_evidence, scaler_name
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, distinct
+from tclint.plugin.source import SCALES, Backward, exclude
+
+from .wording import scaler_evidence, scaler_name
 
 
 class StepBypassesScaler(SourceRule):
@@ -83,7 +80,7 @@ class StepBypassesScaler(SourceRule):
 
     def _report(self, context: SourceContext, step: Event, backward: Backward) -> Finding:
         scaler, framework = scaler_name(context, backward)
-        optimizer, stepped = receiver_of(step), context.code(step)
+        optimizer, stepped = step.receiver_name, context.code(step)
         method = step.name.removeprefix(".")
         where, related = backward.event, "the loss is scaled here"
         who = framework or f"`{scaler}`"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import SCALES
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import NONE, Event, options_of
-from tclint.source.wording import names_of
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, distinct, options_of
+from tclint.plugin.source import NONE, SCALES
+
+from .wording import names_of
 
 
 class ScalerClosure(SourceRule):

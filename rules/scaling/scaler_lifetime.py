@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import SCALES
-from tclint.source.questions.precision.scaler_lifetimes import (
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, distinct
+from tclint.plugin.source import SCALES
+
+from .lifetimes import (
     recreated,
     unchecked_updates,
     updates_before_steps,
 )
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Event
-from tclint.source.wording import names_of, receiver_of
+from .wording import names_of
 
 
 class ScalerLifetime(SourceRule):
@@ -105,7 +104,7 @@ class ScalerLifetime(SourceRule):
     def _unchecked(
         self, context: SourceContext, update: Event, backward: Event, rare: Event | None
     ) -> Finding:
-        code, scaler = context.code(update), receiver_of(update)
+        code, scaler = context.code(update), update.receiver_name
         related = [context.also(backward, "the scaled backward pass")]
         message = f"`{code}` runs although nothing has stepped or unscaled since the last update"
         if rare is not None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import SCALES
-from tclint.source.questions.gradients import UNSEEN
-from tclint.source.run.values import Event, FunctionValue
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule
+from tclint.plugin.source import SCALES, UNSEEN, FunctionValue
 
 
 class ScalerStateNotSaved(SourceRule):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.run.values import Symbol, Value, options_of
-
-_HALVES = frozenset({"torch.float16", "torch.bfloat16"})
+from tclint.plugin import Finding, Fix, SourceContext, SourceRule, Symbol, options_of
+from tclint.plugin.source import HALF_DTYPES, Value
 
 
 class ScalerWithoutAutocast(SourceRule):
@@ -76,7 +74,7 @@ class ScalerWithoutAutocast(SourceRule):
 
     def _may_be_16_bits(self, dtype: Value) -> bool:
         return any(
-            not isinstance(option, Symbol) or option.name in _HALVES for option, _ in options_of(dtype)
+            not isinstance(option, Symbol) or option.name in HALF_DTYPES for option, _ in options_of(dtype)
         )
 
     def _is_known(self, context: SourceContext, loss: Value | None) -> bool:

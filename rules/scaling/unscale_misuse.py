@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.questions.precision.scaled_steps import ScaledSteps
-from tclint.source.questions.rounds import shares_rounds
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Event
-from tclint.source.wording import names_of, scaler_evidence
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, distinct
+from tclint.plugin.source import ScaledSteps
+
+from .wording import names_of, scaler_evidence
 
 _ONCE = "Unscale once per optimizer and step, before anything that looks at gradients."
 _LATE = "Unscale after the last backward pass of the step, and before the step."
@@ -86,7 +84,7 @@ class UnscaleMisuse(SourceRule):
             yield from self._too_early(steps, unscale)
         for step in steps.calls("scaler_step"):
             for late in islice(steps.again(step, "unscale"), 1):
-                if shares_rounds(step, late) and steps.clash(step, late):
+                if step.shares_rounds(late) and steps.clash(step, late):
                     message = (
                         "runs after the optimizer's step: RuntimeError (unscale_() is being called after "
                     )
@@ -96,7 +94,7 @@ class UnscaleMisuse(SourceRule):
         other = next(steps.again(unscale, "unscale"), None)
         if other is None or not steps.clash(unscale, other):
             return
-        if shares_rounds(unscale, other):
+        if unscale.shares_rounds(other):
             message = "runs a second time for this optimizer without an update in between: RuntimeError."
             yield other, unscale, message, _ONCE
         elif unscale.place != other.place:
@@ -122,10 +120,10 @@ class UnscaleMisuse(SourceRule):
 
     def _too_early(self, steps: ScaledSteps, unscale: Event) -> Iterator[_Problem]:
         step = next(steps.again(unscale, "scaler_step"), None)
-        if step is None or not shares_rounds(unscale, step):
+        if step is None or not unscale.shares_rounds(step):
             return
         for backward in steps.record.between(unscale, step, "backward"):
-            together = shares_rounds(unscale, backward) and steps.clash(unscale, backward)
+            together = unscale.shares_rounds(backward) and steps.clash(unscale, backward)
             if together and steps.scales_for(unscale, backward):
                 message = (
                     "runs before the last backward pass of the step: that pass adds scaled gradients to "

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.plugin import Finding, Fix, SourceContext, SourceRule
-from tclint.source.project.scripts import SCALES
-from tclint.source.questions.gradients import Backward
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import Event
-from tclint.source.wording import loss_name, names_of, scaler_evidence
+from tclint.plugin import Event, Finding, Fix, SourceContext, SourceRule, distinct
+from tclint.plugin.source import SCALES, Backward
+
+from .wording import loss_name, names_of, scaler_evidence
 
 
 class UnscaledBackward(SourceRule):

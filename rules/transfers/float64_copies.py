@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Effect, Finding, Fix, Location, SourceContext, SourceRule
-from tclint.source.project.scripts import TRAINS
+from tclint.plugin.source import TRAINS
 
 
 class Float64Copies(SourceRule):

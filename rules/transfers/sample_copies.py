@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tclint.plugin import Effect, Event, Finding, Fix, SourceContext, SourceRule, distinct
-from tclint.source.project.scripts import TRAINS
-from tclint.source.questions.defaults import Defaults
-from tclint.source.run.values import FunctionValue
+from tclint.plugin.source import TRAINS, Defaults, FunctionValue
 
 
 class SampleCopies(SourceRule):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tclint.analysis.change import Change
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
-from tclint.analysis.options import TOLERATED, mean_gain_percent
+from tclint.analysis.options import TOLERATED
 from tclint.core.finding import Effect, Finding
 from tclint.core.rule import apply_rule
 from tclint.graph.dims.coupled import DimsUnresolved
@@ -48,7 +48,7 @@ def gains(finding: Finding, context: GraphContext) -> bool:
         return True
     loses = any(gain.gain_percent < 0.0 for gain in per_gpu.values())
     least = TOLERATED * context.settings.min_gain_percent if loses else 0.0
-    return mean_gain_percent(finding.effect) > least
+    return finding.effect.mean_gain_percent > least
 
 
 def _priced(context: GraphContext, finding: Finding) -> Finding:

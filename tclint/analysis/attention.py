@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tclint.analysis.layers import consumers
 from tclint.graph.ops import Graph, Op, TensorSpec
 from tclint.graph.ops.axis_order import PERMUTES
-from tclint.graph.ops.products import operand_positions
 
 _PASSED_THROUGH = frozenset({"elementwise", "view", "copy", "softmax"})
 _MAX_STEPS = 12
@@ -34,10 +32,45 @@ class AttentionBlock:
     def is_fused(self) -> bool:
         return self.ops[0].kind == "attention"
 
+    def hides_later(self, mask: TensorSpec, *, marks_seen: bool | None = None) -> bool:
+        """Whether a mask over queries and keys hides later tokens and nothing else, as `is_causal=True` does.
+
+        Args:
+            mask: over the scores of this attention.
+            marks_seen: whether it is True for tokens that are seen, or for those that are hidden; None: it is
+                added to the scores.
+        """
+        if mask.triangle is None or self.query_length != self.key_length or mask.shape[-1] != self.key_length:
+            return False
+        earlier, later = mask.triangle
+        if marks_seen is None:
+            return earlier == 0.0 and later <= _LOWEST
+        return bool(earlier) is marks_seen and bool(later) is not marks_seen
+
+    def causal_mask(self, graph: Graph) -> frozenset[int] | None:
+        """The ops that make the causal mask of this written-out attention; None if its mask is not causal, or
+        if what it holds is not known."""
+        if self.query_length != self.key_length:
+            return None
+        masks: list[TensorSpec] = []
+        scaled: dict[int, tuple[_Entries, _Entries]] = {self.ops[0].index: ((1.0, 1.0), (0.0, 0.0))}
+        added = (0.0, 0.0)
+        for op in (graph.ops[index] for index in self.between):
+            if op.kind == "softmax":
+                break
+            found = _through(op, scaled, masks, self.key_length)
+            if found is None:
+                return None
+            scaled[op.index] = found
+            added = found[1]
+        if not masks or added[0] != 0.0 or not added[1] <= _LOWEST:
+            return None
+        return frozenset().union(*(graph.ancestors(mask) for mask in masks))
+
 
 def attention_blocks(graph: Graph) -> tuple[AttentionBlock, ...]:
     """Every attention of the graph, in order."""
-    readers = consumers(graph.ops)
+    readers = graph.consumers()
     blocks = []
     for op in graph.ops:
         block = _fused(op) if op.kind == "attention" else None
@@ -62,7 +95,7 @@ def _written_out(graph: Graph, softmax: Op, readers: dict[int, list[Op]]) -> Att
     if before is None or after is None:
         return None
     (scores, first), (product, second) = before, after
-    positions = operand_positions(scores)
+    positions = scores.operand_positions
     if positions is None:
         return None
     query, output = scores.inputs[positions[0]], scores.outputs[0]
@@ -120,27 +153,6 @@ _COPIES = frozenset({"_to_copy", "clone", "contiguous", "to"})
 
 _Entries = tuple[float, float]
 """A number for earlier tokens and the query's own, and one for later ones."""
-
-
-def causal_mask(graph: Graph, block: AttentionBlock) -> frozenset[int] | None:
-    """The ops that make the causal mask of a written-out attention; None if its mask is not causal, or if
-    what it holds is not known."""
-    if block.query_length != block.key_length:
-        return None
-    masks: list[TensorSpec] = []
-    scaled: dict[int, tuple[_Entries, _Entries]] = {block.ops[0].index: ((1.0, 1.0), (0.0, 0.0))}
-    added = (0.0, 0.0)
-    for op in (graph.ops[index] for index in block.between):
-        if op.kind == "softmax":
-            break
-        found = _through(op, scaled, masks, block.key_length)
-        if found is None:
-            return None
-        scaled[op.index] = found
-        added = found[1]
-    if not masks or added[0] != 0.0 or not added[1] <= _LOWEST:
-        return None
-    return frozenset().union(*(made_of_constants(graph, mask) for mask in masks))
 
 
 def _through(
@@ -205,32 +217,3 @@ def _combined(
 
 def _each(entry: Callable[[int], float]) -> _Entries:
     return entry(0), entry(1)
-
-
-def hides_later(block: AttentionBlock, mask: TensorSpec, *, marks_seen: bool | None = None) -> bool:
-    """Whether a mask over queries and keys hides later tokens and nothing else, as `is_causal=True` does.
-
-    Args:
-        block: the attention.
-        mask: over its scores.
-        marks_seen: whether it is True for tokens that are seen, or for those that are hidden; None: it is
-            added to the scores.
-    """
-    if mask.triangle is None or block.query_length != block.key_length or mask.shape[-1] != block.key_length:
-        return False
-    earlier, later = mask.triangle
-    if marks_seen is None:
-        return earlier == 0.0 and later <= _LOWEST
-    return bool(earlier) is marks_seen and bool(later) is not marks_seen
-
-
-def made_of_constants(graph: Graph, spec: TensorSpec) -> frozenset[int]:
-    """The ops that make a tensor whose values the trace knows."""
-    found: set[int] = set()
-    pending = [spec.producer]
-    while pending:
-        index = pending.pop()
-        if index is not None and index not in found:
-            found.add(index)
-            pending += [one.producer for one in graph.ops[index].inputs]
-    return frozenset(found)

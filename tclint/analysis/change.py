@@ -67,6 +67,3 @@ def together(changes: Sequence[Change]) -> Change:
 
 CHANNELS_LAST = Change(settings={"layout": "channels_last"})
 """Model and images in NHWC (NDHWC)."""
-CONTIGUOUS = Change(settings={"layout": "contiguous"})
-COMPILED = Change(settings={"compiled": True})
-"""The model under torch.compile."""

@@ -16,7 +16,6 @@ from tclint.analysis.layers import (
     related_sites,
     rounded,
     sentence,
-    share_percent,
 )
 from tclint.core.finding import Effect, Finding, Fix, Level, Location
 from tclint.graph.ops import Op
@@ -48,7 +47,7 @@ def share_finding(
         others: the message at the other lines that construct such layers.
         location: the location of the finding; None: the costliest layer's line.
     """
-    shares = share_percent(context, indices_of(ops) if concerned is None else concerned)
+    shares = context.share_percent(indices_of(ops) if concerned is None else concerned)
     first = costliest(context, ops)
     place = location or context.location(first)
     sites = [
@@ -70,7 +69,9 @@ def share_finding(
 Check = Callable[["GraphContext"], Iterator[Finding]]
 
 
-def annotate_if_compile_fixes(context: GraphContext, check: Check, what: str) -> Iterator[Finding]:
+def annotate_if_compile_fixes(
+    context: GraphContext, check: Check, what: str = "pads such products"
+) -> Iterator[Finding]:
     """The findings of `check`. Under torch.compile they include those of the eager model, marked as handled.
 
     Where the compiled step still gains (Inductor's padding copies, the source's does not), that gain is
@@ -109,6 +110,3 @@ def _marked(finding: Finding, note: str) -> Finding:
         message=f"{finding.message} {note}",
         evidence={**finding.evidence, "torch_compile_handles_this": True},
     )
-
-
-PADS = "pads such products"

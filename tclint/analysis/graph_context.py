@@ -20,6 +20,8 @@ from tclint.graph.dims.vocabulary import VocabularyHead, vocabulary_heads
 from tclint.graph.ops import Graph, Op, Site
 
 T = TypeVar("T")
+_WITHOUT_PRICE = 5
+"""A finding without a price needs this many times the share of others, since every model has small layers."""
 
 
 def gpu_effect(before: Estimate, concerned: Iterable[int], gain_us: float) -> GpuEffect:
@@ -102,6 +104,41 @@ class GraphContext:
         if scenario not in self._estimates:
             self._estimates[scenario] = estimate(self.graph, scenario)
         return self._estimates[scenario]
+
+    @property
+    def batch_is_assumed(self) -> bool:
+        """Whether the tracer chose the batch because nobody stated it; a small batch is then no fault of the
+        model."""
+        metadata = self.graph.metadata
+        return metadata.get("inputs_from") == "inferred" and "batch" not in metadata
+
+    def share_percent(self, op_indices: Iterable[int]) -> dict[str, float]:
+        """GPU id -> percentage of the predicted step that the ops' kernels take, forward and backward."""
+        indices = tuple(op_indices)
+        estimates = (self.estimate(scenario) for scenario in self.scenarios)
+        return {each.gpu.id: each.percent_of_step(each.time_of_us(indices)) for each in estimates}
+
+    def largest_share_percent(self, op_indices: Iterable[int]) -> float:
+        """The largest share over the GPUs, in percent: an upper bound on what any change of the ops gains."""
+        return max(self.share_percent(op_indices).values(), default=0.0)
+
+    def worth_pricing(self, op_indices: Iterable[int]) -> bool:
+        """Whether removing the ops altogether would gain at least what a report lists."""
+        return self.largest_share_percent(op_indices) >= self.settings.min_gain_percent
+
+    def worth_saying_unpriced(self, op_indices: Iterable[int]) -> bool:
+        """Whether the ops take so much of the step that a finding is useful although its gain cannot be
+        predicted."""
+        return self.largest_share_percent(op_indices) >= _WITHOUT_PRICE * self.settings.min_gain_percent
+
+    def limiters(self, op: Op, *, products_only: bool = False) -> frozenset[str]:
+        """The limits of the op's kernels on the run's GPUs: 'math', 'memory', 'latency'.
+
+        Args:
+            products_only: whether only matrix products count, and not kernels that only move data.
+        """
+        rows = (row for scenario in self.scenarios for row in self.estimate(scenario).rows_of(op.index))
+        return frozenset(row.limiter for row in rows if row.flops or not products_only)
 
     def after(self, change: Change) -> GraphContext:
         """The model and its step with a change made.

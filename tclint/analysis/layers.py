@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tclint.analysis.graph_context import GraphContext
 from tclint.core.finding import Effect, Location, Related
 from tclint.graph.dims.coupled import CoupledDims, DimGroup
-from tclint.graph.ops import Graph, Op, Site, TensorSpec
-from tclint.graph.ops.products import operand_positions
+from tclint.graph.ops import Op, Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ def width_dims(op: Op, dims: CoupledDims) -> tuple[OpDim, ...]:
 
 
 def _product_dims(op: Op, dims: CoupledDims) -> tuple[OpDim, ...]:
-    positions = operand_positions(op)
+    positions = op.operand_positions
     if positions is None or not op.outputs:
         return ()
     first, _ = positions
@@ -77,47 +76,21 @@ def _recurrent_dims(op: Op, dims: CoupledDims) -> tuple[OpDim, ...]:
     return tuple(found)
 
 
-def groups_of(op: Op) -> int:
-    """The number of groups of a convolution."""
-    groups = op.attributes.get("groups", 1)
-    return groups if isinstance(groups, int) else 1
-
-
-def is_depthwise(op: Op) -> bool:
-    """Whether each input channel is convolved on its own."""
-    source = op.input("input")
-    return op.kind == "conv" and source is not None and 1 < groups_of(op) == source.shape[1]
-
-
-def convolutions(graph: Graph) -> tuple[Op, ...]:
-    return tuple(op for op in graph.ops if op.kind == "conv" and op.input("weight") is not None)
-
-
 def cuts_patches(op: Op) -> bool:
     """Whether the windows of an ungrouped convolution are wider than one element and do not overlap."""
     weight, stride = op.input("weight"), op.attributes.get("stride")
-    if weight is None or op.kind != "conv" or "transpose" in op.name or groups_of(op) != 1:
+    if weight is None or op.kind != "conv" or "transpose" in op.name or op.groups != 1:
         return False
     kernel = weight.shape[2:]
     steps = tuple(stride) if isinstance(stride, list | tuple) else (stride,) * len(kernel)
     return steps == kernel and len(kernel) == 2 and max(kernel) > 1
 
 
-Line = tuple[str, int]
-"""A file and a line of it."""
-
-
-def line_of(op: Op) -> Line:
-    """The line that a finding about the op's layer is reported at; ops without any share ('', 0)."""
-    site = op.construct_site or op.call_site
-    return (site.path, site.line) if site else ("", 0)
-
-
-def by_line(ops: Iterable[Op]) -> dict[Line, list[Op]]:
+def by_line(ops: Iterable[Op]) -> dict[tuple[str, int], list[Op]]:
     """Line that constructs a layer -> its ops; a loop that builds 12 layers at one line gives one entry."""
-    lines: dict[Line, list[Op]] = {}
+    lines: dict[tuple[str, int], list[Op]] = {}
     for op in ops:
-        lines.setdefault(line_of(op), []).append(op)
+        lines.setdefault(op.line, []).append(op)
     return lines
 
 
@@ -161,45 +134,8 @@ def sentence(text: str) -> str:
 
 
 def indices_of(ops: Iterable[Op]) -> tuple[int, ...]:
+    """The indices of ops in their graph, by which prices are asked for."""
     return tuple(op.index for op in ops)
-
-
-def share_percent(context: GraphContext, op_indices: Iterable[int]) -> dict[str, float]:
-    """GPU id -> percentage of the predicted step that the ops' kernels take, forward and backward."""
-    indices = tuple(op_indices)
-    estimates = (context.estimate(scenario) for scenario in context.scenarios)
-    return {each.gpu.id: each.percent_of_step(each.time_of_us(indices)) for each in estimates}
-
-
-def largest_share_percent(context: GraphContext, op_indices: Iterable[int]) -> float:
-    """The largest share over the GPUs, in percent: an upper bound on the gain of any change of the ops."""
-    return max(share_percent(context, op_indices).values(), default=0.0)
-
-
-def worth_pricing(context: GraphContext, op_indices: Iterable[int]) -> bool:
-    """Whether removing the ops altogether would gain at least what a report lists."""
-    return largest_share_percent(context, op_indices) >= context.settings.min_gain_percent
-
-
-_WITHOUT_PRICE = 5
-"""A finding without a price needs this many times the share of others, since every model has small layers."""
-
-
-def worth_saying_unpriced(context: GraphContext, op_indices: Iterable[int]) -> bool:
-    """Whether the ops take so much of the step that a finding is useful although its gain cannot be
-    predicted."""
-    least = _WITHOUT_PRICE * context.settings.min_gain_percent
-    return largest_share_percent(context, op_indices) >= least
-
-
-def limiters(context: GraphContext, op: Op, *, products_only: bool = False) -> frozenset[str]:
-    """The limits of the op's kernels on the run's GPUs: 'math', 'memory', 'latency'.
-
-    Args:
-        products_only: whether only matrix products count, and not kernels that only move data.
-    """
-    rows = (row for scenario in context.scenarios for row in context.estimate(scenario).rows_of(op.index))
-    return frozenset(row.limiter for row in rows if row.flops or not products_only)
 
 
 def share_phrase(shares: dict[str, float]) -> str:
@@ -242,7 +178,7 @@ def rounded(shares: dict[str, float]) -> dict[str, float]:
 
 def costliest(context: GraphContext, ops: Sequence[Op]) -> Op:
     """The first op of the line whose layers together take the largest share of the step on any GPU."""
-    return max(by_line(ops).values(), key=lambda at: largest_share_percent(context, indices_of(at)))[0]
+    return max(by_line(ops).values(), key=lambda at: context.largest_share_percent(indices_of(at)))[0]
 
 
 def related_sites(
@@ -257,20 +193,3 @@ def related_sites(
         seen.add((site.path, site.line))
         related.append(Related(Location(site.path, site.line), message))
     return tuple(related[:limit])
-
-
-def consumers(ops: Sequence[Op]) -> dict[int, list[Op]]:
-    """Index of an op -> the ops that read one of its outputs, in order."""
-    readers: dict[int, list[Op]] = {}
-    for op in ops:
-        for producer in dict.fromkeys(spec.producer for spec in op.inputs if spec.producer is not None):
-            readers.setdefault(producer, []).append(op)
-    return readers
-
-
-def producers(graph: Graph, spec: TensorSpec | None) -> Iterator[Op]:
-    """The op that made a tensor, the op that made the first input of that one, and so on."""
-    while spec is not None and spec.producer is not None:
-        op = graph.ops[spec.producer]
-        yield op
-        spec = op.inputs[0] if op.inputs else None

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tclint.analysis.change import COMPILED
 from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.layers import indices_of, module_pattern
+from tclint.analysis.layers import module_pattern
 from tclint.cost.rows import Row
 from tclint.graph.lowering.work import Convolution, Gemm
-from tclint.graph.ops.op import GEMM_KINDS
 
 LATENCY_BOUND_PERCENT = 20.0
 """A model counts as latency-bound if such kernels take at least this percentage of the step. Networks at the
@@ -28,13 +26,6 @@ class LatencyBound:
     """The share of the step, by GPU id."""
     causes: tuple[str, ...]
     """The costliest of these kernels on the GPU where they take most: '24 gelu (blocks.*.act)'."""
-
-
-def batch_is_assumed(context: GraphContext) -> bool:
-    """Whether the tracer chose the batch because nobody stated it; a small batch is then no fault of the
-    model."""
-    metadata = context.graph.metadata
-    return metadata.get("inputs_from") == "inferred" and "batch" not in metadata
 
 
 def latency_bound(context: GraphContext) -> LatencyBound | None:
@@ -82,28 +73,3 @@ def _size(row: Row) -> str:
         size = "x".join(str(extent) for extent in work.output_size)
         return f", on {work.batch} x {size} positions"
     return ""
-
-
-MOVING_KINDS = ("norm", "pool", "softmax", "elementwise", "reduction")
-"""Kinds of ops with few operations per byte."""
-
-
-def is_memory_bound(context: GraphContext) -> bool:
-    """Whether these ops take longer than all products and convolutions on some GPU.
-
-    They have to take longer by more than the error of the prediction, both eagerly and under torch.compile,
-    so that memory limits the architecture and not only its execution.
-    """
-    moving = indices_of(op for op in context.graph.ops if op.kind in MOVING_KINDS)
-    products = indices_of(op for op in context.graph.ops if op.kind in GEMM_KINDS)
-    compiled = context.with_settings(**COMPILED.settings)
-    for scenarios in zip(context.scenarios, compiled.scenarios, strict=True) if products else ():
-        estimates = [context.estimate(scenario) for scenario in scenarios]
-        if all(
-            estimate.time_of_us(moving)
-            > estimate.time_of_us(products)
-            * (1.0 + estimate.uncertainty_of_percent((*moving, *products)) / 100.0)
-            for estimate in estimates
-        ):
-            return True
-    return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any, Generic, TypeVar
 
 from tclint.analysis.change import Change
@@ -28,17 +27,7 @@ class Option(Generic[T]):
 
     @property
     def gain_percent(self) -> float:
-        return mean_gain_percent(self.effect)
-
-
-def mean_gain_percent(effect: Effect) -> float:
-    """The gain, in percent, of the geometric mean of the step times over the GPUs, for which a change is
-    chosen.
-
-    With this mean, two changes gain the same one after the other as together, in any order.
-    """
-    left = [max(1.0 - gain.gain_percent / 100.0, 0.0) for gain in effect.per_gpu.values()]
-    return 100.0 * (1.0 - prod(left) ** (1.0 / len(left))) if left else 0.0
+        return self.effect.mean_gain_percent
 
 
 def priced(

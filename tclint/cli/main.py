@@ -308,10 +308,12 @@ def rules(new: str | None, format_name: str, **flags: Any) -> int:
     if new is not None:
         from tclint.cli.new_rule import write_new_rule
 
-        for path in write_new_rule(new, [rule.code for rule in known]):
+        paths = write_new_rule(new, [rule.code for rule in known])
+        for path in paths:
             write_stdout(f"{path}\n")
         if not settings.rules:
             say('note: rules = ["./lint_rules"] in [tool.tclint] of pyproject.toml makes tclint load it.')
+        say(f"note: 'python -m pytest {paths[-1]}' tests it; 'pytest' alone does not find lint_rules.")
         return 0
     active = {(rule.code, rule_kind(type(rule))) for rule in load_rules(settings)}
     text = rules_json(known, active) if format_name == "json" else rules_text(known, active)

@@ -60,7 +60,8 @@ PRECISION_FACTS: Mapping[Precision, PrecisionFacts] = {
         "int8 linear layers, the rest bf16", "bfloat16", "int8", 16, 128, converted=True, linear="int8"
     ),
 }
-"""In inference the rest of 'fp8' is converted as well, as torchao's quantize_ expects it."""
+"""What each precision of the settings means. In inference the rest of 'fp8' is converted as well, as
+torchao's quantize_ expects it."""
 
 NO_BACKWARD: frozenset[Precision] = frozenset({"int8"})
 """torch._int_mm has no gradient, and torchao trains in int8 as a prototype only."""

@@ -74,8 +74,8 @@ def load_config(file: Path) -> Settings:
 def load_met_config(file: Path, run: Settings, run_file: Path | None) -> Settings:
     """Settings of a configuration file that the run did not choose but met: near a target, or in a folder.
 
-    Reading such a file runs nothing: local rules and models are those of the run, and what it extends lies in
-    the run's project. `Settings.refused` says what else it asks for.
+    Reading such a file runs nothing: local rules and models are those of the run, as tables of libraries are,
+    and what it extends lies in the run's project. `Settings.refused` says what else it asks for.
 
     Args:
         run: the settings of the run.
@@ -100,6 +100,15 @@ def load_met_config(file: Path, run: Settings, run_file: Path | None) -> Setting
         count = plural(len(models), "model")
         sentence = f"{_name(file)} declares {count} that this run does not build; {own}."
         refused += (("models", sentence),)
+    known = {os.path.realpath(path) for path in run.libraries}
+    tables = [path for path in settings.libraries if os.path.realpath(path) not in known]
+    if tables:
+        names = ", ".join(_name(Path(path)) for path in tables)
+        sentence = (
+            f"{_name(file)} names tables of libraries ({names}), which this run does not have; "
+            f"run tclint in {_name(file.parent)} or with --config {_name(file)}."
+        )
+        refused += (("libraries", sentence),)
     of_run = {name: getattr(run, name) for name in RUN_FIELDS}
     return replace(settings, **of_run, models=(), refused=refused)
 

@@ -61,7 +61,7 @@ REPORTED_PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16")
 MODES: tuple[Mode, ...] = ("train", "infer")
 PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
 OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
-"""Described in tclint/cost/optimizers.toml."""
+"""The optimizers that are priced; described in tclint/cost/optimizers.toml."""
 COMPARISONS: tuple[ComparisonKind, ...] = get_args(ComparisonKind)
 PARALLEL: tuple[ParallelName, ...] = get_args(ParallelName)
 LOSSES: tuple[LossName, ...] = get_args(LossName)
@@ -286,7 +286,7 @@ class Settings:
     cache: bool = setting(
         True,
         kinds.SWITCH,
-        "Use cached results of earlier runs: parsed files, findings in programs, traced models.",
+        "Use cached results of earlier runs: parsed files, findings in programs, fixes, traced models.",
     )
     price_recipes: bool = setting(
         True,

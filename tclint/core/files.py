@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import json
 import os
 import signal
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from tclint.core.errors import UsageError
 from tclint.core.text import printable
@@ -193,6 +196,30 @@ def _mode_for(path: str) -> int:
         mask = os.umask(0)
         os.umask(mask)
         return 0o666 & ~mask
+
+
+def read_record(file: Path) -> Any:
+    """What `write_record` wrote.
+
+    Raises:
+        OSError, EOFError, zlib.error, ValueError: it is not there, or damaged.
+    """
+    return json.loads(gzip.decompress(file.read_bytes()))
+
+
+def write_record(file: Path, record: object, *, level: int = 1) -> None:
+    """Write JSON values gzipped, equal ones as equal bytes, wholly or not at all.
+
+    Args:
+        level: of the compression; 1 is the fastest.
+
+    Raises:
+        UsageError, TypeError, ValueError: it cannot be written, or is not made of JSON values.
+    """
+    # With mtime=0, equal records give equal files.
+    write_bytes_atomically(
+        str(file), gzip.compress(json.dumps(record).encode(), compresslevel=level, mtime=0)
+    )
 
 
 def forget_oldest(folder: Path, kept: int, pattern: str = "*.json.gz") -> None:

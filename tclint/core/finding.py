@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -97,6 +98,16 @@ class Effect:
     def best_gain_percent(self) -> float | None:
         """The largest gain over the GPUs; None where the effect is unknown."""
         return max((effect.gain_percent for effect in self.per_gpu.values()), default=None)
+
+    @property
+    def mean_gain_percent(self) -> float:
+        """The gain, in percent, of the geometric mean of the step times over the GPUs, for which a change is
+        chosen.
+
+        With this mean, two changes gain the same one after the other as together, in any order.
+        """
+        left = [max(1.0 - gain.gain_percent / 100.0, 0.0) for gain in self.per_gpu.values()]
+        return 100.0 * (1.0 - math.prod(left) ** (1.0 / len(left))) if left else 0.0
 
     @property
     def best_felt_percent(self) -> float | None:

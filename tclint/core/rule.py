@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Mapping
 from types import ModuleType
@@ -128,9 +129,11 @@ def apply_rule(rule: Rule, context: Any, location: Location) -> list[Finding]:
     except Exception as error:
         import traceback
 
+        is_own = type(rule).__module__.startswith("tclint_rules.")
         message = (
-            f"Rule {rule.code} ({rule.name}) failed with {type(error).__name__}: {error}. "
-            "The other rules ran; please report this with --debug output."
+            f"Rule {rule.code} ({rule.name}) failed{_where_in(rule, error)} with {type(error).__name__}: "
+            f"{error}. The other rules ran; "
+            f"{'please report this with --debug output' if is_own else '--debug shows the traceback'}."
         )
         return [
             Finding(
@@ -145,3 +148,16 @@ def apply_rule(rule: Rule, context: Any, location: Location) -> list[Finding]:
                 identity=rule.code,
             )
         ]
+
+
+def _where_in(rule: Rule, error: Exception) -> str:
+    """The last line of the rule's own module that led to an error, as ' at our001.py:12'; '' if none did."""
+    import traceback
+
+    module = type(rule).__module__
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [(frame, line) for frame, line in frames if frame.f_globals.get("__name__") == module]
+    if not lines:
+        return ""
+    frame, line = lines[-1]
+    return f" at {os.path.basename(frame.f_code.co_filename)}:{line}"

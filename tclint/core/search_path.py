@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import pathlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,9 @@ _LEVELS = 6
 """Folders looked at on the way up: deeper than sources lie in their projects."""
 _MOST_FILES = 60
 """Of a folder: one with more holds no entry scripts, but data or a library."""
+_ADDS = re.compile(r"(?:^|[;:])[ \t]*(sys\.path\.(?:append|insert|extend)\()", re.MULTILINE)
+_LONGEST_CALL = 1000
+"""In characters."""
 _NAMES: dict[str, Any] = {"os": os, "Path": Path, "pathlib": pathlib, "str": str, "osp": os.path}
 """What such an expression may name, beside `__file__`."""
 _CALLS = frozenset(
@@ -57,24 +62,21 @@ def added_folders(folders: Sequence[Path], read: Callable[[Path, str], str]) -> 
 
 
 def _added_by(script: Path, source: str) -> Iterator[str]:
-    if "sys.path" not in source:
-        return
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in ("append", "insert", "extend")
-            and ast.unparse(node.func.value) == "sys.path"
-            and node.args
-        ):
-            given = node.args[-1]
+    for match in _ADDS.finditer(source) if "sys.path" in source else ():
+        call = _call_at(source, match.start(1))
+        for given in call.args[-1:] if call is not None else ():
             for part in given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given]:
                 if (text := _folder(part, script)) is not None:
                     yield text
+
+
+def _call_at(source: str, start: int) -> ast.Call | None:
+    """The call that begins there. The rest of the file is not parsed, which takes most of the time."""
+    for end in re.finditer(r"\)", source[start : start + _LONGEST_CALL]):
+        with contextlib.suppress(SyntaxError, ValueError):
+            call = ast.parse(source[start : start + end.end()], mode="eval").body
+            return call if isinstance(call, ast.Call) else None
+    return None
 
 
 def _folder(node: ast.expr, script: Path) -> str | None:

@@ -22,7 +22,7 @@ def flops_text(flops: float) -> str:
 
 
 def count(number: int) -> str:
-    """'124 M', '61.7 k', '512'."""
+    """A large number for messages, rounded: '124 M', '61.7 k', '512'."""
     return str(number) if number < 1000 else _scaled(number, ((1e9, "G"), (1e6, "M"), (1e3, "k")))
 
 

@@ -30,7 +30,6 @@ from tclint.cost.transforms.low_precision import converted_layers, in_format, re
 from tclint.graph.dims.tensor_parallel import TensorSplit, split_over
 from tclint.graph.lowering.work import Gap, Gemm, Kernel, Traffic, Work
 from tclint.graph.ops import Graph, Op
-from tclint.graph.ops.products import leaf_ops
 
 __all__ = ["Estimate", "Memory", "Price", "Row", "estimate"]
 
@@ -112,7 +111,7 @@ def _memory_of_one(of_all: Callable[[], Memory], graph: Graph, scenario: Scenari
 
 def _said_of_split(split: TensorSplit, graph: Graph, parts: int) -> str:
     text = f"tensor parallel over {parts} GPUs: "
-    made = plural(len(leaf_ops(graph)), "product")
+    made = plural(len(graph.products), "product")
     if not split.products:
         return f"{text}none of {made} is split, and each GPU runs the whole model"
     be = "is" if len(split.products) == 1 else "are"

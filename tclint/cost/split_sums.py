@@ -15,7 +15,6 @@ from typing import NamedTuple
 from tclint.graph.dims.tensor_parallel import TensorSplit
 from tclint.graph.ops import Graph, Op, itemsize_bytes
 from tclint.graph.ops.op_tables import DERIVATIVES, PRODUCTS, QUOTIENTS, SUMS
-from tclint.graph.ops.products import composites
 
 _Tensor = tuple[object, ...]
 """What its readers know it by (`TensorSpec.source`)."""
@@ -41,7 +40,7 @@ def results(split: TensorSplit, ops: Sequence[Op]) -> tuple[tuple[int, ...], tup
         split: the model over several GPUs.
         ops: those of its graph in the precision of the step.
     """
-    parents = composites(split.graph)
+    parents = split.graph.composites
     readers = _readers(split.graph, parents)
     open_parts: dict[_Tensor, _Parts] = {}
     for op in ops:
@@ -109,7 +108,7 @@ def gradients(
         needs: per op and input, whether a gradient is computed for it.
         linear: the ops that run on parts of results: their whole factors get parts of gradients.
     """
-    parents = composites(split.graph)
+    parents = split.graph.composites
     ran = frozenset(linear)
     needed = dict(_in_parts(split, ops, needs, ran))
     waiting: dict[_Tensor, list[_Gradient]] = {}

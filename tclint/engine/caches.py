@@ -10,7 +10,6 @@ cache folder and holds it without its graph; its name depends on all settings.
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
 import json
 import os
@@ -27,11 +26,12 @@ from typing import Any
 
 from tclint.config.settings import Settings, settings_in
 from tclint.core.errors import UsageError
-from tclint.core.files import forget_oldest, write_bytes_atomically
+from tclint.core.files import forget_oldest, read_record, write_bytes_atomically, write_record
 from tclint.core.saved import from_json, to_json
 from tclint.core.search_path import MARKS_OR_README
 from tclint.core.text import digest
 from tclint.engine.check import Progress
+from tclint.engine.provenance import is_hashed, tool_hash
 from tclint.engine.report import Report
 from tclint.engine.rules.registry import known_rules
 from tclint.graph.ops import Graph
@@ -127,7 +127,7 @@ class TraceCache:
         file = self._file(target, settings)
         started = time.perf_counter()
         try:
-            record = _read(file)
+            record = read_record(file)
         except FileNotFoundError:
             others = self._folder.glob(f"{digest(target)}-*.json.gz")
             return "it was not traced with these settings yet" if any(others) else "it was not traced yet"
@@ -185,15 +185,9 @@ class TraceCache:
         return self._folder / f"{digest(target)}-{digest(json.dumps(options))}.json.gz"
 
 
-def _read(file: Path) -> Any:
-    return json.loads(gzip.decompress(file.read_bytes()))
-
-
 def _write(file: Path, record: dict[str, Any], kept: int) -> None:
     """Write a record, and remove the oldest of its folder beyond so many."""
-    # With mtime=0, equal records give equal files.
-    data = gzip.compress(json.dumps(record).encode(), compresslevel=5, mtime=0)
-    write_bytes_atomically(str(file), data)
+    write_record(file, record, level=5)
     forget_oldest(file.parent, kept)
 
 
@@ -271,8 +265,6 @@ _REASONS = {
 
 def environment() -> dict[str, Any]:
     """The versions and settings that a trace depends on; nothing is imported to find them."""
-    from tclint.engine.provenance import tool_hash
-
     try:
         torch = metadata.version("torch")
     except metadata.PackageNotFoundError:
@@ -299,7 +291,6 @@ def _content_hash(path: str) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
-_OWN = ("tclint", "tclint_rules")
 _KEPT_REPORTS = 8192
 """The most records to keep; the oldest are removed first."""
 
@@ -325,7 +316,7 @@ class ReportCache:
         """The report of an earlier run on the model; None if there is none or it is no longer valid."""
         file = self._file(target, settings)
         try:
-            record = None if file is None else _read(file)
+            record = None if file is None else read_record(file)
             if record is None or difference(record, self._environment):
                 return None
             report = from_json(record["report"])
@@ -347,8 +338,8 @@ class ReportCache:
         graphs = [entry.graph for entry in report.entries if entry.graph is not None]
         if file is None or report.errors or not graphs or len(graphs) < len(report.entries):
             return
-        if any(rule.__module__.partition(".")[0] not in _OWN for rule in known_rules()):
-            return  # local rules may change at any time
+        if not all(map(is_hashed, known_rules())):
+            return
         shown = (*report.findings, *report.below_min_gain, *report.suppressed)
         # Comments in these files silence findings, even if no graph depends on the files.
         rests_on = files_of(target, graphs, started_ns, {finding.location.path for finding in shown})

@@ -362,7 +362,7 @@ def _check_sources(
     except (TargetError, UsageError) as error:
         errors.append(EntryError(", ".join(paths), str(error)))
         return _Sources([], (), (), 0)
-    errors += [EntryError(relative_path(path), message) for path, message in result.errors]
+    errors += [EntryError(relative_path(path), *error) for path, *error in result.errors]
     skipped = tuple(replace(item, path=relative_path(item.path)) for item in result.skipped)
     models = {
         relative_path(script): tuple(map(_relative_target, targets))

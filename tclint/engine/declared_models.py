@@ -64,7 +64,8 @@ def met_settings(file: Path, run: Settings, run_file: Path | None, flags: Mappin
         UsageError: the file cannot be read or is invalid.
     """
     settings = load_met_config(file, run, run_file)
-    return with_flags(without_unknown_rules(settings) if settings.refused else settings, flags)
+    has_rules = any(key != "libraries" for key, _ in settings.refused)
+    return with_flags(without_unknown_rules(settings) if has_rules else settings, flags)
 
 
 def file_of(target: str) -> str:

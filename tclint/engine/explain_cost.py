@@ -19,7 +19,7 @@ from tclint.core.target import is_model_target
 from tclint.cost.estimate import Estimate, Row, estimate
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
 from tclint.graph.lowering.work import Convolution, Gemm
-from tclint.graph.ops import GEMM_KINDS, Graph, Op
+from tclint.graph.ops import Graph, Op
 
 SUGGESTIONS = 6
 OPTIMIZER = -1
@@ -201,7 +201,7 @@ def find_ops(graph: Graph, name: str) -> tuple[Op, ...]:
     if ends or inside or named:
         found = ends or inside or list(dict.fromkeys(_label(op) for op in named))
         raise UsageError(f"--op {name!r} fits {len(found)} places: {_listed(found)}.")
-    known = [*paths, *dict.fromkeys(op.name for op in ops if op.kind in GEMM_KINDS)]
+    known = [*paths, *dict.fromkeys(op.name for op in ops if op.is_product)]
     close = _closest(name, known)
     guess = f" The closest are {_listed(close)}." if close else f" There are {_listed(known)}."
     raise UsageError(f"No op or module of the model is called {name!r}.{guess}")

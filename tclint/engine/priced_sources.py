@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from tclint.analysis.change import Change
 from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.options import mean_gain_percent
 from tclint.core.finding import Finding, Related
 from tclint.core.rule import Rule
 from tclint.engine.model_pass import in_doubt
@@ -55,7 +54,7 @@ def priced(
             if other.code == finding.code and other.target in {model.target for model, _ in options}
         ]
         prices = list(_prices(finding, options))
-        best = max(prices, key=lambda one: mean_gain_percent(one.effect), default=finding)
+        best = max(prices, key=lambda one: one.effect.mean_gain_percent, default=finding)
         twin = next((other for other in same if other.target == best.target), None)
         if twin is not None:
             related = (*best.related, Related(twin.location, twin.message))
@@ -63,7 +62,7 @@ def priced(
             replaced.update(map(id, same))
         if best is finding:
             found.append(finding)
-        elif mean_gain_percent(best.effect) > 0.0:
+        elif best.effect.mean_gain_percent > 0.0:
             # Rules use level info for findings without a price; with a price, the level follows it.
             level = best.level if best.level == "error" else "warning"
             found.append(in_doubt(replace(best, target=None, level=level)))

@@ -35,6 +35,14 @@ def tool_hash() -> str:
     return digest.hexdigest()[:16]
 
 
+def is_hashed(code: object) -> bool:
+    """Whether a class, an object or a function is tclint's own, so that `tool_hash` tells when it changes.
+
+    Local rules may change at any time.
+    """
+    return code.__module__.partition(".")[0] in _PACKAGES
+
+
 def tool(report: Report) -> dict[str, Any]:
     """Name, version and hash of the tclint that made a report."""
     return report.made_with.get("tool") or {"name": "tclint", "version": __version__, "hash": tool_hash()}

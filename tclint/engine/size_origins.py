@@ -9,8 +9,8 @@ from dataclasses import replace
 from tclint.analysis.change import Change
 from tclint.core.finding import Finding, Location, Related
 from tclint.edits.sizes.written import Written, written_in
-from tclint.engine.imports import imported
 from tclint.graph.ops import Graph
+from tclint.source.project.scripts import Scripts
 
 _SMALLEST = 32
 """Smaller numbers have many other meanings in a file."""
@@ -42,14 +42,15 @@ def _texts(first: set[str], read: Iterable[str]) -> dict[str, str]:
     """The user's files with these findings, and those that they import among the files that the target
     read."""
     texts = {}
-    for path in {*first, *read}:
+    for path in sorted({*first, *read}):
         if path.endswith(".py") and not os.path.relpath(path).startswith(os.pardir):
             try:
                 with open(path, encoding="utf-8") as file:
                     texts[path] = file.read()
             except (OSError, ValueError):
                 continue
-    return {path: texts[path] for path in imported(texts, first)}
+    reached = Scripts({path: text.encode() for path, text in texts.items()}).reached_from(first)
+    return {path: text for path, text in texts.items() if path in reached}
 
 
 def _places(sizes: set[int], texts: dict[str, str]) -> dict[int, list[Written]]:

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Location, Related
+from tclint.source.project.launchers import KEEP_MASTERS, launcher_with
 from tclint.source.project.requirements import may_run
 from tclint.source.project.test_paths import is_test_path
 from tclint.source.questions.attentions import Attentions
@@ -349,6 +350,25 @@ class SourceContext:
             return Related(self.at(event), message, is_alike)
         span = place.file.spans()[place.node_id]
         return Related(Location(place.file.path, *span), message, is_alike)
+
+    def spelled(self, thing: Thing, option: str) -> tuple[str, str]:
+        """The name of what chooses an option of a thing, and the option's spelling there: an argument of a
+        framework's class, or a key of its configuration file."""
+        for spelling in self.facts.things(thing.fields.get("@spelling")):
+            for settings in self.facts.things(thing.fields.get("@settings")):
+                for name in self.facts.texts(spelling.fields.get(("item", option))):
+                    if self.run.is_configuration:
+                        return "configuration", name.replace("=", ": ").replace('"', "").replace(
+                            "True", "true"
+                        ).replace("False", "false")
+                    return settings.cls.function.name if settings.cls is not None else settings.name, name
+        return thing.name.rpartition(".")[2], option
+
+    @property
+    def keeps_masters(self) -> str:
+        """The path of a launcher of the program that may keep float32 copies of 16-bit weights (DeepSpeed,
+        FSDP, Megatron); '' if there is none."""
+        return launcher_with(self.path, KEEP_MASTERS)
 
     def torch_may_be(self, version: tuple[int, ...]) -> bool:
         """Whether the project's requirement files allow this torch version or a newer one."""

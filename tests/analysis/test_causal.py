@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import tclint
-from tclint.analysis.attention import attention_blocks, causal_mask
-from tclint.analysis.what_if.fusions import with_fused_attention
+from tclint.analysis.attention import attention_blocks
 from tclint.graph.ops import Graph
+from tclint_rules.architecture.fusions import with_fused_attention
 
 torch = pytest.importorskip("torch")
 
@@ -41,7 +41,7 @@ def _graph(mask: str, how: str) -> Graph:
 def test_causal(mask: str, how: str) -> None:
     graph = _graph(mask, how)
     (block,) = attention_blocks(graph)
-    assert causal_mask(graph, block)
+    assert block.causal_mask(graph)
     fused = with_fused_attention(graph, [block])
     assert fused is not None
     (call,) = [op for op in fused.ops if op.kind == "attention"]
@@ -68,7 +68,7 @@ def test_causal(mask: str, how: str) -> None:
 def test_other_masks(mask: str, how: str) -> None:
     graph = _graph(mask, how)
     (block,) = attention_blocks(graph)
-    assert causal_mask(graph, block) is None
+    assert block.causal_mask(graph) is None
 
 
 class Held(torch.nn.Module):  # type: ignore[misc, name-defined]
@@ -114,7 +114,7 @@ def test_causal_where_the_constructor_makes_the_mask(
 ) -> None:
     graph = _held(made, how, length, is_built=is_built)
     (block,) = attention_blocks(graph)
-    assert causal_mask(graph, block) is not None
+    assert block.causal_mask(graph) is not None
 
 
 @pytest.mark.parametrize(
@@ -141,13 +141,13 @@ def test_causal_where_the_constructor_makes_the_mask(
 def test_other_masks_of_the_constructor(made: str, how: str, is_built: bool) -> None:
     graph = _held(made, how, 640, is_built=is_built)
     (block,) = attention_blocks(graph)
-    assert causal_mask(graph, block) is None
+    assert block.causal_mask(graph) is None
 
 
 def test_a_mask_that_is_read_twice_is_still_causal() -> None:
     graph = _graph("torch.tril(torch.ones(t, t)).bool()", "s.masked_fill(~m, -inf).masked_fill(~m, -inf)")
     (block,) = attention_blocks(graph)
-    assert causal_mask(graph, block) is not None
+    assert block.causal_mask(graph) is not None
 
 
 class Fused(torch.nn.Module):  # type: ignore[misc, name-defined]

@@ -54,6 +54,15 @@ def test_a_line_can_follow_the_rule_without_an_option(tmp_path: Path) -> None:
     assert " ".join(result.output.split()) == said
 
 
+def test_a_loop_of_a_framework_has_no_line_of_the_script(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINER)
+    at = f"{tmp_path}/train.py:6"
+    result = CliRunner().invoke(cli, ["explain", "AMP016", at, "--isolated"])
+    said = " ".join(result.output.split())
+    assert "in a loop of transformers" in said
+    assert "in the loop of line" not in said
+
+
 def test_what_is_not_listed_is_counted(tmp_path: Path) -> None:
     def events(count: int) -> str:
         clips = "; ".join(

@@ -15,6 +15,7 @@ def folder(tmp_path: Path) -> Path:
     assert done.returncode == 0, done.stderr
     assert all((tmp_path / line).is_file() for line in done.stdout.splitlines())
     assert 'rules = ["./lint_rules"]' in done.stderr
+    assert "'python -m pytest tests/test_ops001.py' tests it" in done.stderr
     (tmp_path / "pyproject.toml").write_text('[tool.tclint]\nrules = ["./lint_rules"]\n')
     return tmp_path
 

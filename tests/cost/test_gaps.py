@@ -16,7 +16,6 @@ from tclint.cost.scenario import Scenario
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph
 from tclint.graph.ops.op_tables import operators
-from tclint.graph.ops.products import composites
 
 
 class Exotic(nn.Module):
@@ -41,7 +40,7 @@ def graph() -> Any:
 def silent(graph: Graph, mode: Any) -> Iterator[str]:
     """Ops without kernel or gap, but for those that move nothing."""
     found = estimate(graph, Scenario("a100", "fp16", mode))
-    told = {index for gap in found.gaps for index in gap.op_indices} | composites(graph)
+    told = {index for gap in found.gaps for index in gap.op_indices} | graph.composites
     for op in graph.ops:
         free = op.kind == "view" or op.name in operators("memory", "free")
         if not free and op.index not in told and not found.rows_of(op.index):

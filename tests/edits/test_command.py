@@ -74,6 +74,32 @@ def test_what_was_of_no_use_beside_another_fix_is_tried_again(folder: Path) -> N
     assert (folder / "train.py").read_text() == text
 
 
+def test_the_fix_of_an_error_comes_before_those_that_it_makes_needless(folder: Path) -> None:
+    """A model that is not cast to float16 needs no batch norms put back to float32."""
+    (folder / "train.py").write_text("""\
+import torch
+import torchvision
+
+model = torchvision.models.resnet50()
+model.half()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model = model.cuda()
+scaler = torch.amp.GradScaler("cuda")
+for images in loader:
+    images = images.cuda()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = model(images).mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""")
+    run("check", "--fix", "--unsafe-fixes", "--select", "AMP009,ARC019,FMT001", "train.py")
+    text = (folder / "train.py").read_text()
+    assert "half()" not in text
+    assert "channels_last" in text
+    assert "BatchNorm" not in text
+
+
 def test_check_fix_reports_what_is_left(folder: Path) -> None:
     (folder / "bench.py").write_text(UNSAFE)
     result = run("check", "--fix", "--fail-on", "info", "--select", "AMP003,RUN002", ".")

@@ -84,8 +84,12 @@ def test_local_rules_are_loaded_from_files_and_folders(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ("raise ValueError('boom')", "boom"),
-        ("x = 1", "RULES"),
+        ("\nraise ValueError('boom')", r"bad\.py' failed at line 2 with ValueError: boom\.$"),
+        ("x = 1", r"no RULES tuple\.$"),
+        (
+            LOCAL_RULE.format(code="ZZZ001", name="mine").rpartition("RULES")[0],
+            r"no RULES tuple; end it with RULES = \(Mine,\)\.$",
+        ),
         ("RULES = (int,)", "not a GraphRule"),
         ("RULES = int", "a tuple of rule classes"),
         (LOCAL_RULE.format(code="DIM003", name="mine"), "DIM003"),
@@ -292,5 +296,5 @@ def test_what_others_wrote_under_references_is_shown_above_the_sources(tmp_path:
 def test_sides_share_code_and_name(tmp_path: Path, code: str, name: str) -> None:
     file = tmp_path / "mine.py"
     file.write_text(TWO_SIDES.format(code=code, name=name))
-    with pytest.raises(UsageError, match=r"mine\.Traced and \S+mine\.Read both claim"):
+    with pytest.raises(UsageError, match=r"mine\.Traced and \S+mine\.Read both claim '\w+'; choose another"):
         all_rules((str(file),))

@@ -14,7 +14,6 @@ import tclint
 from tclint.graph.dims.tensor_parallel import TensorSplit, split_over
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph
-from tclint.graph.ops.products import leaf_ops
 
 WIDTH, HEADS, INNER, WORDS, LENGTH, BATCH = 256, 8, 512, 2000, 64, 2
 HEAD = WIDTH // HEADS
@@ -106,7 +105,7 @@ def held(graph: Graph) -> int:
 
 
 def whole_products(graph: Graph, split: TensorSplit) -> list[str]:
-    return [op.module_path for op in leaf_ops(graph) if op.index not in split.products]
+    return [op.module_path for op in graph.products if op.index not in split.products]
 
 
 def layer(made: int, read: int, parts: int, *, columns: bool) -> int:

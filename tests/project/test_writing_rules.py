@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-import tclint.plugin
+import tclint.plugin.graph
+import tclint.plugin.source
 from tclint.plugin import GraphContext, SourceContext
 
 DOC = (Path(__file__).parents[2] / "docs" / "how-to" / "writing-rules.md").read_text(encoding="utf-8")
@@ -84,8 +86,38 @@ def test_what_it_names_is_there() -> None:
     for module, listed in imported:
         if module == "plugin":
             assert set(listed.split(", ")) <= set(tclint.plugin.__all__)
+    for public, text in ((tclint.plugin.graph, graph), (tclint.plugin.source, source)):
+        [told] = re.findall(rf"`{re.escape(public.__name__)}` has (.*?)\.\s", text, re.DOTALL)
+        finds = re.findall(r"It finds layers(.*?)\. An edit", text, re.DOTALL)
+        named = set(re.findall(r"`(\w+)`", "".join((told, *finds))))
+        assert len(named) >= 6
+        assert named <= set(public.__all__)
 
 
-def test_the_reference_has_every_name() -> None:
+@pytest.mark.parametrize("module", [tclint.plugin, tclint.plugin.source, tclint.plugin.graph])
+def test_the_reference_has_every_name(module: ModuleType) -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "plugin.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^::: tclint\.plugin\.(\w+)$", page, re.MULTILINE)) == set(tclint.plugin.__all__)
+    listed = re.findall(rf"^::: {re.escape(module.__name__)}\.(\w+)$", page, re.MULTILINE)
+    assert sorted(listed) == sorted(module.__all__)
+    assert all(hasattr(module, name) for name in listed)
+
+
+@pytest.mark.parametrize(
+    ("module", "left_out"),
+    [
+        ("tclint.plugin", "tclint.graph.ops tclint.source.context numpy libcst torch"),
+        ("tclint.plugin.source", "tclint.graph.dims tclint.analysis.change numpy libcst torch"),
+        ("tclint.plugin.graph", "tclint.source.context libcst torch"),
+    ],
+)
+def test_rules_import_only_what_they_need(module: str, left_out: str) -> None:
+    program = f"import sys, {module}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    imported = set(done.stdout.split())
+    assert module in imported
+    assert not imported & set(left_out.split())
+
+
+def test_a_name_that_is_not_public_is_missing() -> None:
+    with pytest.raises(AttributeError, match=r"tclint\.plugin.*'estimate'"):
+        _ = tclint.plugin.estimate

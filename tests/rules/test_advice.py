@@ -15,18 +15,11 @@ from torch import Tensor, empty, nn
 import tclint
 from tclint.analysis.attention import attention_blocks
 from tclint.analysis.change import CHANNELS_LAST, Change, resize
-from tclint.analysis.layers import is_depthwise, layers_phrase, module_pattern, width_dims
+from tclint.analysis.layers import layers_phrase, module_pattern, width_dims
 from tclint.analysis.limits import LATENCY_BOUND_PERCENT, latency_bound
-from tclint.analysis.what_if.layer_edits import (
-    ungrouped,
-    with_fused_expansion,
-    with_head_dim,
-    with_input_channels,
-    without_bias,
-)
 from tclint.analysis.widths.alignment import is_misaligned, largest_power_of_two_in, round_up
 from tclint.analysis.widths.bounds import alignment_gain_percent
-from tclint.analysis.widths.interfaces import is_given, with_input_widths
+from tclint.analysis.widths.interfaces import is_given, with_input_channels, with_input_widths
 from tclint.analysis.widths.padding import Padding, best_padding
 from tclint.graph.lowering.step import forward_flops
 from tclint.graph.ops import Graph, Op
@@ -34,9 +27,12 @@ from tclint.graph.ops.graph import Parameter
 from tclint_rules.architecture.activation import ActivationNotFusable
 from tclint_rules.architecture.limits import LatencyBoundLayers
 from tclint_rules.architecture.manual_attention import ManualAttention
+from tclint_rules.convolutions.bias_before_norm import without_bias
+from tclint_rules.convolutions.dense import ungrouped, with_fused_expansion
 from tclint_rules.convolutions.early_stage import EarlyStageExtras
-from tclint_rules.convolutions.grouped_convolution import DepthwiseConv
+from tclint_rules.convolutions.grouped_convolution import DepthwiseConv, is_depthwise
 from tclint_rules.dims.alignment import LinearMisaligned
+from tclint_rules.dims.attention import with_head_dim
 from tclint_rules.dims.small_products import SmallGemm
 
 

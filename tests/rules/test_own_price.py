@@ -19,7 +19,6 @@ from tclint.analysis.advice import advice, gains, is_listed
 from tclint.analysis.change import CHANNELS_LAST, Change
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
-from tclint.analysis.what_if.layer_edits import emptied, with_ops
 from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding
 from tclint.engine.check import check
@@ -114,7 +113,7 @@ def test_what_loses_on_one_gpu_has_to_gain_on_the_mean() -> None:
 
 def test_what_would_be_asked_again_is_not_advised() -> None:
     def without(first: Op) -> Change:
-        return Change(edit=lambda graph: with_ops(graph, {first.index: emptied(first)}))
+        return Change(edit=lambda graph: graph.with_ops({first.index: first.emptied()}))
 
     one, two = (convolutions(1, layers) for layers in (1, 2))
     assert len(advice(Advises(without), one)) == 1

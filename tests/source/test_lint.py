@@ -104,10 +104,12 @@ def test_fingerprint_survives_edits_above(tmp_path: Path) -> None:
     ids=["large", "brackets", "nots", "elifs"],
 )
 def test_files_beyond_a_limit_are_skipped_with_a_reason(tmp_path: Path, data: bytes, reason: str) -> None:
-    findings, skipped = lint_bytes(tmp_path, data)
-    assert not findings
-    assert len(skipped) == 1
-    assert reason in skipped[0]
+    (tmp_path / "train.py").write_bytes(data)
+    found = lint([str(tmp_path)], rules(), Settings())
+    assert reason in found.skipped[0].reason
+    named = lint([str(tmp_path / "train.py")], rules(), Settings())
+    assert reason in named.errors[0][1]
+    assert not [*found.findings, *found.errors, *named.findings, *named.skipped]
 
 
 BROKEN = {
@@ -185,6 +187,11 @@ def test_crashing_rule_is_a_finding_and_the_others_run(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOOP)
     result = lint([str(tmp_path)], [Crashing(), *rules()], Settings())
     assert [finding.code for finding in result.findings] == [CRASH_CODE, "AMP001"]
+    line = Crashing.check.__code__.co_firstlineno + 1
+    assert result.findings[0].message == (
+        f"Rule TST001 (crashing) failed at test_lint.py:{line} with RuntimeError: mistake. "
+        "The other rules ran; --debug shows the traceback."
+    )
 
 
 def test_a_scaler_that_a_library_made_on_import_is_said_to_come_from_elsewhere(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from tclint.engine.fixes.sources import fix
 from tclint.engine.report import Report
 from tclint.report.words import place_text
 from tclint.source.syntax.notebooks import read_notebook
-from tclint.source.syntax.parse import NotPython
 
 SETUP = [
     "!pip install \\\n",
@@ -105,19 +104,30 @@ def test_suppressions_work_in_cells(tmp_path: Path) -> None:
         ({"cells": [{"torch": 1}]}, "no Jupyter notebook"),
         ({"cells": 3}, "no Jupyter notebook"),
         ({**document(TRAIN), "metadata": {"kernelspec": {"language": "R"}}}, "not Python"),
-        (document(TRAIN, ["for x in:\n"]), "a cell is not Python"),
     ],
 )
-def test_what_cannot_be_read_is_skipped(tmp_path: Path, content: Any, reason: str) -> None:
+def test_what_cannot_be_read_is_an_error_if_it_was_named(tmp_path: Path, content: Any, reason: str) -> None:
     path = written(tmp_path, content)
-    path.write_text(path.read_text() + " " * 3)
-    if "torch" not in path.read_text():
-        with pytest.raises(NotPython, match=reason):
-            read_notebook(path.read_bytes())
-        return
-    report = check([str(path)], Settings(cache=False))
-    assert not report.findings
-    assert reason in report.skipped[0].reason
+    named = check([str(path)], Settings(cache=False))
+    assert reason in named.errors[0].message
+    found = check([str(tmp_path)], Settings(cache=False))
+    skipped = [item.reason for item in found.skipped]
+    assert [reason in one for one in skipped] == ([True] if "torch" in path.read_text() else [])
+    assert not [*named.findings, *named.skipped, *found.findings, *found.errors]
+
+
+def test_a_broken_cell_is_a_finding_only_where_the_notebook_was_named(tmp_path: Path) -> None:
+    path = written(tmp_path, document(TRAIN, SHELL, ["x = 1\n", "for x in:\n"]))
+    (finding,) = check([str(path)], Settings(cache=False)).findings
+    assert finding.message.endswith("syntax error on line 2 of cell 4: invalid syntax.")
+    assert (finding.code, finding.location.cell, finding.location.cell_line) == ("TCL003", 4, 2)
+    for found in (
+        check([str(tmp_path)], Settings(cache=False)),
+        check([str(path)], Settings(cache=False, force_exclude=True)),
+    ):
+        (skipped,) = found.skipped
+        assert skipped.reason == "a cell is not Python: syntax error on line 2 of cell 4: invalid syntax"
+        assert not found.findings
 
 
 def test_lines_without_a_change_stay_as_they_are() -> None:

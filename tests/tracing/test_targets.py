@@ -133,8 +133,12 @@ import os, sys
 from pathlib import Path
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "third"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "deep" / "er"))
-sys.path.append("./far")
-sys.path.extend(["plain", "no such folder"])
+if __name__ == "__main__": sys.path.append("./far")
+sys.path.extend([
+    "plain",  # (ours)
+    "no such folder",
+])
+# sys.path.append("not")
 sys.path.append(sys.argv[1])
 sys.path.append(open("ran", "w").name)
 """
@@ -142,7 +146,7 @@ sys.path.append(open("ran", "w").name)
 
 def test_folders_that_an_entry_script_adds_are_searched(folder: Path) -> None:
     (folder / "train.py").write_text(_ENTRY)
-    for name in ("third", "deep/er", "far", "plain"):
+    for name in ("third", "deep/er", "far", "plain", "not"):
         (folder / name).mkdir(parents=True)
         (folder / name / f"{Path(name).name}_.py").write_text("")
     (folder / "net").mkdir()
@@ -150,6 +154,7 @@ def test_folders_that_an_entry_script_adds_are_searched(folder: Path) -> None:
     (folder / "net" / "model.py").write_text("import third_, er_, far_, plain_\ndef f(): pass\n")
     load_target(parse_target("net/model.py:f"))
     assert not (folder / "ran").exists()
+    assert str(folder / "not") not in sys.path
 
 
 def test_a_module_of_a_package_is_imported_once_under_its_name(folder: Path) -> None:

@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 
 from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.limits import batch_is_assumed
 from tclint.analysis.what_if.comparisons import BatchLimits, WhatIf, batch_groups, batch_limits
 from tclint.config.settings import Settings
 from tclint.graph.dims.coupled import DimsUnresolved
@@ -26,7 +25,7 @@ def with_usual_batch(context: GraphContext) -> tuple[GraphContext, tuple[Assumpt
     The context itself where the batch was stated, where not even one sample fits, and where the batch is
     unknown or cannot be resized.
     """
-    if not batch_is_assumed(context):
+    if not context.batch_is_assumed:
         return context, ()
     limits = {scenario.gpu: batch_limits(context, scenario) for scenario in context.scenarios}
     limits = {gpu: limit for gpu, limit in limits.items() if limit.largest}
@@ -64,7 +63,7 @@ def _text(spec: TensorSpec) -> str:
 
 def as_if_stated(context: GraphContext) -> Settings:
     """The context's settings, with the batch that its graph has been given."""
-    batches = batch_groups(context.dims) if batch_is_assumed(context) else ()
+    batches = batch_groups(context.dims) if context.batch_is_assumed else ()
     return replace(context.settings, batch=batches[0].size) if batches else context.settings
 
 

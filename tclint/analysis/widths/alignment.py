@@ -20,16 +20,6 @@ def efficient_multiple(precision: Precision) -> int | None:
     return PRECISION_FACTS[precision].multiple
 
 
-def ampere_multiple(precision: Precision) -> int | None:
-    """Elements of the 128 bytes that are most efficient on A100; None if there is no such multiple."""
-    return PRECISION_FACTS[precision].largest_multiple
-
-
-def tensor_core_name(precision: Precision) -> str:
-    """The units' name for messages: 'fp16' for pure-fp16."""
-    return PRECISION_FACTS[precision].unit
-
-
 def padding_multiples(precision: Precision) -> tuple[int, ...]:
     """Multiples that padding is tried with, smallest first."""
     least = efficient_multiple(precision)
@@ -37,11 +27,13 @@ def padding_multiples(precision: Precision) -> tuple[int, ...]:
 
 
 def is_misaligned(size: int, precision: Precision) -> bool:
+    """Whether a dim is wide enough to be a choice and no `efficient_multiple` of the precision."""
     least = efficient_multiple(precision)
     return least is not None and size >= SMALLEST_WIDTH and size % least != 0
 
 
 def round_up(size: int, multiple: int) -> int:
+    """The next multiple that is not below a size."""
     return -(-size // multiple) * multiple
 
 

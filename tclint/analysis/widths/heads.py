@@ -8,7 +8,6 @@ from tclint.analysis.attention import AttentionBlock, attention_blocks
 from tclint.analysis.graph_context import GraphContext
 from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Graph
-from tclint.graph.ops.products import operand_positions
 
 _LIKED_HEADS = (32, 64, 128)
 """Head sizes for which fused kernels were made."""
@@ -56,7 +55,7 @@ def _blocks(context: GraphContext) -> tuple[AttentionBlock, ...]:
 def _is_known(block: AttentionBlock) -> bool:
     if block.is_fused:
         return all(name in block.ops[0].input_names for name in ("query", "value"))
-    return all(operand_positions(op) is not None for op in (block.ops[0], block.ops[-1]))
+    return all(op.operand_positions is not None for op in (block.ops[0], block.ops[-1]))
 
 
 def _places(block: AttentionBlock) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -65,7 +64,7 @@ def _places(block: AttentionBlock) -> tuple[tuple[int, int], tuple[int, int]]:
     if block.is_fused:
         names = first.input_names
         return (first.index, names.index("query")), (first.index, names.index("value"))
-    queries, values = operand_positions(first), operand_positions(last)
+    queries, values = first.operand_positions, last.operand_positions
     assert queries is not None
     assert values is not None
     return (first.index, queries[0]), (last.index, values[1])

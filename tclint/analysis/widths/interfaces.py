@@ -6,7 +6,7 @@ features computes the same if the added inputs are zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,23 +18,18 @@ from tclint.analysis.layers import (
     by_line,
     costliest,
     gain_phrase,
-    groups_of,
     indices_of,
     layers_take,
     related_sites,
     rounded,
-    share_percent,
     width_dims,
-    worth_pricing,
 )
 from tclint.analysis.options import best_option, priced
-from tclint.analysis.what_if.layer_edits import resized, with_input_channels, with_ops
 from tclint.analysis.widths.alignment import efficient_multiple, is_misaligned, padding_multiples, round_up
 from tclint.analysis.widths.bounds import alignment_gain_percent
 from tclint.core.finding import Finding, Fix
 from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Graph, Op, TensorSpec
-from tclint.graph.ops.products import leaf_ops
 
 _ROLES = {"linear": "in_features", "conv": "in_channels", "rnn": "input_size"}
 _NOUNS = {"linear": "linear layer", "conv": "convolution", "rnn": "recurrent layer"}
@@ -61,8 +56,8 @@ def _is_rigid_sum(group: DimGroup, context: GraphContext) -> bool:
 def given_widths(context: GraphContext) -> dict[int, OpDim]:
     """Op index -> the layer's misaligned input width, if it is the data's and zeros could be appended."""
     found: dict[int, OpDim] = {}
-    for op in leaf_ops(context.graph):
-        if op.kind not in _ROLES or groups_of(op) != 1 or "transpose" in op.name:
+    for op in context.graph.products:
+        if op.kind not in _ROLES or op.groups != 1 or "transpose" in op.name:
             continue
         for dim in width_dims(op, context.dims):
             misaligned = is_misaligned(dim.size, context.settings.precision)
@@ -85,7 +80,7 @@ def interface_findings(rule: GraphRule, context: GraphContext, kind: str) -> Ite
     given = context.once(given_widths)
     for ops in by_line(dim.op for dim in given.values() if dim.op.kind == kind).values():
         concerned = indices_of(ops)
-        if not worth_pricing(context, concerned):
+        if not context.worth_pricing(concerned):
             continue
         bound = alignment_gain_percent(context, concerned, (multiple,))
         if max(bound.values()) >= context.settings.min_gain_percent / 2:
@@ -104,7 +99,7 @@ def _finding(
     location = context.location(first)
     pairs = sorted({(dim.size, sizes[dim.op.index]) for dim in dims})
     shown = ", ".join(f"{present} -> {padded}" for present, padded in pairs[:4])
-    layers = layers_take(ops, _NOUNS[first.kind], share_percent(context, concerned))
+    layers = layers_take(ops, _NOUNS[first.kind], context.share_percent(concerned))
     role = dims[0].role
     is_sum = any(_source(op, context.graph) == "cat" for op in ops)
     whose = "the width of a concatenation" if is_sum else "the data's own width"
@@ -119,7 +114,7 @@ def _finding(
         effect=effect,
         evidence={
             "padding": [list(pair) for pair in pairs],
-            "share_percent": rounded(share_percent(context, concerned)),
+            "share_percent": rounded(context.share_percent(concerned)),
             "input": True,
         },
         fix=Fix(
@@ -158,16 +153,16 @@ def with_input_widths(graph: Graph, sizes: Mapping[int, int]) -> Graph:
             graph = with_input_channels(graph, [op], size)
             continue
         source = op.inputs[0]
-        wider = resized(source, len(source.shape) - 1, size)
+        wider = source.resized(len(source.shape) - 1, size)
         others = zip(op.inputs[1:], op.input_names[1:], strict=True)
         inputs = (wider, *(_wider_weight(spec, name, size, source.shape[-1]) for spec, name in others))
         changed = {index: replace(op, inputs=inputs)}
         producer = None if source.producer is None else graph.ops[source.producer]
         if producer is not None and producer.kind == "copy" and producer.outputs:
             output = producer.outputs[0]
-            outputs = (resized(output, len(output.shape) - 1, size), *producer.outputs[1:])
+            outputs = (output.resized(len(output.shape) - 1, size), *producer.outputs[1:])
             changed[producer.index] = replace(producer, outputs=outputs)
-        graph = with_ops(graph, changed)
+        graph = graph.with_ops(changed)
     return graph
 
 
@@ -196,4 +191,16 @@ def _source(op: Op, graph: Graph) -> str | None:
 
 def _wider_weight(spec: TensorSpec, name: str, size: int, present: int) -> TensorSpec:
     is_weight = name in _WEIGHTS or (name == "params[4]" and spec.shape[-1:] == (present,))
-    return resized(spec, 1, size) if is_weight and len(spec.shape) == 2 else spec
+    return spec.resized(1, size) if is_weight and len(spec.shape) == 2 else spec
+
+
+def with_input_channels(graph: Graph, ops: Iterable[Op], channels: int) -> Graph:
+    """The (ungrouped, not transposed) convolutions reading `channels` input channels."""
+    changed = {}
+    for op in (graph.ops[op.index] for op in ops):
+        source, weight = op.input("input"), op.input("weight")
+        if source is None or weight is None:
+            continue
+        wider = op.with_input("input", source.resized(1, channels))
+        changed[op.index] = wider.with_input("weight", weight.resized(1, channels))
+    return graph.with_ops(changed)

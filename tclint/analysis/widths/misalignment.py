@@ -10,28 +10,23 @@ from tclint.analysis.attention import attention_blocks
 from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.graph_rule import GraphRule
 from tclint.analysis.layers import (
-    Line,
     OpDim,
     costliest,
-    groups_of,
     indices_of,
     layers_take,
-    line_of,
     related_sites,
     rounded,
-    share_percent,
     width_dims,
-    worth_pricing,
 )
-from tclint.analysis.widths.alignment import efficient_multiple, is_misaligned, tensor_core_name
+from tclint.analysis.widths.alignment import efficient_multiple, is_misaligned
 from tclint.analysis.widths.bounds import alignment_gain_percent
 from tclint.analysis.widths.interfaces import given_widths, is_given
 from tclint.analysis.widths.padding import Padding, best_padding, sizes_phrase
+from tclint.config.precisions import PRECISION_FACTS
 from tclint.core.finding import Effect, Finding, Fix
 from tclint.core.units import count
 from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Op
-from tclint.graph.ops.products import leaf_ops
 
 SMALLEST_PADDED_OUTPUT = 64
 """Fewer outputs of a model are an interface (actions, classes or coordinates) that nobody pads."""
@@ -80,7 +75,7 @@ def misalignment_findings(rule: GraphRule, context: GraphContext, kinds: frozens
     multiple = efficient_multiple(context.settings.precision)
     for layers in context.once(misaligned_layers):
         concerned = indices_of(layers.ops)
-        if multiple is None or layers.kind not in kinds or not worth_pricing(context, concerned):
+        if multiple is None or layers.kind not in kinds or not context.worth_pricing(concerned):
             continue
         # Half of the listing limit is enough here: padding can gain a little more than the products alone,
         # with the copies of padded channels around them.
@@ -97,8 +92,8 @@ def misalignment_findings(rule: GraphRule, context: GraphContext, kinds: frozens
 
 def _ordinary_ops(context: GraphContext) -> Iterator[Op]:
     attention = {op.index for block in attention_blocks(context.graph) for op in block.ops}
-    for op in leaf_ops(context.graph):
-        if op.index not in attention and groups_of(op) == 1:
+    for op in context.graph.products:
+        if op.index not in attention and op.groups == 1:
             yield op
 
 
@@ -143,9 +138,9 @@ def _components(dims: Iterable[OpDim]) -> list[list[OpDim]]:
 
 def _by_line(context: GraphContext, components: list[list[OpDim]]) -> list[list[OpDim]]:
     """The components, with those whose costliest layers come from one line merged into one finding."""
-    joined: dict[Line, list[OpDim]] = {}
+    joined: dict[tuple[str, int], list[OpDim]] = {}
     for part in components:
-        joined.setdefault(line_of(costliest(context, [dim.op for dim in part])), []).extend(part)
+        joined.setdefault(costliest(context, [dim.op for dim in part]).line, []).extend(part)
     return list(joined.values())
 
 
@@ -177,10 +172,10 @@ def _finding(
     concerned = indices_of(layers.ops)
     first = costliest(context, layers.ops)
     location = context.location(first)
-    shares = share_percent(context, concerned)
+    shares = context.share_percent(concerned)
     multiple = efficient_multiple(context.settings.precision)
     noun = _NOUNS[layers.kind] if all(op.kind == layers.kind for op in layers.ops) else "layer"
-    units = tensor_core_name(context.settings.precision)
+    units = PRECISION_FACTS[context.settings.precision].unit
     message = (
         f"{_widths(layers.dims, multiple)}, which {units} Tensor Cores need for full speed: "
         f"{layers_take(layers.ops, noun, shares)}"

@@ -11,13 +11,13 @@ from tclint.analysis.graph_context import GraphContext
 from tclint.analysis.layers import gain_phrase
 from tclint.analysis.options import Option, best_option, priced
 from tclint.analysis.widths.alignment import (
-    ampere_multiple,
     largest_power_of_two_in,
     padding_multiples,
     round_up,
 )
 from tclint.analysis.widths.heads import Heads, other_heads, with_equal_heads
 from tclint.analysis.widths.interfaces import wider_inputs
+from tclint.config.precisions import PRECISION_FACTS
 from tclint.core.finding import Effect
 from tclint.graph.dims.coupled import DimGroup, DimsUnresolved
 from tclint.graph.lowering.step import forward_flops
@@ -97,6 +97,7 @@ class Padding:
 
 
 def sizes_phrase(sizes: _Sizes, limit: int = 4) -> str:
+    """(present, other) sizes for a message: '520 -> 528, 1001 -> 1008'."""
     shown = ", ".join(f"{present} -> {padded}" for present, padded in sizes[:limit])
     return shown + (f" and {len(sizes) - limit} more" if len(sizes) > limit else "")
 
@@ -134,7 +135,7 @@ def best_padding(
     if may_shrink:
         ways += _architectures(context, movable, multiples)
     tried = priced(context, cost_of, ways, reasons)
-    wanted = ampere_multiple(context.settings.precision) or 1
+    wanted = PRECISION_FACTS[context.settings.precision].largest_multiple or 1
 
     def liked(way: _Way) -> tuple[bool, bool, int, int]:
         aligned = min(min(largest_power_of_two_in(size), wanted) for _, size in way.sizes)

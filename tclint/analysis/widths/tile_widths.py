@@ -11,13 +11,11 @@ from tclint.analysis.layers import (
     by_line,
     costliest,
     gain_phrase,
-    groups_of,
     indices_of,
     layers_take,
     related_sites,
     rounded,
     sentence,
-    share_percent,
     width_dims,
 )
 from tclint.analysis.widths.alignment import is_misaligned
@@ -28,15 +26,14 @@ from tclint.core.finding import Finding, Fix
 from tclint.core.rule import Rule
 from tclint.graph.dims.coupled import DimGroup
 from tclint.graph.ops import Op
-from tclint.graph.ops.products import leaf_ops
 
 
 def chosen_widths(context: GraphContext) -> list[OpDim]:
     """Aligned widths of linear layers and dense convolutions that the model's author is free to choose."""
     attention = {op.index for block in attention_blocks(context.graph) for op in block.ops}
     found = []
-    for op in leaf_ops(context.graph):
-        if op.index in attention or groups_of(op) != 1 or op.kind not in ("linear", "matmul", "conv"):
+    for op in context.graph.products:
+        if op.index in attention or op.groups != 1 or op.kind not in ("linear", "matmul", "conv"):
             continue
         for dim in width_dims(op, context.dims):
             group = dim.group
@@ -96,7 +93,7 @@ def _width_finding(
 ) -> Finding:
     first = costliest(context, ops)
     location = context.location(first)
-    shares = share_percent(context, indices_of(ops))
+    shares = context.share_percent(indices_of(ops))
     sizes = ", ".join(str(size) for size, _ in best.sizes[:4])
     smaller = (
         f", of which {best.flops_percent:.1f} % is work that the smaller model does not do"

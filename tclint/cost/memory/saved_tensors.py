@@ -20,7 +20,6 @@ from tclint.graph.lowering.kernels import collapsible
 from tclint.graph.lowering.memory_bound import norm_shape
 from tclint.graph.ops import Graph, Op, contiguous_strides, itemsize_bytes
 from tclint.graph.ops.op_tables import DERIVATIVES, NOT_DIFFERENTIABLE, operators
-from tclint.graph.ops.products import composites
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,7 @@ class _Saving:
         self.unknown: dict[str, int] = {}
 
     def run(self) -> SavedTensors:
-        skipped = composites(self.graph)
+        skipped = self.graph.composites
         expanded = self._expanded_weights()
         by_op = {}
         for op in self.graph.ops:

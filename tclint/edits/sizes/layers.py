@@ -9,7 +9,7 @@ import ast
 from collections.abc import Collection, Iterable, Mapping
 
 from tclint.edits.sizes.candidates import Candidate, FileLine, multiple_of, rounded_up
-from tclint.edits.sizes.syntax import calls_on, constant, end_of, start_of
+from tclint.edits.sizes.syntax import calls_on, constant, end_of, start_of, text_between
 from tclint.edits.sizes.written import Written
 
 _MOST_TEXTS = 5
@@ -49,7 +49,7 @@ def _candidates(
         if argument.func.id not in ("int", "round", "max", "min", "len"):
             return
     start, end = start_of(text, argument), end_of(text, argument)
-    source = ast.get_source_segment(text, argument) or ""
+    source = text_between(text, start, end)
     kind = "number" if number is not None else "expression"
     written = Written(path, start, end, source, kind, value=number)  # type: ignore[arg-type]
     news: dict[str, None] = {}

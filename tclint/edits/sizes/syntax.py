@@ -13,13 +13,14 @@ Position: TypeAlias = "tuple[int, int]"
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Pow, ast.LShift)
 
 
-@lru_cache(maxsize=64)
+# `UnrunCode` holds the trees of a project's files anyway, and asks for each of them again and again.
+@lru_cache(maxsize=1024)
 def parsed(text: str) -> ast.Module:
     """The syntax tree of a file, empty if Python cannot read it. The tree is shared and must not be
     changed."""
     try:
         return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ast.Module([], [])
 
 
@@ -34,8 +35,21 @@ def end_of(text: str, node: ast.expr | ast.stmt) -> Position:
     return _position(text, node.end_lineno, node.end_col_offset)
 
 
+def text_between(text: str, start: Position, end: Position) -> str:
+    """The part of a text from one position up to another one."""
+    lines = text.split("\n")[start[0] - 1 : end[0]]
+    lines[-1] = lines[-1][: end[1] - 1]
+    lines[0] = lines[0][start[1] - 1 :]
+    return "\n".join(lines)
+
+
 def _position(text: str, line: int, offset_bytes: int) -> Position:
-    return line, len(text.split("\n")[line - 1].encode()[:offset_bytes].decode()) + 1
+    return line, len(_encoded(text)[line - 1][:offset_bytes].decode()) + 1
+
+
+@lru_cache(maxsize=64)
+def _encoded(text: str) -> list[bytes]:
+    return [line.encode() for line in text.split("\n")]
 
 
 def calls_on(text: str, line: int) -> list[ast.Call]:

@@ -8,7 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from tclint.edits.sizes.syntax import Position, constant, last_name, names_in
+from tclint.edits.sizes.syntax import (
+    Position,
+    constant,
+    end_of,
+    last_name,
+    names_in,
+    parsed,
+    start_of,
+    text_between,
+)
 
 Kind: TypeAlias = Literal["number", "expression"]
 
@@ -74,11 +83,7 @@ def written_in(path: str, text: str) -> FileSizes:
     if len(text) > _LARGEST_FILE_CHARACTERS:
         return found
     if path.endswith(".py"):
-        try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError):
-            return found
-        _Reader(found, text).visit(tree)
+        _Reader(found, text).visit(parsed(text))
     else:
         found.written.extend(_keyed(path, text))
     return found
@@ -105,8 +110,7 @@ class _Reader(ast.NodeVisitor):
 
     def __init__(self, found: FileSizes, text: str) -> None:
         self.found = found
-        self._lines = text.split("\n")
-        self._bytes = [line.encode() for line in self._lines]
+        self._source = text
         self._class = ""
         self._bound: set[int] = set()
 
@@ -236,16 +240,10 @@ class _Reader(ast.NodeVisitor):
                     self.note(name, item, whole=False)
 
     def _add(self, name: str, node: ast.expr, kind: Kind, value: int | None, whole: bool) -> None:
-        if node.end_lineno is None or node.end_col_offset is None:
-            return
-        start = self._position(node.lineno, node.col_offset)
-        end = self._position(node.end_lineno, node.end_col_offset)
+        start, end = start_of(self._source, node), end_of(self._source, node)
         self._bound.add(id(node))
-        text = _text(self._lines, start, end)
+        text = text_between(self._source, start, end)
         self.found.written.append(Written(self.found.path, start, end, text, kind, name, value, whole))
-
-    def _position(self, line: int, offset_bytes: int) -> Position:
-        return line, len(self._bytes[line - 1][:offset_bytes].decode()) + 1
 
 
 def bind_positional(files: list[FileSizes], texts: dict[str, str]) -> None:
@@ -263,10 +261,3 @@ def bind_positional(files: list[FileSizes], texts: dict[str, str]) -> None:
                 if name:
                     file.sources.setdefault(name, set()).update(names_in(argument))
                 reader.note(name, argument)
-
-
-def _text(lines: list[str], start: Position, end: Position) -> str:
-    part = lines[start[0] - 1 : end[0]]
-    part[-1] = part[-1][: end[1] - 1]
-    part[0] = part[0][start[1] - 1 :]
-    return "\n".join(part)

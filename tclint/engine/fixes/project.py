@@ -10,8 +10,8 @@ from tclint.config.settings import Settings
 from tclint.core.search_path import project_folder
 from tclint.edits.sizes.unrun import UnrunCode
 from tclint.engine.fixes.files import is_small, texts_of
-from tclint.engine.imports import connected
 from tclint.graph.ops import Graph
+from tclint.source.project.scripts import Scripts
 from tclint.source.syntax.discovery import discover
 
 _MOST_FILES = 3000
@@ -38,7 +38,8 @@ def unrun_code(target: str, graph: Graph, read: Collection[str], scripts: Sequen
     module = os.path.splitext(os.path.basename(path))[0]
     words = {word for word in (name.rpartition(".")[2], module) if word.isidentifier()}
     texts = texts_of(python)
-    speaking = connected(texts, [path, *(place for place, _ in ran), *map(os.path.abspath, scripts)])
+    project = Scripts({file: text.encode(errors="replace") for file, text in texts.items()})
+    speaking = project.connected_with([path, *(place for place, _ in ran), *map(os.path.abspath, scripts)])
     return UnrunCode({file: texts[file] for file in texts if file in speaking}, frozenset(read), ran, words)
 
 

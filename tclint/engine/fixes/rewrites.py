@@ -9,6 +9,7 @@ from tclint.config.settings import Settings
 from tclint.core.finding import Edit, Finding
 from tclint.edits import with_fixes
 from tclint.edits.sizes.candidates import FileLine
+from tclint.edits.sizes.syntax import end_of, parsed, start_of
 from tclint.engine.check import relative_path
 from tclint.engine.fixes.shown import places_text
 from tclint.engine.rules.registry import Selection
@@ -81,7 +82,7 @@ def _around_what_is_returned(
     text = texts.get(root.path) if root is not None else None
     if root is None or text is None:
         return "no function of yours builds the model"
-    tree = ast.parse(text)
+    tree = parsed(text)
     functions = [
         node
         for node in ast.walk(tree)
@@ -110,14 +111,6 @@ def _around_what_is_returned(
     before, after = _RETURNED[code]
     if not before and not isinstance(model, ast.Call | ast.Name | ast.Attribute):
         before, after = "(", ")" + after
-    lines = text.split("\n")
-    assert model.end_lineno is not None
-    assert model.end_col_offset is not None
-    start = (model.lineno, _column(lines, model.lineno, model.col_offset))
-    end = (model.end_lineno, _column(lines, model.end_lineno, model.end_col_offset))
+    start, end = start_of(text, model), end_of(text, model)
     edits = [Edit(root.path, start, start, before), Edit(root.path, end, end, after)]
     return tuple(edit for edit in edits if edit.replacement)
-
-
-def _column(lines: list[str], line: int, offset_bytes: int) -> int:
-    return len(lines[line - 1].encode()[:offset_bytes].decode()) + 1

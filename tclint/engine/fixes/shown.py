@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from tclint.core.finding import Edit
 from tclint.edits.sizes.candidates import FileLine
+from tclint.edits.sizes.syntax import text_between
 from tclint.engine.check import relative_path
 from tclint.engine.fixes.files import texts_of
 from tclint.engine.fixes.plan import TextEdit
@@ -36,12 +37,8 @@ def text_edits(edits: Sequence[Edit]) -> tuple[TextEdit, ...]:
     texts = texts_of(dict.fromkeys(edit.path for edit in edits))
     found = []
     for edit in edits:
-        lines = texts[edit.path].split("\n")[edit.start[0] - 1 : edit.end[0]]
-        lines[-1] = lines[-1][: edit.end[1] - 1]
-        lines[0] = lines[0][edit.start[1] - 1 :]
-        found.append(
-            TextEdit(relative_path(edit.path), *edit.start, *edit.end, "\n".join(lines), edit.replacement)
-        )
+        replaced = text_between(texts[edit.path], edit.start, edit.end)
+        found.append(TextEdit(relative_path(edit.path), *edit.start, *edit.end, replaced, edit.replacement))
     return tuple(found)
 
 

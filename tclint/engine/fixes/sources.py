@@ -133,7 +133,8 @@ def _key(finding: Finding) -> _Key:
 def _wanted(
     report: Report, unsafe: bool, unreadable: set[str], barred: set[_Key]
 ) -> dict[str, list[Finding]]:
-    """Source findings to fix, by absolute path, in the order of the text."""
+    """Source findings to fix, by absolute path: errors first, whose fixes make others needless, then in the
+    order of the text."""
     found: dict[str, list[Finding]] = {}
     for finding in report.findings:
         fix = finding.fix
@@ -144,7 +145,9 @@ def _wanted(
             if path not in unreadable and _key(finding) not in barred:
                 found.setdefault(path, []).append(finding)
     for findings in found.values():
-        findings.sort(key=lambda finding: (finding.location.line, finding.location.column, finding.code))
+        findings.sort(
+            key=lambda item: (item.level != "error", item.location.line, item.location.column, item.code)
+        )
     return found
 
 

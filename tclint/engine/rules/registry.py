@@ -26,6 +26,7 @@ from tclint.core.rule import (
     UNREADABLE_CODE,
     UNREADABLE_NAME,
     Rule,
+    rules_of,
 )
 from tclint.engine.retired import means, named_by, retired_as
 from tclint.engine.rules.fields import check_fields
@@ -252,7 +253,9 @@ def _unknown(selector: str, names_by_code: Mapping[str, str]) -> str:
 def _rules_of(module: ModuleType | None, origin: str) -> list[type[Rule]]:
     listed = getattr(module, "RULES", None)
     if listed is None:
-        raise UsageError(f"The rule module {origin!r} defines no RULES tuple.")
+        found = ", ".join(rule.__name__ for rule in rules_of(module)) if module is not None else ""
+        advice = f"; end it with RULES = ({found},)" if found else ""
+        raise UsageError(f"The rule module {origin!r} defines no RULES tuple{advice}.")
     if not isinstance(listed, tuple | list):
         raise UsageError(f"RULES of {origin!r} must be a tuple of rule classes, not {listed!r}.")
     for rule in listed:
@@ -284,8 +287,12 @@ def _import_file(path: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
+        frames = traceback.walk_tb(error.__traceback__)
+        lines = [line for frame, line in frames if frame.f_code.co_filename == absolute]
+        where = f" at line {lines[-1]}" if lines else ""
         raise UsageError(
-            _moved(error) or f"The local rule file {path!r} failed with {type(error).__name__}: {error}."
+            _moved(error)
+            or f"The local rule file {path!r} failed{where} with {type(error).__name__}: {error}."
         ) from error
     return module
 
@@ -316,5 +323,6 @@ def _check_unique(rules: Sequence[type[Rule]]) -> None:
 
 def _both_claim(key: str, one: type[Rule], other: type[Rule]) -> UsageError:
     return UsageError(
-        f"Rules {one.__module__}.{one.__name__} and {other.__module__}.{other.__name__} both claim {key!r}."
+        f"Rules {one.__module__}.{one.__name__} and {other.__module__}.{other.__name__} both claim {key!r}; "
+        "choose another for one of them (`tclint rules` lists those that are taken)."
     )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TypeAlias
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Effect, Finding, Location
 from tclint.core.rule import UNREADABLE_CODE, UNREADABLE_NAME
 from tclint.core.target import RECIPE_SUFFIXES, SCRIPT_SUFFIXES, is_recipe
+from tclint.engine.sources.fix_cache import Finish, FixCache
 from tclint.engine.sources.program import SourceText, Watch, lint_programs
 from tclint.engine.sources.recipes import lint_recipes
 from tclint.source.project.launchers import passed_to
@@ -21,13 +21,10 @@ from tclint.source.project.versions import without_newer_edits
 from tclint.source.run.own_tables import library_of
 from tclint.source.source_rule import SourceRule
 from tclint.source.syntax.cache import TablesCache
-from tclint.source.syntax.discovery import SUFFIXES, Failed, Skipped, discover
+from tclint.source.syntax.discovery import SUFFIXES, Skipped, discover
 from tclint.source.syntax.notebooks import Notebook, is_notebook, read_notebook
 from tclint.source.syntax.parse import NotPython, as_utf8, decode, what_is_broken
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES, applicable
-
-Finish: TypeAlias = Callable[[str, str, Sequence[Finding]], list[Finding]]
-"""Completes one file's findings, for example with fixes: (path, text, findings) -> findings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +45,8 @@ class SourceResult:
     """Path of a file with findings or `tclint:` -> SHA-256 of the file as it was read."""
     notebooks: Mapping[str, Notebook] = field(default_factory=dict)
     """The notebooks with findings; the findings' lines are those of the notebooks' programs."""
-    errors: Sequence[tuple[str, str]] = ()
-    """(path, sentence) of the named files that could not be linted."""
+    errors: Sequence[tuple[str, str, str]] = ()
+    """(path, sentence, traceback or '') of the named files that could not be linted."""
     models: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Path of a script with findings -> targets of the models that its program trains."""
     too_new: Sequence[Finding] = ()
@@ -67,10 +64,10 @@ def lint(
 ) -> SourceResult:
     """Run source rules over files and folders, executing none of them.
 
-    A file that Python cannot read is a finding, one that only tclint cannot read is listed in `skipped`; the
-    run continues with the others. Files that concern no rule are still checked for syntax if they are named
-    one by one or mention torch. Findings come in the order of the paths, files sorted within a folder, then
-    by position.
+    A file that Python cannot read is a finding; one that only tclint cannot read is an error if it was named
+    and else listed in `skipped`. The run continues with the others. Files that concern no rule are still
+    checked for syntax if they are named one by one or mention torch. Findings come in the order of the paths,
+    files sorted within a folder, then by position.
 
     Args:
         contents: absolute path -> bytes of a file being edited, to use instead of those on the disk.
@@ -93,6 +90,7 @@ def lint(
     applies = cache(lambda rule: rule.applies(settings))
     open_cache = cache(lambda: _cache_of(settings))
     tables_cache: TablesCache | None = None
+    finished = FixCache.of(finish, rules, settings) if finish is not None else None
     findings: list[Finding] = []
     marked: dict[str, str] = {}
     digests: dict[str, bytes] = {}
@@ -108,7 +106,7 @@ def lint(
         except OSError as error:
             outcomes[path] = Skipped(path, f"it cannot be read ({error.strerror or error})")
             continue
-        program = _program_of(path, written, path in named)
+        program = _program_of(path, written, path in (meant if is_notebook(path) else named))
         if not isinstance(program, tuple):
             if program is not None:
                 outcomes[path] = program
@@ -144,17 +142,20 @@ def lint(
         linted, too_new, parts, models = lint_programs(texts, settings, tables_cache, contents, watch)
         outcomes.update(linted)
     notebooks = {path: text.notebook for path, text in texts.items() if text.notebook is not None}
-    errors: list[tuple[str, str]] = []
+    errors: list[tuple[str, str, str]] = []
     parsed_files = 0
     for path in files:
         outcome = outcomes.get(path)
         notebook = notebooks.get(path)
         if notebook is not None and isinstance(outcome, NotPython):
-            outcome = Skipped(path, f"a cell is not Python: {outcome}")
-        if isinstance(outcome, Failed) and path in meant:
-            errors.append((path, outcome.sentence))
-        elif isinstance(outcome, Skipped):
-            skipped.append(outcome)
+            outcome = _in_cell(outcome, notebook)
+            if path not in meant:  # many notebooks hold a cell that nobody runs any more
+                outcome = Skipped(path, f"a cell is not Python: {outcome}")
+        if isinstance(outcome, Skipped):
+            if path in meant:
+                errors.append((path, outcome.sentence, outcome.details))
+            else:
+                skipped.append(outcome)
         elif isinstance(outcome, NotPython):
             unreadable.append(path)
             findings.append(_unreadable(path, outcome))
@@ -162,10 +163,10 @@ def lint(
             parsed_files += 1
             if outcome:
                 digests[path] = hashlib.sha256(texts[path].written).digest()
-                if finish is not None:
+                if finished is not None:
                     outcome = [
                         without_newer_edits(finding)
-                        for finding in finish(path, decode(texts[path].data), outcome)
+                        for finding in finished(path, decode(texts[path].data), outcome)
                     ]
             if notebook is not None:
                 outcome = [with_edits_of_file(finding, notebook) for finding in outcome]
@@ -177,7 +178,9 @@ def lint(
     }
     if tables_cache is not None:
         tables_cache.limit()
-    unread = {*unreadable, *(item.path for item in skipped), *(path for path, _ in errors)}
+    if finished is not None:
+        finished.limit()
+    unread = {*unreadable, *(item.path for item in skipped), *(path for path, *_ in errors)}
     paths_read = tuple(path for path in files if path not in unread)
     return SourceResult(
         [*findings, *recipes.findings],
@@ -205,13 +208,20 @@ def _program_of(
         return problem if is_named or b"torch" in written.replace(b"\0", b"") else None
     if not is_notebook(path):
         return data, None
-    if b"torch" not in data:
+    if not is_named and b"torch" not in data:
         return None
     try:
         notebook = read_notebook(data)
     except NotPython as error:
         return Skipped(path, str(error))
     return notebook.text.encode(), notebook
+
+
+def _in_cell(problem: NotPython, notebook: Notebook) -> NotPython:
+    """A problem of a notebook's program, with the line of the cell in place of the program's in its text."""
+    place = notebook.place(problem.line, problem.column)
+    where = f"line {place.cell_line} of cell {place.cell}"
+    return NotPython(str(problem).replace(f"line {problem.line}", where), problem.line, problem.column)
 
 
 def with_edits_of_file(finding: Finding, notebook: Notebook) -> Finding:

@@ -7,7 +7,6 @@ Its name depends on the program, the rules, the settings and the code of tclint 
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import os
@@ -20,11 +19,11 @@ from typing import Any, TypeAlias
 
 from tclint.config.settings import Settings
 from tclint.core.errors import UsageError
-from tclint.core.files import forget_oldest, write_bytes_atomically
+from tclint.core.files import forget_oldest, read_record, write_record
 from tclint.core.finding import Finding
 from tclint.core.saved import from_json, to_json
 from tclint.core.text import digest
-from tclint.engine.provenance import tool_hash
+from tclint.engine.provenance import is_hashed, tool_hash
 from tclint.source.project.configurations import naming
 from tclint.source.project.effects import acting, registering
 from tclint.source.project.imports import file_of
@@ -56,7 +55,6 @@ class ProgramOutcome:
     """Targets of the models that it trains, as `tclint.source.questions.targets` names them."""
 
 
-_OWN = ("tclint", "tclint_rules")
 _KEPT = 16_384
 """The most records to keep; the oldest are removed first."""
 _QUESTIONS: dict[str, Callable[..., object]] = {
@@ -101,7 +99,7 @@ class ProgramCache:
         """The outcome of a program; None if there is no record, or if anything that it depends on has
         changed."""
         try:
-            record = json.loads(gzip.decompress(self._file(root, paths, rules, guests).read_bytes()))
+            record = read_record(self._file(root, paths, rules, guests))
             if any(self._content(path) != known for path, known in record["files"].items()):
                 return None
             if any(file_of(importer, name) != path for importer, name, path in record["imports"]):
@@ -125,8 +123,8 @@ class ProgramCache:
         guests: Collection[str],
     ) -> None:
         """Store the outcome of a program."""
-        if any(rule.__module__.partition(".")[0] not in _OWN for rule in rules):
-            return  # local rules may change at any time
+        if not all(map(is_hashed, rules)):
+            return
         try:
             record = {
                 "files": files.digests,
@@ -137,8 +135,7 @@ class ProgramCache:
                 "models": outcome.models,
                 "outcomes": [[path, *_kept(known)] for path, known in outcome.outcomes.items()],
             }
-            data = gzip.compress(json.dumps(record).encode(), compresslevel=1, mtime=0)
-            write_bytes_atomically(str(self._file(root, paths, rules, guests)), data)
+            write_record(self._file(root, paths, rules, guests), record)
         except (OSError, UsageError, TypeError, ValueError):
             return
 

@@ -27,7 +27,7 @@ class RecipeResult:
 
     findings: list[Finding] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
-    errors: list[tuple[str, str]] = field(default_factory=list)
+    errors: list[tuple[str, str, str]] = field(default_factory=list)
     """(path, sentence) of the named files that cannot be read or linted."""
     paths: list[str] = field(default_factory=list)
     """The files of a known format."""
@@ -53,7 +53,11 @@ def lint_recipes(
         try:
             data = contents[path] if path in contents else _read(path, path in named)
         except OSError as error:
-            result.skipped.append(Skipped(path, f"it cannot be read ({error.strerror or error})"))
+            unread = Skipped(path, f"it cannot be read ({error.strerror or error})")
+            if path in named:
+                result.errors.append((path, unread.sentence, ""))
+            else:
+                result.skipped.append(unread)
             continue
         # A file that the user names is read even so: what is broken in it may be what makes it unknown.
         if path not in named and not any(candidates(path, data)):
@@ -82,13 +86,13 @@ def _lint(
         kind = os.path.splitext(path)[1][1:].upper().replace("YML", "YAML")
         if is_named:
             place = f"{os.path.relpath(path)}:{error.line}:{error.column}"
-            result.errors.append((path, f"{place} is not valid {kind}: {error}."))
+            result.errors.append((path, f"{place} is not valid {kind}: {error}.", ""))
         else:
             result.skipped.append(Skipped(path, f"it is not valid {kind}: {error}, in line {error.line}"))
         return
     if recipe is None:
         if is_named:
-            result.errors.append((path, _unknown(path, data)))
+            result.errors.append((path, _unknown(path, data), ""))
         return
     result.paths.append(path)
     result.skipped += (Skipped(path, doubt, is_part=True) for doubt in doubts(recipe, is_named))
@@ -100,7 +104,7 @@ def _lint(
     except Exception as error:
         failed = Failed.of(path, error)
         if is_named:
-            result.errors.append((path, failed.sentence))
+            result.errors.append((path, failed.sentence, failed.details))
         else:
             result.skipped.append(failed)
         return

@@ -61,7 +61,7 @@ def why(rule: SourceRule, path: str, line: int, settings: Settings) -> Answer:
         [given], list({**selected, rule.code: rule}.values()), replace(settings, cache=False), watch=watch
     )
     problems = [
-        *(message for _, message in result.errors),
+        *(message for _, message, _ in result.errors),
         *(f"{given} was not read: {item.reason}." for item in result.skipped if not item.is_part),
         *(item.message for item in result.findings if item.code == UNREADABLE_CODE or _is_crash(item, rule)),
     ]

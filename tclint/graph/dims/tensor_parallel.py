@@ -20,7 +20,6 @@ from tclint.graph.dims.coupled import CoupledDims, DimGroup, DimsUnresolved
 from tclint.graph.dims.size import Size
 from tclint.graph.dims.vocabulary import vocabulary_heads
 from tclint.graph.ops import Graph, Op
-from tclint.graph.ops.products import composites, leaf_ops, operand_positions
 
 _Split = Mapping[int, int]
 """The number of an atom -> over how many GPUs it is split."""
@@ -88,7 +87,7 @@ class _Search:
         self._groups = self._dims.groups_by_number
         self._index = self._dims.index
         self._shapes = self._index.shapes
-        self._parents = composites(graph)
+        self._parents = graph.composites
 
     def run(self) -> TensorSplit:
         chosen: _Split = {}
@@ -100,7 +99,7 @@ class _Search:
         return TensorSplit(
             graph,
             frozenset(self._groups[number].id for number in chosen),
-            frozenset(op.index for op in leaf_ops(self._graph) if self._has_part(op, chosen)),
+            frozenset(op.index for op in self._graph.products if self._has_part(op, chosen)),
             tuple(op.index for op in self._graph.ops if self._is_summed(op, chosen)),
             tuple(self._read(chosen)),
             tuple(
@@ -279,7 +278,7 @@ class _Search:
         return frozenset().union(*(self._index.base_atoms(size) for axes in shapes for size in axes))
 
     def _contracts_apart(self, op: Op, inputs: list[list[frozenset[int]]]) -> bool:
-        positions = operand_positions(op)
+        positions = op.operand_positions
         if positions is None:
             return False
         if self._weight_of(op) is None:
@@ -300,7 +299,7 @@ class _Search:
 
     def _weight_of(self, op: Op) -> int | None:
         """The position of a product's weight, where the other matrix is none."""
-        positions = operand_positions(op) if op.kind in ("linear", "matmul") else None
+        positions = op.operand_positions if op.kind in ("linear", "matmul") else None
         if positions is None or op.index in self._parents:
             return None
         weights = [position for position in positions if op.inputs[position].parameter is not None]
@@ -309,7 +308,7 @@ class _Search:
     def _axes_of_weight(self, op: Op, weight: int) -> tuple[Size, Size]:
         """The axis of a weight that makes the result, and the one that is contracted."""
         *_, first, second = self._shapes.op_inputs[op.index][weight]
-        positions = operand_positions(op)
+        positions = op.operand_positions
         assert positions is not None
         stored_as_result = op.kind == "linear" or weight == positions[0]
         return (first, second) if stored_as_result else (second, first)
@@ -331,7 +330,7 @@ class _Search:
         for op, weight in self._weighted:
             if self._over(self._axes_of_weight(op, weight)[0], chosen) == _WHOLE:
                 continue
-            (other,) = {*(operand_positions(op) or ())} - {weight}
+            (other,) = {*(op.operand_positions or ())} - {weight}
             source = op.inputs[other].source
             if source not in seen:
                 seen.add(source)

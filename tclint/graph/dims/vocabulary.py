@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from tclint.graph.dims.coupled import CoupledDims, DimGroup
 from tclint.graph.ops import Graph, Op, TensorSpec
 from tclint.graph.ops.op_tables import NOT_DIFFERENTIABLE
-from tclint.graph.ops.products import leaf_ops, operand_positions
 
 SMALLEST_VOCABULARY = 1000
 """With fewer rows, an embedding is a table of categories and the head a classifier."""
@@ -31,8 +30,8 @@ def vocabulary_heads(dims: CoupledDims) -> tuple[VocabularyHead, ...]:
     none."""
     tables = _tables(dims.graph)
     heads = []
-    for op in leaf_ops(dims.graph) if tables else ():
-        positions = operand_positions(op)
+    for op in dims.graph.products if tables else ():
+        positions = op.operand_positions
         if op.kind not in ("linear", "matmul") or positions is None or not op.outputs[0].shape:
             continue
         size = op.outputs[0].shape[-1]

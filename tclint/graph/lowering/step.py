@@ -24,7 +24,6 @@ from tclint.graph.lowering.kernels import Lowering, LoweringRule, NoFormulaError
 from tclint.graph.lowering.work import Gap, Kernel, Traffic
 from tclint.graph.ops import Cast, Graph, Op, TensorSpec, itemsize_bytes
 from tclint.graph.ops.op_tables import operators
-from tclint.graph.ops.products import composites
 
 _RULES: Mapping[str, LoweringRule] = {
     **lower_memory.RULES,
@@ -55,7 +54,7 @@ def lower(graph: Graph, mode: str = "train") -> tuple[list[Kernel], list[Gap]]:
     """
     training = mode == "train"
     needs = gradient_needs(graph) if training else tuple((False,) * len(op.inputs) for op in graph.ops)
-    carried_by_children = composites(graph)
+    carried_by_children = graph.composites
     forward_of: list[list[Kernel]] = []
     backward_of: list[list[Kernel]] = []
     gaps: dict[tuple[str, str], list[int]] = {}
@@ -117,7 +116,7 @@ def _reason_of_gap(low: Lowering) -> str | None:
 
 def forward_flops(graph: Graph) -> int:
     """FLOPs (2 per multiply-add) of all matrix products, convolutions and attention of one forward pass."""
-    carried_by_children = composites(graph)
+    carried_by_children = graph.composites
     total = 0
     for op in graph.ops:
         if op.name not in _COUNTED or op.index in carried_by_children:

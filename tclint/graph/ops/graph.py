@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tclint.core.units import count, plural
@@ -123,6 +123,77 @@ class Graph:
     def parameter_count(self) -> int:
         """Number of parameters, buffers excluded, tied ones counted once."""
         return sum(one.numel * one.values_per_element for one in self.parameters if not one.is_buffer)
+
+    @property
+    def composites(self) -> frozenset[int]:
+        """Indices of the ops whose work is carried by child ops (einsum, tensordot, ...)."""
+        return frozenset(op.parent for op in self.ops if op.parent is not None)
+
+    @property
+    def products(self) -> tuple[Op, ...]:
+        """The matrix products, convolutions, attentions and recurrent layers that do work themselves; a
+        composite with children does not."""
+        parents = self.composites
+        return tuple(op for op in self.ops if op.is_product and op.index not in parents)
+
+    @property
+    def convolutions(self) -> tuple[Op, ...]:
+        """The convolutions whose weight is known."""
+        return tuple(op for op in self.ops if op.kind == "conv" and op.input("weight") is not None)
+
+    def consumers(self) -> dict[int, list[Op]]:
+        """Index of an op -> the ops that read one of its outputs, in order."""
+        readers: dict[int, list[Op]] = {}
+        for op in self.ops:
+            for producer in dict.fromkeys(spec.producer for spec in op.inputs if spec.producer is not None):
+                readers.setdefault(producer, []).append(op)
+        return readers
+
+    def producers(self, spec: TensorSpec | None) -> Iterator[Op]:
+        """The op that made a tensor, the op that made the first input of that one, and so on."""
+        while spec is not None and spec.producer is not None:
+            op = self.ops[spec.producer]
+            yield op
+            spec = op.inputs[0] if op.inputs else None
+
+    def ancestors(self, spec: TensorSpec) -> frozenset[int]:
+        """The indices of all ops that a tensor is computed by."""
+        found: set[int] = set()
+        pending = [spec.producer]
+        while pending:
+            index = pending.pop()
+            if index is not None and index not in found:
+                found.add(index)
+                pending += [one.producer for one in self.ops[index].inputs]
+        return frozenset(found)
+
+    def with_ops(self, changed: Mapping[int, Op]) -> Graph:
+        """A what-if, for pricing only: the graph with other ops at some indices.
+
+        Neighbours stay as they are, so this suits changes that no other op sees: a bias dropped, a
+        convolution made dense. Parameters take the shapes that their new readers see.
+        """
+        ops = tuple(changed.get(op.index, op) for op in self.ops)
+        shapes: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = {}
+        dropped: set[str] = set()
+        for index, op in changed.items():
+            before = dict(zip(self.ops[index].input_names, self.ops[index].inputs, strict=True))
+            after = dict(zip(op.input_names, op.inputs, strict=True))
+            for name, spec in before.items():
+                if spec.parameter is None:
+                    continue
+                if name in after:
+                    # A tensor computed from a parameter carries its name with a shape of its own.
+                    shapes[spec.parameter, spec.shape] = after[name].shape
+                else:
+                    dropped.add(spec.parameter)
+        dropped -= {spec.parameter for op in ops for spec in op.inputs if spec.parameter}
+        parameters = tuple(
+            replace(parameter, shape=shapes.get((parameter.name, parameter.shape), parameter.shape))
+            for parameter in self.parameters
+            if parameter.name not in dropped
+        )
+        return replace(self, ops=ops, parameters=parameters)
 
     def __reduce__(self) -> tuple[type[Graph], tuple[Any, ...]]:
         # Nodes of torch.fx hold operators, which cannot be pickled.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, astuple, dataclass, field, fields
+from dataclasses import MISSING, astuple, dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 from tclint.graph.ops.spec import Site, TensorSpec, numel
@@ -29,6 +29,9 @@ OP_KINDS: frozenset[str] = frozenset(get_args(OpKind))
 
 GEMM_KINDS: frozenset[str] = frozenset({"linear", "matmul", "conv", "attention", "rnn"})
 """Kinds whose work is matrix products, the only work that Tensor Cores do."""
+
+# Schema names of the two matrices of a product; linear's second is stored [N, K], the others' [K, N].
+_OPERANDS = (("input", "weight"), ("mat1", "mat2"), ("batch1", "batch2"), ("self", "mat2"), ("self", "other"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,47 @@ class Op:
             if input_name == name:
                 return spec
         return None
+
+    @property
+    def is_product(self) -> bool:
+        """Whether its work is matrix products, the only work that Tensor Cores do."""
+        return self.kind in GEMM_KINDS
+
+    @property
+    def line(self) -> tuple[str, int]:
+        """The file and line that a finding about its layer is reported at; ('', 0) where neither is known."""
+        site = self.construct_site or self.call_site
+        return (site.path, site.line) if site else ("", 0)
+
+    @property
+    def groups(self) -> int:
+        """The number of groups of a convolution; 1 for others."""
+        groups = self.attributes.get("groups", 1)
+        return groups if isinstance(groups, int) else 1
+
+    @property
+    def operand_positions(self) -> tuple[int, int] | None:
+        """The positions of the two matrices among the inputs of a linear or matmul op; else None."""
+        for names in _OPERANDS:
+            if all(name in self.input_names for name in names):
+                first, second = (self.input_names.index(name) for name in names)
+                return first, second
+        return None
+
+    def with_input(self, name: str, spec: TensorSpec) -> Op:
+        """A what-if: the op with another tensor for an argument."""
+        inputs = tuple(
+            spec if input_name == name else old
+            for old, input_name in zip(self.inputs, self.input_names, strict=True)
+        )
+        return replace(self, inputs=inputs)
+
+    def emptied(self) -> Op:
+        """A what-if: a view of its first input in place of the op, which does no work."""
+        inputs = tuple(spec for spec in self.inputs[:1] if spec.parameter is None)
+        return replace(
+            self, name="view", kind="view", inputs=inputs, input_names=("self",) * len(inputs), attributes={}
+        )
 
     def to_json(self) -> dict[str, Any]:
         """JSON values by the fields' names, without the index and without what is as by default."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 MemoryFormat = Literal["contiguous", "channels_last", "channels_last_3d", "strided"]
@@ -134,6 +134,17 @@ class TensorSpec:
     triangle: tuple[float, float] | None = None
     """Of a constant with two values in the square of its last two dims: the one up to the diagonal, and that
     above it."""
+
+    def reshaped(self, shape: tuple[int, ...]) -> TensorSpec:
+        """A what-if: a row-major tensor of another shape."""
+        return replace(self, shape=shape, strides=contiguous_strides(shape))
+
+    def resized(self, axis: int, size: int) -> TensorSpec:
+        """A what-if: the tensor with another size of one dim, in the same memory format."""
+        shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
+        if self.memory_format in ("channels_last", "channels_last_3d"):
+            return replace(self, shape=shape, strides=channels_last_strides(shape))
+        return self.reshaped(shape)
 
     @property
     def numel(self) -> int:

@@ -21,7 +21,7 @@ _LINE = re.compile(
 """A line that begins with a word. Importing a file does not run the bodies of its functions and classes, or
 what is under `__main__`; it does run every other block at the left margin."""
 _IMPORT = re.compile(
-    rb"from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;]+)|import[ \t]+([^\n#;]+)",
+    rb"from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|(?:\\\r?\n|[^\n#;])+)|import[ \t]+([^\n#;]+)",
 )
 _REGISTERS = re.compile(
     rb"^@[^\n]*\n(?:[@ \t#)][^\n]*\n)*(?:class|def) +\w+|^\w[\w.]*\([^\n]*[\"'][A-Za-z_][\w.-]*[\"']",
@@ -86,10 +86,17 @@ def _registered(importer: str, imports: tuple[str, ...]) -> dict[bytes, tuple[st
     """Name -> the files that may register it."""
     found: dict[bytes, tuple[str, ...]] = {}
     for path in _imported_with_packages(importer, imports):
-        names = {name for match in _REGISTERS.finditer(data_of(path)) for name in _NAMES.findall(match[0])}
-        for name in names:
+        for name in _registered_in(path):
             found[name] = (*found.get(name, ()), path)
     return found
+
+
+@lru_cache(maxsize=16_384)
+def _registered_in(path: str) -> frozenset[bytes]:
+    """The names that a file may register."""
+    return frozenset(
+        name for match in _REGISTERS.finditer(data_of(path)) for name in _NAMES.findall(match[0])
+    )
 
 
 def _imported_with_packages(importer: str, imports: tuple[str, ...]) -> Iterator[str]:
@@ -115,6 +122,7 @@ def _imported_with_packages(importer: str, imports: tuple[str, ...]) -> Iterator
 def forget() -> None:
     """Read files anew."""
     _registered.cache_clear()
+    _registered_in.cache_clear()
     _top.cache_clear()
     _imported.cache_clear()
 

@@ -10,6 +10,7 @@ from tclint.core.search_path import added_folders
 from tclint.source.project.folders import data_of, holds_file, names_in, upwards
 
 
+@lru_cache(maxsize=65_536)
 def file_of(importer: str, module: str) -> str | None:
     """The project's file that `importer`, which need not exist, imports as `module`; None if there is
     none."""
@@ -47,6 +48,7 @@ def is_name_of(path: str, module: str) -> bool:
 
 def forget() -> None:
     """Look at folders anew."""
+    file_of.cache_clear()
     _module_file.cache_clear()
     _seen_from.cache_clear()
     _added_in.cache_clear()

@@ -21,9 +21,11 @@ from tclint.source.syntax.discovery import SKIPPED_FOLDERS
 _LARGEST_PROJECT = 20_000
 """In a project with more files, each file is a program of its own."""
 _IMPORT = re.compile(
-    rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;]+)|import[ \t]+([^\n#;]+))",
+    rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|(?:\\\r?\n|[^\n#;])+)"
+    rb"|import[ \t]+([^\n#;]+))",
     re.MULTILINE,
 )
+_IMPORTED_BY_CALL = re.compile(rb"import_module\(\s*[\"']\.*(\w[\w.]*)[\"']")
 _WORD = re.compile(rb"\w+")
 _PACKAGE = re.compile(rb"[\"']((?:[A-Za-z_]\w*\.)+)[\"'{%]")
 """A text that begins the name of a module: `"models."`, `f"models.{name}"`."""
@@ -128,6 +130,15 @@ class Scripts:
     def imported_by(self, path: str) -> Set[str]:
         """The files of the project whose names a file imports."""
         return self._imports.get(path, frozenset())
+
+    def reached_from(self, paths: Iterable[str]) -> frozenset[str]:
+        """Files and those that they import, directly or indirectly."""
+        return frozenset(_reached(self.files.keys() & paths, self._imports))
+
+    def connected_with(self, paths: Iterable[str]) -> frozenset[str]:
+        """Files, those that they import and those that import them, directly or indirectly."""
+        leads = {path: self._imports[path] | self._imported_by.get(path, set()) for path in self.files}
+        return frozenset(_reached(self.files.keys() & paths, leads))
 
     def training_with(self, path: str) -> frozenset[str]:
         """The scripts that lead to what trains and may run a file, and the files that train and may run it.
@@ -445,6 +456,8 @@ def _written(
                 taken.append(name)
         if taken or b"*" in names:
             yield _Import(tuple(found(parts, level)), tuple(taken))
+    for name in _IMPORTED_BY_CALL.findall(data) if b"import_module(" in data else ():
+        yield _Import(tuple(found(name.decode("utf-8", "replace").split("."), 0)), ())
 
 
 def _loaded_by_name(path: str, data: bytes, in_folder: dict[str, list[str]]) -> Iterator[_Import]:

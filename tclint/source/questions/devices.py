@@ -130,9 +130,10 @@ class Devices:
                 return None
             if _describes(thing.operation):
                 return False
-            return self._all_of(
-                item for item in thing.operation[1] if not isinstance(item, Constant | Symbol)
-            )
+            operator, operands = thing.operation
+            # An item is where the whole is, whatever the index.
+            parts = operands[:1] if operator == "[]" else operands
+            return self._all_of(item for item in parts if not isinstance(item, Constant | Symbol))
         return None
 
     def _of_result(self, event: Event) -> bool | None:
@@ -141,11 +142,15 @@ class Devices:
             return False
         if event.kind == "clip":
             return self._all_of(self.facts.parameters_of(event.arguments.get("parameters")))
-        if event.kind in _MAKES_ON_HOST:
+        if event.kind in _MAKES_ON_HOST or self._computes_on_host(event):
             return False
         if event.kind == "convert":
             return event.name.startswith("torch.cuda.") or self._all_of(event.inputs) is True
         return self._all_of(item for item in event.inputs if not isinstance(item, Constant | Symbol))
+
+    def _computes_on_host(self, event: Event) -> bool:
+        """Whether an event calls a function of a package that gives nothing but host memory."""
+        return event.subject is None and event.name.partition(".")[0] in self.facts.library.host
 
     def _all_of(self, values: Iterable[Value]) -> bool | None:
         """Whether any of several values is on a GPU; None if none is known to be and one is unknown."""

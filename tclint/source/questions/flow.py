@@ -42,7 +42,7 @@ _HOLDS = frozenset({"list", "tuple", "dict", "set"})
 
 
 class Flow:
-    """Answers about one program."""
+    """The data flow of one program: its layers, and which operations read the results of which others."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -72,6 +72,21 @@ class Flow:
             if spec is not None and name in spec.defaults:
                 return Constant(spec.defaults[name])
         return given
+
+    def size(self, module: Thing, name: str) -> int | None:
+        """The size that an argument of a layer is, or is by default; None if there is not exactly one."""
+        value = self.argument(module, name)
+        options = [option for option, _ in options_of(value)] if value is not None else []
+        sizes = {option.value for option in options if isinstance(option, Constant)}
+        others = [option for option in options if not isinstance(option, Constant)]
+        size = sizes.pop() if len(sizes) == 1 else None
+        is_default = all(isinstance(option, Thing) and option.is_unknown for option in others)
+        return size if type(size) is int and is_default else None
+
+    @staticmethod
+    def keeps(event: Event) -> bool:
+        """Whether an event gives the numbers of its tensor unchanged: a view, a copy, another dtype."""
+        return event.name in KEEPS
 
     @cached_property
     def forwards(self) -> dict[Thing, list[Event]]:

@@ -41,7 +41,7 @@ _VIEWS = frozenset({".data", ".detach", "[]", ".view", ".flatten", ".reshape"})
 
 @dataclass(frozen=True, slots=True)
 class Backward:
-    """A backward pass."""
+    """A backward pass, the loss that it differentiates, and the scalers that multiplied the loss."""
 
     event: Event
     loss: Value | None
@@ -181,8 +181,18 @@ class Gradients:
             event
             for event in self.record.of("op", "call", "clip")
             if (event.name.rpartition(".")[2] in _MEASURES and any(map(self._holds_gradient, event.inputs)))
-            or (event.kind == "clip" and gives_infinite_limit(event))
+            or (event.kind == "clip" and self.gives_infinite_limit(event))
         ]
+
+    @staticmethod
+    def gives_infinite_limit(event: Event) -> bool:
+        """Whether the limit of a clipping is infinity, so that it only measures the norm."""
+        for value in event.arguments.values():
+            if isinstance(value, Constant) and value.value == math.inf:
+                return True
+            if isinstance(value, Symbol) and value.name in _INFINITE:
+                return True
+        return False
 
     def _holds_gradient(self, value: Value) -> bool:
         """Whether a value is or holds gradients."""
@@ -304,13 +314,3 @@ class Gradients:
     def is_certain(self, thing: Thing) -> bool:
         """Whether a thing's kind is known from its making and not inferred from its use."""
         return thing.fields.get("@inferred") != Constant(True)
-
-
-def gives_infinite_limit(event: Event) -> bool:
-    """Whether the limit of a clipping is infinity, so that it only measures the norm."""
-    for value in event.arguments.values():
-        if isinstance(value, Constant) and value.value == math.inf:
-            return True
-        if isinstance(value, Symbol) and value.name in _INFINITE:
-            return True
-    return False

@@ -22,7 +22,6 @@ from tclint.source.run.values import (
 
 LAST = "torch.channels_last"
 LAST_3D = "torch.channels_last_3d"
-RANK = {LAST: 4, LAST_3D: 5}
 _CONVOLUTION = re.compile(r"Conv(Transpose)?[123]d")
 _OTHER = frozenset({"torch.contiguous_format", "torch.preserve_format"})
 _KEEP_SIZES = frozenset({".cuda", ".to", ".half", ".float", ".contiguous", ".clone", ".requires_grad_"})
@@ -65,7 +64,7 @@ class Layouts:
             if formats <= _OTHER or any(self._expects_error(region.context) for region in event.regions):
                 continue
             known = formats.pop() if len(formats) == 1 else ""
-            found.append(Conversion(event, known if known in RANK else None))
+            found.append(Conversion(event, known if known in (LAST, LAST_3D) else None))
         return found
 
     def _expects_error(self, context: Value) -> bool:

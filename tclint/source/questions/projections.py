@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tclint.source.questions.flow import Flow
-from tclint.source.run.values import NONE, Constant, Event, Thing, Value, options_of
+from tclint.source.run.values import NONE, Event, Thing, Value
 
 
 class Projection(NamedTuple):
@@ -47,21 +47,9 @@ class Projections:
         layer = call.subject
         if not isinstance(layer, Thing) or layer.made is None or self.flow.is_used_otherwise(layer):
             return None
-        inputs, outputs = (
-            size_of(self.flow.argument(layer, name)) for name in ("in_features", "out_features")
-        )
+        inputs, outputs = (self.flow.size(layer, name) for name in ("in_features", "out_features"))
         return None if inputs is None or outputs is None else Projection(call, layer.made, inputs, outputs)
 
     def _bias(self, layer: Projection) -> Value | None:
         assert isinstance(layer.call.subject, Thing)
         return self.flow.argument(layer.call.subject, "bias")
-
-
-def size_of(value: Value | None) -> int | None:
-    """The size that a value is, or is by default; None if there is not exactly one."""
-    options = [option for option, _ in options_of(value)] if value is not None else []
-    sizes = {option.value for option in options if isinstance(option, Constant)}
-    others = [option for option in options if not isinstance(option, Constant)]
-    size = sizes.pop() if len(sizes) == 1 else None
-    is_default = all(isinstance(option, Thing) and option.is_unknown for option in others)
-    return size if type(size) is int and is_default else None

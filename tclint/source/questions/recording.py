@@ -11,7 +11,7 @@ from tclint.source.questions.flow import Flow
 from tclint.source.questions.optimizers import Optimizers
 from tclint.source.questions.precision.autocasts import Autocasts
 from tclint.source.questions.steps import Steps
-from tclint.source.run.facts import Facts, distinct
+from tclint.source.run.facts import Facts
 from tclint.source.run.values import FALSE, Constant, Event, Place, Thing, Value, constant_of, modules_in
 
 _TAKES_GRADIENTS = ("backward", "gradient", "trains", "step", "scaler_step")
@@ -146,7 +146,7 @@ class Recording:
             network = next(self.facts.things(call.subject), None)
             if network is None or call.inside is not None or network.kind != "module" or not call.arguments:
                 continue
-            if any(self.facts.kinds(region.context, "loader") for region in call.regions):
+            if self.facts.is_of_loader(call):
                 continue  # batches bring no gradients along
             whole = self.facts.root(network)
             parts = {network, *modules_in(whole)}
@@ -299,13 +299,3 @@ def _upstream(found: set[Thing], sources: dict[Thing, list[Thing]]) -> set[Thing
         found |= new
         pending.extend(new)
     return found
-
-
-def first_of_each(calls: Iterator[Event]) -> Iterator[Event]:
-    """The first call of each network in each function."""
-    seen: set[tuple[object, object]] = set()
-    for call in distinct(calls):
-        key = (call.place.function, call.subject)
-        if key not in seen:
-            seen.add(key)
-            yield call

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tclint.source.run.values import Event, Thing, Value, options_of
+from tclint.source.run.values import Thing, Value, options_of
 
 _STEADY = frozenset({".", "isinstance", "hasattr", "type", "callable"})
 """Operations whose result depends on what an object is and not on its contents."""
@@ -33,9 +33,3 @@ def varies(value: Value) -> bool:
                     return True
                 pending.extend(option.made.inputs)
     return False
-
-
-def shares_rounds(one: Event, other: Event) -> bool:
-    """Whether two events happen in the same rounds of the loops around both."""
-    mine = {round_.loop: round_.number for round_ in one.loops}
-    return all(mine.get(round_.loop, round_.number) == round_.number for round_ in other.loops)

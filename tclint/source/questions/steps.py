@@ -59,6 +59,15 @@ class Step:
         """The tests that an event depends on within the step."""
         return event.path[next((item.loop.depth for item in event.loops if item.loop in self.loops), 0) :]
 
+    def is_accumulated(self, backward: Event, stepped: Event) -> bool:
+        """Whether a backward pass runs several times for one step of the optimizer: in a loop inside the
+        step, or because a test of a remainder guards the step of the optimizer but not the backward pass."""
+        loops = {round_.loop.place for round_ in stepped.loops}
+        if any(round_.loop.place not in loops and not round_.loop.rounds for round_ in backward.loops):
+            return True
+        own = {atom for event in self.backwards for atom in self.conditions(event)}
+        return any(_has_remainder(atom.subject) for atom in self.conditions(stepped) if atom not in own)
+
 
 def _identity(event: Event) -> object:
     return event.kind, event.name, event.places, event.loops, event.run
@@ -166,7 +175,7 @@ class Steps:
                 continue
             if (
                 made.kind in _MAKES_DATA
-                or any(self.facts.kinds(region.context, "loader") for region in made.regions)
+                or self.facts.is_of_loader(made)
                 or any(
                     item.made is not None and item.made.kind == "random"
                     for item in self.facts.things(made.subject)
@@ -310,16 +319,6 @@ def _counts_items(value: Value) -> bool:
         else thing.made is not None and thing.made.name in (".numel", ".nelement")
         for thing in things
     )
-
-
-def is_accumulated(step: Step, backward: Event, stepped: Event) -> bool:
-    """Whether a backward pass runs several times for one step of the optimizer: in a loop inside the step, or
-    because a test of a remainder guards the step of the optimizer but not the backward pass."""
-    loops = {round_.loop.place for round_ in stepped.loops}
-    if any(round_.loop.place not in loops and not round_.loop.rounds for round_ in backward.loops):
-        return True
-    own = {atom for event in step.backwards for atom in step.conditions(event)}
-    return any(_has_remainder(atom.subject) for atom in step.conditions(stepped) if atom not in own)
 
 
 def _has_remainder(value: Value, depth: int = 6) -> bool:

@@ -51,9 +51,7 @@ class Waits:
             return False
         if event.kind == "synchronize":
             return not any(map(_times_parts, step.events))
-        if event.kind != "wait" or any(
-            self.facts.kinds(region.context, "loader") for region in event.regions
-        ):
+        if event.kind != "wait" or self.facts.is_of_loader(event):
             return False  # a loader's code does not hold up the step
         on_gpu = self.devices.on_gpu(event.subject)
         # If it is unknown where values are, those that the network computes count, unless nothing but a print

@@ -28,13 +28,6 @@ _SAME_SCALE = frozenset({"op", "scale"})
 _HELD = frozenset(
     {"star", "list", "tuple", "dict", "set", "parameters", "iterator", "enumerate", "zip", "progress"}
 )
-_ABOUT = frozenset({"device", "dtype", "shape", "ndim", "layout", "is_cuda", "requires_grad"})
-
-
-def is_about(operation: tuple[str, tuple[Value, ...]]) -> bool:
-    """Whether an operation reads a property of something, such as `x.device`, and not its contents."""
-    operator, operands = operation
-    return operator == "." and isinstance(operands[1], Constant) and operands[1].value in _ABOUT
 
 
 class Facts:
@@ -80,6 +73,10 @@ class Facts:
         """The things of a kind that a value can be."""
         return [thing for thing in self.things(value) if thing.kind == kind]
 
+    def is_of_loader(self, event: Event) -> bool:
+        """Whether a data loader runs it: on the CPU, beside the steps, to make a batch."""
+        return any(self.kinds(region.context, "loader") for region in event.regions)
+
     def held(self, value: Value | None, depth: int = 4) -> Iterator[Thing]:
         """The things that a value can be or hold."""
         for thing in (value,) if isinstance(value, Thing) else self.things(value):
@@ -121,7 +118,7 @@ class Facts:
             seen.add(item)
             for thing in self.held(item):
                 seen.add(thing)
-                if thing.operation is not None and not is_about(thing.operation):
+                if thing.operation is not None and not thing.is_property:
                     pending.extend(thing.operation[1])
                 pending.extend(self._written.get(thing, ()))
                 if thing.made is not None:

@@ -52,7 +52,9 @@ class Program:
 class Library:
     """All tables by name."""
 
-    def __init__(self, tables: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, tables: Sequence[Mapping[str, Any]], own: frozenset[str] = frozenset()) -> None:
+        self.own = own
+        """Full names that tables of the project describe, which come before what its files define."""
         self.calls: dict[str, Spec] = {}
         self.patterns: list[tuple[str, Spec]] = []
         """(pattern for names, effect of a call), longest pattern first."""
@@ -74,6 +76,8 @@ class Library:
         """Pattern for names of published tokenizers -> the size of their vocabulary."""
         self.science: frozenset[str] = frozenset()
         """Packages for programs whose matrices are tiny, or whose accuracy is the result."""
+        self.host: frozenset[str] = frozenset()
+        """Packages that compute on the CPU and return numbers or arrays, whatever they are given."""
         self._superseded: tuple[str, ...] = ()
         self.stars: dict[str, tuple[str, ...]] = {}
         self.networks: dict[str, str] = {}
@@ -104,6 +108,7 @@ class Library:
         self.quantized_checkpoints += tuple(table.get("checkpoints", {}).get("quantized", ()))
         self.vocabularies.update(table.get("vocabularies", {}))
         self.science |= frozenset(table.get("packages", {}).get("science", ()))
+        self.host |= frozenset(table.get("packages", {}).get("host", ()))
         self._superseded += tuple(table.get("packages", {}).get("superseded", ()))
         self.networks.update(table.get("networks", {}))
         for module, names in table.get("stars", {}).items():

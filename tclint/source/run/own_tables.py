@@ -12,6 +12,7 @@ from typing import Any
 from tclint.core.errors import UsageError, closest
 from tclint.core.toml import parse_toml
 from tclint.source.run.library import Library, Program, Spec, library, shipped
+from tclint.source.run.program_text import mistakes
 
 _LISTS = ("call", "method", "program")
 _TABLES = (*_LISTS, "alias", "kind", "stars", "value")
@@ -27,6 +28,7 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "program": ("names", "text"),
 }
 _DEFINED = re.compile(r"^[ \t]*(?:async +)?(?:class|def) +(\w+)", re.MULTILINE)
+_AT_TOP = re.compile(r"^(?:(?:async +)?(?:class|def) +)?(\w+)(?= *[=(:])", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def library_of(paths: tuple[str, ...]) -> tuple[Library, OwnNames]:
 @lru_cache(maxsize=4)
 def _library_of(files: tuple[tuple[str, int], ...]) -> tuple[Library, OwnNames]:
     tables = [read_table(path) for path, _ in files]
-    return Library([*shipped(), *tables]), names_in(tables)
+    return Library([*shipped(), *tables], frozenset(_described(tables))), names_in(tables)
 
 
 def _changed(path: str) -> int:
@@ -100,6 +102,15 @@ def names_in(tables: list[dict[str, Any]]) -> OwnNames:
     # Entries for a library that tclint knows need no more than the triggers of the rules.
     packages -= {name.partition(".")[0] for table in shipped() for name in _full_names(table)}
     return OwnNames(frozenset(packages), frozenset(word for word in packages | words if "*" not in word))
+
+
+def _described(tables: list[dict[str, Any]]) -> Iterator[str]:
+    """The full names of what some tables describe: modules, and their classes and functions."""
+    for table in tables:
+        yield from _full_names(table)
+        for row in table.get("program", ()):
+            for name in _AT_TOP.findall(row["text"]):
+                yield from (f"{module}.{name}" for module in row["names"])
 
 
 def _full_names(table: Mapping[str, Any]) -> Iterator[str]:
@@ -153,3 +164,6 @@ def _problems_of_text(name: str, text: object) -> Iterator[str]:
         parse(text)
     except NotPython as error:
         yield f"the 'text' of {name} is not Python: {error}."
+        return
+    for line, problem in mistakes(text):
+        yield f"the 'text' of {name}, line {line}: {problem}"

@@ -139,7 +139,7 @@ def _run_imported(machine: Machine, paths: Collection[str]) -> None:
         done.update(pending)
         for file in pending:
             if not file.is_library and os.path.basename(file.path) != "__init__.py":
-                for found in machine.project.imported(file, paths):
+                for found in machine.project.imported(file, paths, machine.library.own):
                     machine.run_module(found)
 
 

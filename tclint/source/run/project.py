@@ -152,12 +152,15 @@ class ProjectFiles:
         note(found, "stars", path, name)
         return found
 
-    def imported(self, importer: File, paths: Collection[str]) -> Iterator[File]:
+    def imported(
+        self, importer: File, paths: Collection[str], described: Collection[str] = ()
+    ) -> Iterator[File]:
         """The files that a file imports and that either have an effect when they are imported or are among
-        `paths`; others are not parsed. Files that it has returned before are left out."""
+        `paths`; others are not parsed. Files that it has returned before are left out, and names that
+        tables describe are not looked for."""
         if importer.path in self._reached:
             return
-        imports = _imports_of(importer)
+        imports = [name for name in _imports_of(importer) if name not in described]
         acts = acting(importer.path, *imports)
         note(acts, "effects", importer.path, *imports)
         for path in reached(importer.path, *imports):

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tclint.source.run.files import File
-from tclint.source.syntax.tables import Call, Discard, Function
+from tclint.source.syntax.tables import Call, Discard, Function, method_of, parts_within, render
 
 _HOLDERS = frozenset({"list", "tuple", "dict", "module"})
+_PROPERTIES = frozenset({"device", "dtype", "shape", "ndim", "layout", "is_cuda", "requires_grad"})
 MOST_OPTIONS = 8
 """The most alternatives that a union keeps; an unknown value stands for the rest."""
 
@@ -148,6 +149,11 @@ class FunctionValue(Value):
     def bound_to(self, receiver: Value) -> FunctionValue:
         return FunctionValue(self.file, self.function, self.frame, self.owner, receiver, self.regions)
 
+    def within(self, context: Value) -> FunctionValue:
+        """The function as a context decorates it: `torch.no_grad()(function)`."""
+        regions = (*self.regions, context)
+        return FunctionValue(self.file, self.function, self.frame, self.owner, self.receiver, regions)
+
     def __repr__(self) -> str:
         return f"<function {self.function.qualified_name}>"
 
@@ -255,6 +261,12 @@ class Thing(Value):
     @property
     def is_unknown(self) -> bool:
         return not self.kind and self.cls is None
+
+    @property
+    def is_property(self) -> bool:
+        """Whether it is a property of something, such as `x.device`, and not a part of its contents."""
+        operator, operands = self.operation or ("", ())
+        return operator == "." and isinstance(operands[1], Constant) and operands[1].value in _PROPERTIES
 
     def __repr__(self) -> str:
         cls = self.cls.function.qualified_name if self.cls is not None else ""
@@ -398,6 +410,37 @@ class Event:
         return next(iter(self.arguments.values()), None)
 
     @property
+    def receiver_name(self) -> str:
+        """The object whose method the call calls, as written: `optimizer` in `optimizer.step()`; else ''."""
+        receiver = method_of(self.call)[0] if self.call is not None else None
+        return render(receiver) if receiver is not None else ""
+
+    @property
+    def callee_name(self) -> str:
+        """What is called, as written: `model` in `model(x)`; '' if the event is no call."""
+        return render(self.call.function) if self.call is not None else ""
+
+    @property
+    def argument_text(self) -> str:
+        """The call's first argument, as written; '' if it has none."""
+        arguments = self.call.arguments if self.call is not None else ()
+        return render(arguments[0].value) if arguments else ""
+
+    @property
+    def assigned_name(self) -> str:
+        """The name to which a statement assigns the call's result; '' if there is none."""
+        for item in self.place.function.assignments:
+            calls = (part for part in parts_within(item.value) if isinstance(part, Call))
+            if any(call.node_id == self.place.node_id for call in calls) and len(item.targets) == 1:
+                return item.targets[0]
+        return ""
+
+    def shares_rounds(self, other: Event) -> bool:
+        """Whether this and another event happen in the same rounds of the loops around both."""
+        mine = {round_.loop: round_.number for round_ in self.loops}
+        return all(mine.get(round_.loop, round_.number) == round_.number for round_ in other.loops)
+
+    @property
     def inputs(self) -> tuple[Value, ...]:
         """What it reads: the subject and the arguments."""
         if self.subject is None:
@@ -409,8 +452,11 @@ class Event:
 
 
 NONE = Constant(None)
+"""None, for comparing values with."""
 TRUE = Constant(True)
+"""True, for comparing values with."""
 FALSE = Constant(False)
+"""False, for comparing values with."""
 NEVER = Thing("never")
 """The result of a call that ends the program."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import traceback
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ SKIPPED_FOLDERS = frozenset((
 """Folders that are skipped, unless the command line names one of them or a folder inside."""
 
 SUFFIXES = (".py", SUFFIX)
+_MOST_FRAMES = 20
+"""The most lines of a traceback that are kept, the innermost; endless recursion has thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,13 @@ class Skipped:
     reason: str
     is_part: bool = False
     """Whether only a part of the file's program was left out."""
+    details: str = ""
+    """The end of a traceback, for `--debug`."""
+
+    @property
+    def sentence(self) -> str:
+        """The reason in a sentence for a user who named the file."""
+        return f"{os.path.relpath(self.path)} could not be linted: {self.reason}."
 
 
 class Failed(Skipped):
@@ -45,12 +55,8 @@ class Failed(Skipped):
     @classmethod
     def of(cls, path: str, error: Exception) -> Failed:
         """The failure that an exception caused."""
-        return cls(path, f"tclint failed on it with {type(error).__name__}: {error}; please report this")
-
-    @property
-    def sentence(self) -> str:
-        """The failure in a sentence for a user who named the file."""
-        return f"{os.path.relpath(self.path)} could not be linted: {self.reason}."
+        reason = f"tclint failed on it with {type(error).__name__}: {error}; please report this"
+        return cls(path, reason, details="".join(traceback.format_exception(error, limit=-_MOST_FRAMES)))
 
 
 def discover(

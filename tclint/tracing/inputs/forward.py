@@ -9,7 +9,6 @@ import os
 import re
 import textwrap
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -61,17 +60,6 @@ ARITHMETIC: dict[type[ast.operator], Any] = {
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
 }
-_LARGEST_FILE = 1 << 20
-
-
-def parsed_file(path: str) -> ast.Module:
-    """The syntax tree of a file; an empty one where it cannot be read."""
-    try:
-        if os.path.getsize(path) <= _LARGEST_FILE:
-            return ast.parse(Path(path).read_bytes())  # builtins.open may be replaced by now
-    except (OSError, SyntaxError, ValueError):
-        pass
-    return ast.Module([], [])
 
 
 def function_of(method: Any) -> ast.FunctionDef | None:

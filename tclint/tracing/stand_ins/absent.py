@@ -1,13 +1,14 @@
 """Stand-ins for packages of which a model uses nothing: they are imported, and any use of them fails.
 
 A file that draws curves imports a plotting library beside its model. Where that is not installed, its names
-can be imported, passed on and called while files are imported; whatever needs more of them raises
+can be imported, passed on, changed and called while files are imported; whatever needs more of them raises
 `NotInstalled`, so that no trace rests on them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import operator
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -29,16 +30,16 @@ _COMPILER = "torch.utils.cpp_extension"
 class _State:
     is_importing = False
     """While files are imported, what absent packages hold may be called."""
-    is_refused = False
-    """Whether something that they hold was used."""
+    refused = ""
+    """The package of which something was used."""
 
 
 class NotInstalled(RuntimeError):
     """Something of an absent package was used."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"{name.partition('.')[0]} is not installed here")
-        _State.is_refused = True
+        _State.refused = name.partition(".")[0]
+        super().__init__(f"{_State.refused} is not installed here")
 
 
 class _Base:
@@ -83,14 +84,29 @@ class Absent:
         _refuse_after_import(self._name)
         return self._name
 
+    def __delattr__(self, name: str) -> None:
+        _refuse_after_import(self._name)
+        self.__dict__.pop(name, None)
+
+    def _change(self, *_args: Any) -> None:
+        _refuse_after_import(self._name)
+
     def _refuse(self, *_args: Any) -> NoReturn:
         raise NotInstalled(self._name)
 
     __getitem__ = __or__ = __ror__ = _annotation
-    __bool__ = __iter__ = __contains__ = _refuse
+    __setitem__ = __delitem__ = _change
+    __bool__ = __iter__ = __len__ = __int__ = __float__ = __enter__ = __exit__ = _refuse
+    __instancecheck__ = __subclasscheck__ = _refuse
 
     def __eq__(self, _other: object) -> NoReturn:
         self._refuse()
+
+
+for _operation in (name for name, value in vars(operator).items() if name[:2] == "__" and callable(value)):
+    for _special in (_operation, f"__r{_operation[2:]}"):
+        if _special not in vars(Absent):
+            setattr(Absent, _special, Absent._refuse)
 
 
 def _part(name: str, part: str) -> Absent:
@@ -177,14 +193,19 @@ def names_of_absent() -> list[str]:
     return [*_absent]
 
 
+def error_of(value: object) -> NotInstalled | None:
+    """The error of using something of an absent package; None for anything else."""
+    return NotInstalled(value._name) if isinstance(value, Absent) else None
+
+
 def is_refused() -> bool:
     """Whether something of an absent package was used, which failed."""
-    return _State.is_refused
+    return bool(_State.refused)
 
 
 def first_absent() -> ModuleNotFoundError | None:
-    """The error of the first import that was answered so."""
-    return next(iter(_absent.values()), None)
+    """The error of the import that was answered so: of the package that was used, else of the first."""
+    return _absent.get(_State.refused) or next(iter(_absent.values()), None)
 
 
 @contextlib.contextmanager

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ast
 import dis
-import linecache
 from collections.abc import Iterator
 from functools import lru_cache
 from types import FrameType
 from typing import NamedTuple
 
 from tclint.tracing.values.layers import callees
+from tclint.tracing.values.user_code import tree_of
 
 
 class Guard(NamedTuple):
@@ -64,23 +64,11 @@ class _Conditions(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _conditions_at(path: str, number: int) -> _Conditions:
-    tree = _tree(path)
-    if tree is None:
-        return _Conditions()
-    nodes = list(_nodes_at(tree, number))
+    nodes = list(_nodes_at(tree_of(path), number))
     guards = [guard for guard in (_guard(*found) for found in nodes) if guard is not None]
     guards = [guard for guard in guards if guard.first_line <= number <= guard.last_line]
     names = {name for node, _ in nodes if (name := _extremum(node))}
     return _Conditions(guards[0] if len(guards) == 1 else None, names.pop() if len(names) == 1 else "")
-
-
-@lru_cache(maxsize=8)
-def _tree(path: str) -> ast.Module | None:
-    """The syntax tree of a file or of a notebook's cell; None where it cannot be read."""
-    try:
-        return ast.parse("".join(linecache.getlines(path)))
-    except (SyntaxError, ValueError, RecursionError):
-        return None
 
 
 def _nodes_at(node: ast.AST, number: int, loop: str = "") -> Iterator[tuple[ast.AST, str]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from tclint.core.search_path import added_folders, project_folder
 from tclint.tracing.values.sites import SiteFinder
+from tclint.tracing.values.user_code import tree_of
 
 
 def import_roots(path: str) -> list[str]:
@@ -82,11 +83,8 @@ def package_of(path: str) -> tuple[str, str] | None:
 
 def _relative_levels(file: Path) -> int:
     """How many packages above it the file's relative imports reach into; 0: it has none."""
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return 0
-    return max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
+    nodes = ast.walk(tree_of(str(file)))
+    return max((node.level for node in nodes if isinstance(node, ast.ImportFrom)), default=0)
 
 
 _WRITING = os.O_WRONLY | os.O_RDWR

@@ -17,6 +17,7 @@ from typing import Any
 from tclint.core.search_path import project_folder
 from tclint.core.toml import parse_toml
 from tclint.tracing.stand_ins.absent import is_absent
+from tclint.tracing.values.user_code import tree_of
 from tclint.tracing.worker.project_files import setup_text, source_folders
 
 _MOST_FILES = 200
@@ -139,11 +140,7 @@ def missing_packages(path: str, roots: Sequence[str]) -> list[str]:
 
 def _imports(path: str) -> Iterator[tuple[str, int]]:
     """What runs whenever a file is imported: not what stands in a function, a condition or a try."""
-    try:
-        tree = ast.parse(Path(path).read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return
-    for node in tree.body:
+    for node in tree_of(path).body:
         if isinstance(node, ast.Import):
             yield from ((alias.name, 0) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

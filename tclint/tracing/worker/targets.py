@@ -26,6 +26,7 @@ from tclint.graph.ops import Assumption, Site
 from tclint.tracing.stand_ins.absent import (
     NotInstalled,
     absent_packages,
+    error_of,
     first_absent,
     importing,
     is_refused,
@@ -164,6 +165,8 @@ def load_target(
             raise TargetError(_no_such_callable(target, module, part)) from None
         except Exception as error:  # of a package that imports its parts when they are asked for
             raise _import_error(target, error) from None
+    if (unusable := error_of(function)) is not None:  # a decorator of the package made it
+        raise _import_error(target, unusable)
     if _is_built(function):
         return _load_built(target, function, module, arguments)
     if not callable(function):

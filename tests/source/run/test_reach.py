@@ -53,7 +53,7 @@ def test_imports_are_followed_through_files_and_by_name_through_packages(tmp_pat
     package = tmp_path / "parts"
     package.mkdir()
     (package / "__init__.py").write_text("from .a import (\n    A,\n)\nfrom .b import B\n")
-    (package / "a.py").write_text("from . import c\nclass A: ...\n")
+    (package / "a.py").write_text("from . import \\\n    c\nclass A: ...\n")
     (package / "b.py").write_text("class B: ...\n")
     (package / "c.py").write_text("def later():\n    from .b import B\n")
     found = reached(str(tmp_path / "main.py"), "parts.A")

@@ -229,3 +229,13 @@ def test_forward_of_a_library_class_runs_its_layers() -> None:
         Net()(torch.ones(2, 4))
     """
     assert [event.name for event in events(text, "forward")] == ["Net", "torch.nn.Linear"]
+
+
+def test_a_method_may_be_put_in_its_own_place() -> None:
+    """As wrappers do that return some methods as they are."""
+    text = (
+        "import torch\nnet = torch.nn.Linear(8, 8)\nnet.fit = net.fit\nnet.fit(1)\n"
+        "net.forward = net.forward\nnet.forward(torch.zeros(8))\n"
+    )
+    assert [event.name for event in events(text, "call")] == [".fit"]
+    assert len(events(text, "forward")) == 1

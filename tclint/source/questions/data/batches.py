@@ -193,9 +193,7 @@ class Batches:
             event = thing.made
             if event is not None and event.kind in ("batch", "pin"):
                 return event
-            if event is not None and any(
-                self.facts.kinds(region.context, "loader") for region in event.regions
-            ):
+            if event is not None and self.facts.is_of_loader(event):
                 return next(batch for batch in self.record.of("batch") if self._is_part_of(event, batch))
             if thing.operation is not None and thing.operation[0] in ("each", "[]", "()"):
                 value = thing.operation[1][0]
@@ -223,8 +221,16 @@ class Batches:
         return copy.arguments.get("non_blocking", FALSE) == FALSE
 
     def is_missing(self, loader: Thing, option: str) -> bool:
-        """Whether an option of a loader is left at its default."""
-        return option not in loader.fields and "**" not in loader.fields and "@open" not in loader.fields
+        """Whether an option of a loader that a script chooses is left at its default."""
+        is_left = option not in loader.fields and "**" not in loader.fields and "@open" not in loader.fields
+        return is_left and self.is_chosen_by_scripts(loader, option)
+
+    def is_chosen_by_scripts(self, loader: Thing, option: str) -> bool:
+        """Whether scripts choose an option of a loader: they make it, or a framework that makes it has an
+        argument for the option."""
+        spellings = self.facts.things(loader.fields.get("@spelling"))
+        is_spelled = any(("item", option) in spelling.fields for spelling in spellings)
+        return is_spelled or not self._is_of_framework(loader)
 
     def is_on_gpu(self, loader: Thing) -> bool:
         """Whether a loader's batches are already on a GPU."""

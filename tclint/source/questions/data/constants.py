@@ -71,7 +71,7 @@ class Constants:
         loops = {round_.loop for round_ in at.loops}
         forwards = list(at.around)
         return (
-            any(self.facts.kinds(region.context, "loader") for region in event.regions)
+            self.facts.is_of_loader(event)
             or any(round_.loop in loops for round_ in event.loops)
             or any(forward in forwards for forward in event.around)
             or (not loops and not forwards and event.run == at.run)

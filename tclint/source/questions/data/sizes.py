@@ -9,7 +9,7 @@ from tclint.source.questions.data.batches import Batches
 from tclint.source.questions.defaults import Defaults
 from tclint.source.questions.networks import Networks
 from tclint.source.questions.steps import Step
-from tclint.source.run.facts import Facts, is_about
+from tclint.source.run.facts import Facts
 from tclint.source.run.values import NONE, Constant, Event, FunctionValue, Thing, Value
 
 _PADS = "torch.nn.functional.pad"
@@ -189,7 +189,7 @@ class Sizes:
                 seen.add(thing)
                 if made is not None and made.kind == "random":
                     return True
-                if thing.operation is None or not is_about(thing.operation):
+                if not thing.is_property:
                     operands = thing.operation[1] if thing.operation is not None else ()
                     pending += [*operands, *(made.inputs if made is not None else ())]
         return False

@@ -110,7 +110,7 @@ class Transfers:
 
     def _is_of_arrays(self, item: Transfer) -> bool:
         made = item.made if item.made is not None else item.event
-        by_loader = any(self.facts.kinds(region.context, "loader") for region in made.regions)
+        by_loader = self.facts.is_of_loader(made)
         if made.kind != "convert" or by_loader or not self.constants.is_repeated(made, item.event):
             return False
         is_copy = made.name not in ("torch.as_tensor", "torch.asarray") or self.constants.is_array(made.first)
@@ -125,7 +125,7 @@ class Transfers:
         return by_gpu and self.constants.is_repeated(made, item.event)
 
     def _is_in_every_step(self, event: Event) -> bool:
-        if any(self.facts.kinds(region.context, "loader") for region in event.regions):
+        if self.facts.is_of_loader(event):
             return False
         steps = self._steps_of.get(event)
         if steps:

@@ -10,7 +10,8 @@ from tclint.source.questions.flow import KEEPS, Flow
 from tclint.source.questions.precision.autocasts import Autocasts
 from tclint.source.run.values import Constant, Event, Region, Symbol, Thing, Value, constant_of, options_of
 
-HALVES = frozenset({"torch.float16", "torch.bfloat16"})
+HALF_DTYPES = frozenset({"torch.float16", "torch.bfloat16"})
+"""The names of the 16-bit floating-point dtypes."""
 _FLOATS = ("torch.float16", "torch.float32", "torch.float64")
 _OPERATORS = {"@": "matmul", "**": "pow", "+": "add", "-": "sub", "*": "mul", "/": "div", "[]": "index"} | {
     "+=": "add",
@@ -79,7 +80,7 @@ class Dtypes:
         """The autocast region that gave a tensor its 16-bit dtype."""
         for event in self.facts.made_by(value):
             found = self.autocast(event)
-            if found is not None and found[2] in HALVES and self.of(event.result) == found[2]:
+            if found is not None and found[2] in HALF_DTYPES and self.of(event.result) == found[2]:
                 return found[0]
         return None
 
@@ -171,7 +172,7 @@ class Dtypes:
         found = {dtype for dtype in map(self._of, values) if dtype is not None}
         if len(found) < 2:
             return found.pop() if found else None
-        floats = found.intersection((*_FLOATS, *HALVES))
+        floats = found.intersection((*_FLOATS, *HALF_DTYPES))
         if "" in found or len(floats) < 2:
             return floats.pop() if floats and "" not in found else ""
         return "torch.float64" if "torch.float64" in floats else "torch.float32"

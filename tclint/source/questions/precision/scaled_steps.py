@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import takewhile
 
 from tclint.source.questions.gradients import Backward, Gradients
-from tclint.source.questions.rounds import shares_rounds, varies
+from tclint.source.questions.rounds import varies
 from tclint.source.run.conditions import exclude
 from tclint.source.run.record import conditions_in
 from tclint.source.run.values import Atom, Event, Thing
@@ -126,7 +126,7 @@ class ScaledSteps:
         """Whether one of two calls has no tests of its own, so that every run with the other does it too. If
         they are in different rounds, tests that vary from round to round do not count."""
         first, second = set(one.path), set(other.path)
-        if not shares_rounds(one, other):
+        if not one.shares_rounds(other):
             first = {atom for atom in first if not varies(atom.subject)}
             second = {atom for atom in second if not varies(atom.subject)}
         return first <= second or second <= first

@@ -13,10 +13,9 @@ from tclint.source.run.values import FALSE, NONE, TRUE, Event, Symbol, Value, co
 MATMUL = "torch.backends.cuda.matmul"
 CUDNN = "torch.backends.cudnn"
 SETTER = "torch.set_float32_matmul_precision"
-_SETTINGS = frozenset({"set", "switch", "debug"})
-CUDNN_ENABLED = f"{CUDNN}.enabled"
-BENCHMARK = f"{CUDNN}.benchmark"
 DETERMINISTIC = (f"{CUDNN}.deterministic", "torch.use_deterministic_algorithms", "torch.set_deterministic")
+"""The names of the settings that ask for reproducible results."""
+_SETTINGS = frozenset({"set", "switch", "debug"})
 _OPERATORS = {
     SETTER: ("matmul",),
     f"{MATMUL}.allow_tf32": ("matmul",),
@@ -131,7 +130,7 @@ class Switches:
         """Whether a run that makes one change also makes the other and keeps both; options count with their
         defaults."""
         first, second = one.event, other.event
-        if first.run != second.run and first.run and second.run:
+        if first.run != second.run and not any(map(_is_at_import, (first, second))):
             return False  # no known caller makes both changes
         holds = Defaults().holds
         paths = tuple({atom for atom in event.path if holds(atom) is not True} for event in (first, second))
@@ -146,3 +145,8 @@ class Switches:
             for switch in (one, other)
             for later in self.all
         )
+
+
+def _is_at_import(event: Event) -> bool:
+    """Whether whoever uses the file does it, since it happens in no function."""
+    return event.run == 0 and all(place.function.kind == "module" for place in event.places)

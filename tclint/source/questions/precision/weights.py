@@ -83,6 +83,21 @@ class Weights:
             if optimizer.made is not None and self._updates(optimizer, module):
                 yield Cast(module, dtype, use, event, optimizer.made)
 
+    def model_name(self, cast: Cast) -> str:
+        """The program's name for a model: as it passes the parameters to an optimizer, or as it casts the
+        model."""
+        for event in self.record.before(cast.optimizer, "call"):
+            asks = event.name.endswith("parameters") and event.receiver_name != "self"
+            owners = self.facts.things(event.subject) if asks else ()
+            known = any(self.facts.contains(thing, cast.module) for thing in owners)
+            if known and not event.place.file.is_library:
+                return event.receiver_name
+        place = cast.event.place
+        for assignment in place.function.assignments:
+            if isinstance(assignment.value, Call) and assignment.value.node_id == place.node_id:
+                return assignment.targets[0]
+        return cast.event.receiver_name or "model"
+
     def without_masters(self, step: Event, optimizers: frozenset[Thing]) -> Iterator[tuple[Cast, Thing]]:
         """The bfloat16 modules that a step of Adam or its kind updates where nothing keeps their weights in
         float32, each with its optimizer.

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import zip_longest
 
 from tclint.source.run.interpreter.calls import Calls
 from tclint.source.run.values import (
+    NONE,
     ClassValue,
     Frame,
     FunctionValue,
     Symbol,
     Thing,
     Value,
+    either,
+    options_of,
 )
 from tclint.source.syntax.tables import (
     Assignment,
@@ -25,8 +28,18 @@ from tclint.source.syntax.tables import (
     Subscript,
 )
 
-if TYPE_CHECKING:
-    pass
+
+def _as_method(made: list[FunctionValue], owner: ClassValue | None) -> FunctionValue:
+    """The function that a decorator returned, in the class body where it is defined.
+
+    Args:
+        made: what it may have returned; where contexts alone differ, as in
+            `(torch.inference_mode if is_new else torch.no_grad)()(function)`, each is a union of theirs.
+    """
+    first = made[0]
+    contexts = [item.regions for item in made if item.function is first.function]
+    regions = tuple(either(*together) for together in zip_longest(*contexts, fillvalue=NONE))
+    return FunctionValue(first.file, first.function, first.frame, owner, None, regions)
 
 
 class Assignments(Calls):
@@ -90,16 +103,7 @@ class Assignments(Calls):
             if decorator.kind == "dataclass":
                 return self._as_dataclass(value)
             if decorator.kind and self.library.is_a(decorator.kind, "context"):
-                if isinstance(value, FunctionValue):
-                    return FunctionValue(
-                        value.file,
-                        value.function,
-                        value.frame,
-                        value.owner,
-                        value.receiver,
-                        (*value.regions, decorator),
-                    )
-                return value
+                return value.within(decorator) if isinstance(value, FunctionValue) else value
             if decorator.kind == "memo":
                 return self._remembered(value)
             if decorator.kind == "wraps":
@@ -111,16 +115,11 @@ class Assignments(Calls):
             made_by = self.call_value(decorator, [value], {})
             if is_partial or (isinstance(made_by, Thing) and made_by.kind == "partial"):
                 return made_by
-            if isinstance(made_by, FunctionValue):
-                return (
-                    FunctionValue(
-                        made_by.file, made_by.function, made_by.frame, value.owner, None, made_by.regions
-                    )
-                    if isinstance(value, FunctionValue)
-                    else value
-                )
             if isinstance(made_by, ClassValue):
                 return made_by
+            functions = [item for item, _ in options_of(made_by) if isinstance(item, FunctionValue)]
+            if functions and isinstance(value, FunctionValue):
+                return _as_method(functions, value.owner)
         return value
 
     def _remembered(self, value: Value) -> Value:

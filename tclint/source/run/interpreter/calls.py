@@ -193,6 +193,13 @@ class Calls(LibraryCalls):
         is_own = receiver.cls is not None or not receiver.kind
         if own is not None and (is_own or not (isinstance(own, Thing) and own.is_unknown)):
             return self.call_value(self.refine(own), arguments, keywords, call)
+        return self._call_inherited(receiver, name, arguments, keywords, call)
+
+    def _call_inherited(
+        self, receiver: Thing, name: str, arguments: list[Value], keywords: dict[str, Value], call: Call
+    ) -> Value:
+        """Call a method that a thing has of its class or kind, whatever the program has since put in its
+        place."""
         if receiver.kind == "module" and name == "forward":
             return self.call_thing(receiver, arguments, keywords, call)
         if receiver.cls is not None:
@@ -212,7 +219,11 @@ class Calls(LibraryCalls):
         if spec is not None:
             return self.call_spec(spec, f".{name}", receiver, arguments, keywords, call)
         if receiver.kind == "tensor":
-            return self.tensor("op", f".{name}", receiver, self.bound((), arguments, keywords), call)
+            if self.library.method("module", name) is None:
+                return self.tensor("op", f".{name}", receiver, self.bound((), arguments, keywords), call)
+            # No tensor has such a method: what looked like a part of the data is a module.
+            receiver.kind = ""
+            return self.call_method(receiver, name, arguments, keywords, call)
         if receiver.cls is not None and not receiver.cls.is_derived:
             # The class has no such method, so the callable is an attribute of the object.
             return self.call_value(self.attribute(receiver, name), arguments, keywords, call)
@@ -278,11 +289,15 @@ class Calls(LibraryCalls):
             for key, item in keywords.items():
                 made.fields["item", key] = item
             return made
+        if len(arguments) == 1 and thing.kind and self.library.is_a(thing.kind, "context"):
+            function = arguments[0]
+            if isinstance(function, FunctionValue):
+                return function.within(thing)
         if thing.operation is not None and thing.operation[0] == ".":
-            # `step = optimizer.step; step()`.
+            # `step = optimizer.step; step()`. A wrapper may have replaced the method since it was read.
             owner, attribute = thing.operation[1]
             if isinstance(owner, Thing) and owner.kind and isinstance(attribute, Constant):
-                return self.call_method(owner, str(attribute.value), arguments, keywords, call)
+                return self._call_inherited(owner, str(attribute.value), arguments, keywords, call)
         around = thing.fields.get("@autocast")
         if around is not None:
             # A framework runs the forward of this module under autocast.

@@ -78,9 +78,11 @@ class Project(Protocol):
         """The files that a file leads to in which something may be registered under a name."""
         ...
 
-    def imported(self, importer: File, paths: Collection[str]) -> Iterator[File]:
-        """The files that a file imports and that either have an effect when they are imported or are among
-        `paths`."""
+    def imported(
+        self, importer: File, paths: Collection[str], described: Collection[str] = ()
+    ) -> Iterator[File]:
+        """The files that a file imports, by other names than those, and that either have an effect when they
+        are imported or are among `paths`."""
         ...
 
 

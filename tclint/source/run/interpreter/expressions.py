@@ -168,6 +168,8 @@ class Expressions(Texts):
     def import_(self, file: File, qualified: str) -> Value:
         """The value that importing a full name gives in a file: a file of the project, something in it, or a
         library's name."""
+        if qualified in self.library.own:
+            return self.symbol(qualified)
         found = self.project.module(file, qualified)
         if found is not None:
             return ModuleValue(found)

@@ -107,6 +107,8 @@ class Python(Methods):
                     if wanted.name == "torch.nn.Module":
                         return True
                     return value.name == wanted.name if value.cls is None else None
+                if value.cls is None and value.made is not None and value.name == wanted.name:
+                    return True  # calling this class made it
         return None
 
     def _builtin_hasattr(self, arguments: list[Value], _: dict[str, Value], call: Call) -> Value:

@@ -16,8 +16,9 @@ import torch
 
 from tclint.core.examples import README, python_blocks
 from tclint.graph.ops import Assumption, Site
-from tclint.tracing.inputs.forward import ARITHMETIC, called, parsed_file, project_folders
+from tclint.tracing.inputs.forward import ARITHMETIC, called, project_folders
 from tclint.tracing.inputs.given import ADVICE, CallInputs, described, with_batch
+from tclint.tracing.values.user_code import tree_of
 
 _META = torch.device("meta")
 _MOST_RANKS = 6
@@ -61,7 +62,7 @@ def example_calls(origin: ModelFiles, batch: int) -> Iterator[CallInputs]:
 
 def _own_files(origin: ModelFiles) -> Iterator[tuple[str, ast.Module, str]]:
     for path in origin.paths:
-        tree = parsed_file(path)
+        tree = tree_of(path)
         yield path, tree, "its own file"
         for example in _in_docstrings(tree):
             yield path, example, "a docstring"

@@ -14,12 +14,13 @@ from typing import Any, Literal
 import torch
 
 from tclint.graph.ops import Assumption
-from tclint.tracing.inputs.forward import called, parsed_file, project_folders
+from tclint.tracing.inputs.forward import called, project_folders
 from tclint.tracing.inputs.given import ADVICE, CallInputs, described
 from tclint.tracing.inputs.guesses.example_calls import ModelFiles
 from tclint.tracing.inputs.guesses.layer_inputs import VIDEO_SIZE
 from tclint.tracing.inputs.guesses.named_inputs import AUDIO_SAMPLES
 from tclint.tracing.inputs.stated_sizes import IMAGE_SIZE, LENGTH_NAMES, SEQUENCE_LENGTH
+from tclint.tracing.values.user_code import tree_of
 
 _META = torch.device("meta")
 _MOST_FILES = 60
@@ -125,7 +126,7 @@ def project_sizes(origin: ModelFiles) -> ProjectSizes:
     options: dict[str, set[tuple[tuple[int, ...], str]]] = {}
     for path in _scripts(origin):
         file, own = os.path.basename(path), dict[str, tuple[int, ...]]()
-        tree = parsed_file(path)
+        tree = tree_of(path)
         for name, value, line in _defaults(tree):
             own[name] = value
             options.setdefault(name, set()).add((value, f"{file}:{line} (--{name}) says"))

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from tclint.tracing.inputs.repair.clues import Clues, RankClash, SizeClash, sources_of
+from tclint.tracing.values.user_code import tree_of
 
 Frames = list[tuple[FrameType, int]]
 """Those that led to an error, the outermost first, each with its line."""
@@ -70,13 +71,9 @@ def from_line(frames: Frames, error: BaseException, clues: Clues) -> None:
 
 def _statement(frame: FrameType, number: int) -> ast.stmt | None:
     """The innermost statement of a line; for a `raise`, the `if` around it."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals)))
-    except (SyntaxError, ValueError):
-        return None
     around = [
         node
-        for node in ast.walk(tree)
+        for node in ast.walk(tree_of(frame.f_code.co_filename))
         if isinstance(node, ast.stmt) and node.lineno <= number <= (node.end_lineno or node.lineno)
     ]
     found = max(around, key=lambda node: node.lineno, default=None)

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from math import prod
 
-from tclint.analysis.attention import AttentionBlock, causal_mask, made_of_constants
-from tclint.analysis.layers import consumers
-from tclint.analysis.what_if.layer_edits import emptied, resized, with_ops
-from tclint.graph.ops import Graph, Op, TensorSpec, contiguous_strides
-from tclint.graph.ops.products import operand_positions
+from tclint.plugin import Graph, Op, TensorSpec
+from tclint.plugin.graph import (
+    AttentionBlock,
+)
 
 
 def with_joined_linears(graph: Graph, layers: Iterable[Sequence[int]]) -> Graph:
@@ -23,11 +22,11 @@ def with_joined_linears(graph: Graph, layers: Iterable[Sequence[int]]) -> Graph:
         inputs = []
         for spec, name in zip(first.inputs, first.input_names, strict=True):
             # The weight is [out, in], the bias [out].
-            inputs.append(resized(spec, 0, width) if name in ("weight", "bias") else spec)
-        output = resized(first.outputs[0], len(first.outputs[0].shape) - 1, width)
+            inputs.append(spec.resized(0, width) if name in ("weight", "bias") else spec)
+        output = first.outputs[0].resized(len(first.outputs[0].shape) - 1, width)
         changed[first.index] = replace(first, inputs=tuple(inputs), outputs=(output,))
-        changed |= {op.index: emptied(op) for op in others}
-    return with_ops(graph, changed)
+        changed |= {op.index: op.emptied() for op in others}
+    return graph.with_ops(changed)
 
 
 def with_fused_attention(graph: Graph, blocks: Iterable[AttentionBlock]) -> Graph | None:
@@ -40,15 +39,15 @@ def with_fused_attention(graph: Graph, blocks: Iterable[AttentionBlock]) -> Grap
     masks: set[int] = set()
     for block in blocks:
         scores, product = graph.ops[block.ops[0].index], graph.ops[block.ops[-1].index]
-        causal = causal_mask(graph, block)
+        causal = block.causal_mask(graph)
         fused = _fused(graph, scores, product, block, is_causal=causal is not None)
         if fused is None:
             return None
         masks |= causal or set()
-        changed |= {index: emptied(graph.ops[index]) for index in (scores.index, *block.between)}
+        changed |= {index: graph.ops[index].emptied() for index in (scores.index, *block.between)}
         changed[product.index] = fused
-    return with_ops(
-        graph, changed | {index: emptied(graph.ops[index]) for index in _unread(graph, masks, changed)}
+    return graph.with_ops(
+        changed | {index: graph.ops[index].emptied() for index in _unread(graph, masks, changed)}
     )
 
 
@@ -60,21 +59,21 @@ def with_causal_attention(graph: Graph, indices: Iterable[int]) -> Graph:
         given = zip(op.inputs, op.input_names, strict=True)
         kept = [(spec, name) for spec, name in given if name != "attn_mask"]
         mask = op.input("attn_mask")
-        masks |= set() if mask is None else made_of_constants(graph, mask)
+        masks |= set() if mask is None else graph.ancestors(mask)
         changed[op.index] = replace(
             op,
             inputs=tuple(spec for spec, _ in kept),
             input_names=tuple(name for _, name in kept),
             attributes={**op.attributes, "is_causal": True},
         )
-    return with_ops(
-        graph, changed | {index: emptied(graph.ops[index]) for index in _unread(graph, masks, changed)}
+    return graph.with_ops(
+        changed | {index: graph.ops[index].emptied() for index in _unread(graph, masks, changed)}
     )
 
 
 def _unread(graph: Graph, masks: Set[int], gone: Mapping[int, Op]) -> set[int]:
     """The ops of masks that nothing else reads any more."""
-    readers = consumers(graph.ops) if masks else {}
+    readers = graph.consumers() if masks else {}
     left: set[int] = set()
     for index in sorted(masks, reverse=True):
         if all(reader.index in gone or reader.index in left for reader in readers.get(index, ())):
@@ -83,7 +82,7 @@ def _unread(graph: Graph, masks: Set[int], gone: Mapping[int, Op]) -> set[int]:
 
 
 def _fused(graph: Graph, scores: Op, product: Op, block: AttentionBlock, *, is_causal: bool) -> Op | None:
-    first, second = operand_positions(scores), operand_positions(product)
+    first, second = scores.operand_positions, product.operand_positions
     if first is None or second is None:
         return None
     query, transposed, value = scores.inputs[first[0]], scores.inputs[first[1]], product.inputs[second[1]]
@@ -122,7 +121,7 @@ def _with_four_dims(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
     """The tensor as [B, heads, S, D]; bmm's [B * heads, S, D] becomes [B * heads, 1, S, D], which is the same
     work."""
     four = (prod(shape[:-3]), *shape[-3:]) if len(shape) >= 4 else (shape[0], 1, *shape[1:])
-    return replace(spec, shape=four, strides=contiguous_strides(four))
+    return spec.reshaped(four)
 
 
 def attention_mask(graph: Graph, block: AttentionBlock) -> TensorSpec | None:

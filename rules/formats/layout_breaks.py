@@ -6,12 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from tclint.analysis.change import CHANNELS_LAST, Change
-from tclint.analysis.graph_context import GraphContext
-from tclint.analysis.layers import consumers
-from tclint.analysis.what_if.layer_edits import emptied, with_ops
-from tclint.cost.transforms.layout import apply_layout
-from tclint.graph.ops import Graph, Op
+from tclint.plugin import Change, Graph, GraphContext, Op
+from tclint.plugin.graph import CHANNELS_LAST, apply_layout
 
 _MOST_STEPS = 200
 """The most ops that are followed from a break to the next convolution."""
@@ -33,7 +29,7 @@ def layout_breaks(context: GraphContext) -> tuple[Op, ...]:
 
 def breaks_in(graph: Graph) -> tuple[Op, ...]:
     """As `layout_breaks`, for a graph whose strides are those at run time."""
-    readers = consumers(graph.ops)
+    readers = graph.consumers()
     found = []
     for op in graph.ops:
         # Copies of a constant or a mask are no images.
@@ -61,8 +57,8 @@ def kept_format(ops: Sequence[Op]) -> Change:
 def _with_format_kept(graph: Graph, indices: frozenset[int]) -> Graph:
     kept = apply_layout(graph, "channels_last", indices)
     left_out = (graph.ops[index] for index in indices if graph.ops[index].name in ("contiguous", "clone"))
-    return with_ops(
-        kept, {op.index: replace(emptied(op), outputs=kept.ops[op.index].outputs) for op in left_out}
+    return kept.with_ops(
+        {op.index: replace(op.emptied(), outputs=kept.ops[op.index].outputs) for op in left_out}
     )
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tclint.source.questions.precision.scaled_steps import ScaledSteps
-from tclint.source.run.conditions import exclude
-from tclint.source.run.record import conditions_in
-from tclint.source.run.values import Event
+from tclint.plugin import Event
+from tclint.plugin.source import ScaledSteps, exclude
 
 
 def recreated(steps: ScaledSteps) -> Iterator[tuple[Event, Event]]:
@@ -37,7 +35,7 @@ def _starts_over(steps: ScaledSteps, made: Event, step: Event) -> bool:
     apart = [item for item in step.loops if item.loop.source is None]
     if loop is None or len(apart) > len(made.loops) + 1:
         return False
-    if not set(conditions_in(made, loop)) <= set(step.path):
+    if not set(made.path[loop.depth :]) <= set(step.path):
         return False
     owners = (item.made for item in steps.optimizers_of(step))
     return not any(loop in {item.loop for item in owner.loops} for owner in owners if owner is not None)
