@@ -36,6 +36,7 @@ from tclint.source.questions.precision.switches import Switches
 from tclint.source.questions.precision.weights import Weights
 from tclint.source.questions.projections import Projections
 from tclint.source.questions.recording import Recording
+from tclint.source.questions.reductions import Reductions
 from tclint.source.questions.steps import Steps
 from tclint.source.questions.waits import Waits
 from tclint.source.run.facts import Facts
@@ -227,6 +228,11 @@ class SourceContext:
     def transfers(self) -> Transfers:
         """The copies from the host to a GPU that every training step repeats."""
         return Transfers(self.run.facts, self.devices, self.steps)
+
+    @cached_property
+    def reductions(self) -> Reductions:
+        """The losses that processes exchange for a log."""
+        return Reductions(self.run.facts, self.steps)
 
     @cached_property
     def waits(self) -> Waits:
