@@ -8,6 +8,7 @@ from typing import Any
 
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.source.questions.precision.float32 import Training
+from tclint.source.questions.precision.regions import computed
 from tclint.source.wording import spelled
 
 _MOST_RELATED = 8
@@ -98,6 +99,7 @@ class NoMixedPrecision(SourceRule):
                 "Compute the loss under torch.autocast, in bfloat16 on GPUs that have it, or in float16 and "
                 "scale it with torch.amp.GradScaler."
             )
+            places = context.places(**computed(context.float32, context.flow, trainings))
             argument = spelled(context, found.scaler, "autocast")[1] if found.scaler is not None else None
             if argument is not None and "=" not in argument:
                 argument = None  # the library's table does not give the spelling
@@ -124,7 +126,7 @@ class NoMixedPrecision(SourceRule):
                 effect=Effect(
                     unknown="what a model gains depends on its shapes, which this file does not show"
                 ),
-                fix=Fix(fix),
+                fix=Fix(fix, places=places),
                 identity=found.event.place.function.qualified_name,
             )
 

@@ -85,6 +85,7 @@ class OptimizerNotFused(SourceRule):
                 fix=Fix(
                     f"{'Pass' if option == 'fused=True' else 'Use' if is_old else 'Set'} {option}.",
                     needs=f"torch {_FUSED_SINCE[_torch_name(optimizer)]}",
+                    places=context.places(written=[made] if context.is_written(made) else []),
                 ),
                 identity=f"{made.place.function.qualified_name}:{name}",
                 group=option,

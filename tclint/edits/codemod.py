@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import libcst as cst
 
-from tclint.core.finding import Finding
+from tclint.core.finding import Finding, Location
 from tclint.edits.program import Line, Node, Program, Statement, is_name, names_in
 from tclint.edits.statements import Gone, GoneWithComment, KeepsComments, dedented, has_comment
 
@@ -178,6 +178,19 @@ class Codemod(KeepsComments):
         """The node of a kind at the finding's location."""
         return self.program.find(self.finding.location, kind)
 
+    def calls(self, role: str) -> list[cst.Call] | None:
+        """The calls where the rule saw a role of the fix, in its order; None if one is in another file."""
+        found = [self.program.find(place, cst.Call) for place in self._places(role)]
+        return [call for call in found if call is not None] if None not in found else None
+
+    def lines(self, role: str) -> list[Line] | None:
+        """The innermost statements in blocks where it saw one; None if one is in another file."""
+        found = [self.program.line_at(place) for place in self._places(role)]
+        return [line for line in found if line is not None] if None not in found else None
+
+    def _places(self, role: str) -> tuple[Location, ...]:
+        return self.finding.fix.places.get(role, ()) if self.finding.fix is not None else ()
+
     def change_alike(self, change: Callable[[cst.Call], bool]) -> None:
         """Change the call at the finding's location and, if it can be changed, the others with the same
         problem in the file.
@@ -274,6 +287,15 @@ class Codemod(KeepsComments):
             return False
         self.change(with_, lambda with_: dedented(with_, first))
         return True
+
+    def indent(self, lines: Sequence[Line], context: str) -> None:
+        """Put successive statements of a block into a with block; comments above the first stay above it."""
+        first, *others = lines
+        block = cst.IndentedBlock([first.with_changes(leading_lines=()), *others])
+        items = [cst.WithItem(cst.parse_expression(context))]
+        self.change(first, lambda line: cst.With(items, block, leading_lines=line.leading_lines))
+        for line in others:
+            self.change(line, lambda _: cst.RemovalSentinel.REMOVE)
 
     def parsed(self, code: str) -> Line:
         """Parse a statement with the file's own indentation and line ends."""

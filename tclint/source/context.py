@@ -313,6 +313,11 @@ class SourceContext:
         """The code of an event on one line; for an event of a framework the call that causes it."""
         return _code_of(self._place(event) if event.place.file.is_library else event.place, limit)
 
+    def is_written(self, event: Event) -> bool:
+        """Whether the program itself calls what an event makes, or what gives a framework its arguments for
+        it."""
+        return not self._settings_of(event).place.file.is_library
+
     def is_in_program(self, event: Event) -> bool:
         """Whether the program's own files make or lead to an event; importing a library leads to others."""
         return any(not place.file.is_library for place in event.places)
@@ -320,6 +325,10 @@ class SourceContext:
     def shown(self, event: Event, limit: int = 80) -> str:
         """The code, on one line, in the linted files that is or leads to an event."""
         return _code_of(self._place(event), limit)
+
+    def places(self, **events: Iterable[Event]) -> dict[str, tuple[Location, ...]]:
+        """The locations of events by role, for the fix that edits there."""
+        return {role: tuple(dict.fromkeys(map(self.at, found))) for role, found in events.items()}
 
     def steps_beside(self, event: Event) -> list[list[int]]:
         """The lines and columns at which optimizers step in an event's function, through a scaler or not."""
