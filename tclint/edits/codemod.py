@@ -129,6 +129,7 @@ Replacement = cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentin
 CODEMODS: dict[str, type[Codemod]] = {}
 """Rule code -> codemod; filled when the modules of tclint.edits.codemods are imported."""
 
+_Found = TypeVar("_Found")
 _Class = TypeVar("_Class", bound="type[Codemod]")
 
 
@@ -142,6 +143,10 @@ def fixes(*codes: str) -> Callable[[_Class], _Class]:
         return codemod
 
     return register
+
+
+class NotThere(Exception):
+    """No node is where the rule saw one; the finding has only its advice then."""
 
 
 class Codemod(KeepsComments):
@@ -178,18 +183,24 @@ class Codemod(KeepsComments):
         """The node of a kind at the finding's location."""
         return self.program.find(self.finding.location, kind)
 
-    def calls(self, role: str) -> list[cst.Call] | None:
-        """The calls where the rule saw a role of the fix, in its order; None if one is in another file."""
-        found = [self.program.find(place, cst.Call) for place in self._places(role)]
-        return [call for call in found if call is not None] if None not in found else None
+    def calls(self, role: str) -> list[cst.Call]:
+        """The calls in the file where the rule saw a role of the fix, in the rule's order."""
+        return self._there(role, lambda place: self.program.find(place, cst.Call))
 
-    def lines(self, role: str) -> list[Line] | None:
-        """The innermost statements in blocks where it saw one; None if one is in another file."""
-        found = [self.program.line_at(place) for place in self._places(role)]
-        return [line for line in found if line is not None] if None not in found else None
+    def lines(self, role: str) -> list[Line]:
+        """The innermost statements in blocks of the file where the rule saw a role of the fix."""
+        return self._there(role, self.program.line_at)
 
-    def _places(self, role: str) -> tuple[Location, ...]:
-        return self.finding.fix.places.get(role, ()) if self.finding.fix is not None else ()
+    def _there(self, role: str, find: Callable[[Location], _Found | None]) -> list[_Found]:
+        places = self.finding.fix.places.get(role, ()) if self.finding.fix is not None else ()
+        found: list[_Found] = []
+        for place in places:
+            if place.path == self.program.path:
+                node = find(place)
+                if node is None:
+                    raise NotThere
+                found.append(node)
+        return found
 
     def change_alike(self, change: Callable[[cst.Call], bool]) -> None:
         """Change the call at the finding's location and, if it can be changed, the others with the same

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -313,6 +313,10 @@ class SourceContext:
         """The code of an event on one line; for an event of a framework the call that causes it."""
         return _code_of(self._place(event) if event.place.file.is_library else event.place, limit)
 
+    def scaled_places(self, event: Event, scalers: Collection[Thing] = ()) -> dict[str, tuple[Location, ...]]:
+        """The locations of an event, as `at`, and of the calls of scalers and steps beside it, by kind."""
+        return self.places(at=[event], **self.scaled_steps.beside(event, scalers))
+
     def is_written(self, event: Event) -> bool:
         """Whether the program itself calls what an event makes, or what gives a framework its arguments for
         it."""
@@ -329,16 +333,6 @@ class SourceContext:
     def places(self, **events: Iterable[Event]) -> dict[str, tuple[Location, ...]]:
         """The locations of events by role, for the fix that edits there."""
         return {role: tuple(dict.fromkeys(map(self.at, found))) for role, found in events.items()}
-
-    def steps_beside(self, event: Event) -> list[list[int]]:
-        """The lines and columns at which optimizers step in an event's function, through a scaler or not."""
-        function = event.place.function
-        places = {
-            (at.line, at.column)
-            for step in self.record.of("step", "scaler_step")
-            if step.place.function is function and (at := self.at(step))
-        }
-        return [list(place) for place in sorted(places)]
 
     def also(self, event: Event | Place, message: str, *, is_alike: bool = False) -> Related:
         """A related place: an event that a finding rests on, or a call that led to it, in any file.

@@ -91,8 +91,6 @@ class ChoosePrecision(Codemod):
         to the last before it that computes its loss; none if that is not possible for all."""
         program = self.program
         backwards, forwards, losses = map(self.lines, ("backward", "forward", "loss"))
-        if not backwards or not forwards or losses is None:
-            return []
         first: dict[Line, int] = {}
         last: dict[Line, int] = {}
         for line in (*forwards, *losses):

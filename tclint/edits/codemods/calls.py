@@ -62,7 +62,7 @@ class FusedOptimizer(_WithArgument):
 
     def pass_to(self, call: cst.Call) -> bool:
         if self.finding.evidence.get("argument") is not None:
-            return call in (self.calls("written") or ()) and pass_stated(self, call)
+            return call in self.calls("written") and pass_stated(self, call)
         return keyword(call, "foreach") is None and super().pass_to(call)
 
 
