@@ -187,9 +187,13 @@ class Codemod(KeepsComments):
         """The calls in the file where the rule saw a role of the fix, in the rule's order."""
         return self._there(role, lambda place: self.program.find(place, cst.Call))
 
+    def nodes(self, role: str) -> list[cst.CSTNode]:
+        """The statements and expressions in the file where the rule saw a role of the fix."""
+        return self._there(role, self.program.node_at)
+
     def lines(self, role: str) -> list[Line]:
-        """The innermost statements in blocks of the file where the rule saw a role of the fix."""
-        return self._there(role, self.program.line_at)
+        """The innermost statements in blocks of the file that are or contain those nodes."""
+        return [line for node in self.nodes(role) if (line := self.program.line(node)) is not None]
 
     def _there(self, role: str, find: Callable[[Location], _Found | None]) -> list[_Found]:
         places = self.finding.fix.places.get(role, ()) if self.finding.fix is not None else ()

@@ -76,10 +76,11 @@ class Program:
         node = next(at, None)
         return self.statement(node) if node is not None else None
 
-    def line_at(self, location: Location) -> Line | None:
-        """The innermost statement in a block that is or contains what is at a location."""
-        node = next(self._at(location), None)
-        return self.line(node) if node is not None else None
+    def node_at(self, location: Location) -> cst.CSTNode | None:
+        """The outermost expression or statement exactly at a location; a small statement, not its line."""
+        return next(
+            (node for node in self._at(location) if not isinstance(node, cst.SimpleStatementLine)), None
+        )
 
     def _at(self, location: Location) -> Iterator[cst.CSTNode]:
         """The nodes exactly at a location, outer ones first; of any length if the location has no end."""

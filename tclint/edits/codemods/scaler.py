@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from tclint.edits.codemod import fixes, keyword
-from tclint.edits.codemods.scaling import ScalingCodemod, clips_in
+from tclint.edits.codemods.scaling import ScalingCodemod
 from tclint.edits.program import LOOPS, is_constant, names_in, statements_of
 from tclint.source.syntax.expressions import dotted_name
 
@@ -30,7 +30,7 @@ class UnscaleInRoundsThatStep(ScalingCodemod):
             if isinstance(item, cst.If):
                 self._into_guard(moved, item)
                 return
-            if not isinstance(item, cst.Expr | cst.Assign) or not clips_in(item):
+            if not isinstance(item, cst.Expr | cst.Assign) or not self.clips_in(item):
                 return
             moved.append(item)
 
@@ -141,8 +141,8 @@ class ScaleLosses(ScalingCodemod):
         enabled = self._enabled(function)
         if outermost not in program.ancestors(step.call) or enabled is None:
             return
-        clipping = [item for item in program.before(statement) if clips_in(item)]
-        if clips_in(outermost) != sum(map(clips_in, clipping)):
+        clipping = [item for item in program.before(statement) if self.clips_in(item)]
+        if self.clips_in(outermost) != sum(map(self.clips_in, clipping)):
             return
         if clipping and self.is_before(clipping[0], call):
             return

@@ -7,11 +7,8 @@ from typing import NamedTuple
 import libcst as cst
 
 from tclint.edits.codemod import Codemod, append_argument, fixes, keyword
-from tclint.edits.program import LOOPS, Statement, find_all, index_of, is_attribute, is_constant, names_in
+from tclint.edits.program import LOOPS, Statement, find_all, index_of, is_constant, names_in
 from tclint.source.syntax.expressions import dotted_name
-
-_CLIPS = frozenset(("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_"))
-_CUTS = frozenset(("clamp_", "clip_", "clamp_min_", "clamp_max_", "clamp", "clip"))
 
 
 class MethodCall(NamedTuple):
@@ -39,6 +36,10 @@ class ScalingCodemod(Codemod):
     def scaler_step(self) -> MethodCall | None:
         """The scaler's step that the finding names."""
         return next((use for use in self.uses("at") if use.receiver and use.argument), None)
+
+    def clips_in(self, node: cst.CSTNode) -> int:
+        """The number of places at and below a node that clip gradients."""
+        return sum(node in (clip, *self.program.ancestors(clip)) for clip in self.nodes("clip"))
 
     def is_before(self, one: cst.CSTNode, other: cst.CSTNode) -> bool:
         return self.program.start(one) < self.program.start(other)
@@ -73,17 +74,6 @@ def _scaled(loss: cst.BaseExpression, scaler: str) -> cst.BaseExpression:
     return scale.with_changes(args=[cst.Arg(loss)])
 
 
-def clips_in(node: cst.CSTNode) -> int:
-    """The number of calls below a node that clip gradients."""
-    return sum(map(_is_clip, find_all(node, cst.Call)))
-
-
-def _is_clip(call: cst.Call) -> bool:
-    name = dotted_name(call.func)
-    last = name.rpartition(".")[2]
-    return last in _CLIPS or (last in _CUTS and ".grad" in name)
-
-
 @fixes("AMP003")
 class UnscaleFirst(ScalingCodemod):
     """Insert `scaler.unscale_(optimizer)` before the gradients of a step are first read."""
@@ -105,8 +95,8 @@ class UnscaleFirst(ScalingCodemod):
         # A loop over parameters clips them one by one, so unscale once, before the loop.
         target = next((outer for outer in path if isinstance(outer, LOOPS)), path[-1])
         top = path[0]
-        first = _first_clip(block, top)
-        if first is not top or clips_in(top) > 1:
+        first = self._first_clip(block, top)
+        if first is not top or self.clips_in(top) > 1:
             target = first
         misplaced = self._misplaced(block, target, step_statement)
         if misplaced is None or self._is_unscaled(target):
@@ -176,21 +166,22 @@ class UnscaleFirst(ScalingCodemod):
         if any(self.program.own_line(item) is None for item in (clip, step)):
             return
         self.insert_before(
-            _first_clip(block, clip),
+            self._first_clip(block, clip),
             f"if {self.program.code(guard.test)}:\n{self.program.module.default_indent}{code}",
         )
 
-
-def _first_clip(block: list[Statement], top: Statement) -> Statement:
-    """The first statement of the block that clips gradients of the same step."""
-    first = top
-    for statement in reversed(block[: index_of(block, top)]):
-        attributes = find_all(statement, cst.Attribute)
-        if any(is_attribute(node, "backward", "step", "update") for node in attributes):
-            break
-        if clips_in(statement):
-            first = statement
-    return first
+    def _first_clip(self, block: list[Statement], top: Statement) -> Statement:
+        """The first statement of the block that clips gradients of the same step."""
+        first = top
+        others = {
+            use.call for role in ("backward", "step", "scaler_step", "update") for use in self.uses(role)
+        }
+        for statement in reversed(block[: index_of(block, top)]):
+            if not others.isdisjoint(find_all(statement, cst.Call)):
+                break
+            if self.clips_in(statement):
+                first = statement
+        return first
 
 
 @fixes("AMP020")

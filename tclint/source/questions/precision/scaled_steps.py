@@ -61,7 +61,9 @@ class ScaledSteps:
             scalers: only the calls of these, and those of no scaler; by default the event's own.
         """
         own = frozenset(scalers or self.facts.kinds(event.subject, "scaler"))
-        found = {}
+        found = {
+            "clip": [item for item in self.gradients.clips() if item.place.function is event.place.function]
+        }
         for kind in (*_OF_SCALERS, "backward", "step"):
             calls = [item for item in self.record.of(kind) if item.place.function is event.place.function]
             if own and kind in _OF_SCALERS:
