@@ -7,10 +7,9 @@ from typing import Any
 
 from tclint.analysis.change import Change
 from tclint.config.settings import OPTIMIZERS
-from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
+from tclint.plugin import Effect, Event, Finding, Fix, Location, SourceContext, SourceRule, Thing
 from tclint.source.questions.defaults import Defaults
-from tclint.source.run.facts import distinct
-from tclint.source.run.values import FALSE, TRUE, Thing
+from tclint.source.run.values import FALSE, TRUE
 from tclint.source.wording import spelled
 
 _FUSED_SINCE = {"torch.optim.Adam": "2.0", "torch.optim.AdamW": "2.0", "torch.optim.SGD": "2.3"}
@@ -58,11 +57,11 @@ class OptimizerNotFused(SourceRule):
     triggers = ("Adam(", "AdamW(", "SGD(", "adamw_", "torch_adam", "TrainingArguments(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        for made, optimizer in distinct(
-            (made, optimizer)
-            for made, optimizer in context.optimizers.all
-            if context.concerns(made) and self._applies_to(context, optimizer)
-        ):
+        found: dict[Location, tuple[Event, Thing]] = {}
+        for made, optimizer in context.optimizers.all:
+            if context.concerns(made) and self._applies_to(context, optimizer):
+                found.setdefault(context.at(made, optimizer, "fused"), (made, optimizer))
+        for at, (made, optimizer) in found.items():
             name = optimizer.name.rpartition(".")[2]
             is_old = optimizer.name == _OLD_ADAMW
             how = (
@@ -74,7 +73,7 @@ class OptimizerNotFused(SourceRule):
             option = "fused=True" if option == "fused" else option
             option = "torch.optim.AdamW(..., fused=True)" if is_old else option
             yield self.finding(
-                context.at(made, optimizer, "fused"),
+                at,
                 f"This {name} {how}; {option} makes it one kernel.",
                 evidence={
                     "optimizer": name,
