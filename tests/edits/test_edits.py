@@ -7,10 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from textwrap import indent
 from typing import ClassVar
 
 import libcst as cst
 import pytest
+from fixing import fixed
 
 from tclint.config.settings import Settings
 from tclint.core.finding import Edit, Finding, Location
@@ -254,6 +257,38 @@ def test_a_fix_whose_place_holds_no_call_or_is_in_another_file_stays_advice(plac
     assert finding.fix.places == {"made": (Location("train.py", 3, 10, 3, 38),)}
     elsewhere = replace(finding, fix=replace(finding.fix, places={"made": (place,)}))
     assert with_fixes("train.py", SCALED, [elsewhere]) == [elsewhere]
+
+
+MADE = """\
+import torch
+from other import pretrain
+from torch import nn
+
+model = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 64, 3)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+LOOP = """\
+for images in loader:
+    loss = model(images.cuda()).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_program_that_trains_in_two_files_keeps_both_in_float32(tmp_path: Path) -> None:
+    """A region in one of them would hide the other, which no fix of this file reaches."""
+    (tmp_path / ".git").mkdir()
+    before = f"{MADE}{LOOP}pretrain(model, optimizer, loader)\n"
+    (tmp_path / "other.py").write_text(f"def pretrain(model, optimizer, loader):\n{indent(LOOP, '    ')}")
+    (tmp_path / "main.py").write_text(before)
+    data, outcome = fixed(tmp_path / "main.py", Settings(select=("AMP016",)))
+    assert data.decode() == before
+    assert [finding.code for finding in outcome.report.findings] == ["AMP016"]
+    (tmp_path / "other.py").write_text("def pretrain(model, optimizer, loader):\n    pass\n")
+    data, outcome = fixed(tmp_path / "main.py", Settings(select=("AMP016",)))
+    assert data.decode() != before
+    assert not outcome.report.findings
 
 
 def test_comments_of_an_import_that_goes_stay() -> None:
