@@ -47,7 +47,7 @@ def computed(float32: Float32, flow: Flow, trainings: Sequence[Training]) -> dic
     if (
         len(files) > 1
         or any(event.place.file in files for event, _ in float32.doubtful)
-        or any(map(flow.is_bce, made))
+        or any(flow.is_bce(event) or _is_of_function(event) for event in made)
         or any(
             _runs_in_threads(event)
             or (event.name == ".numpy" and not made.isdisjoint(facts.made_by(event.subject)))
@@ -56,6 +56,13 @@ def computed(float32: Float32, flow: Flow, trainings: Sequence[Training]) -> dic
     ):
         return {}
     return found
+
+
+def _is_of_function(event: Event) -> bool:
+    """Whether an event is or happens in an autograd.Function, whose kernels may lack bfloat16."""
+    return event.name == ".apply" or any(
+        place.file.is_library and place.function.qualified_name == "Function.apply" for place in event.places
+    )
 
 
 def _runs_in_threads(event: Event) -> bool:
