@@ -31,7 +31,7 @@ from tclint.source.questions.precision.dtypes import Dtypes
 from tclint.source.questions.precision.float32 import Float32, Training
 from tclint.source.questions.precision.frozen import FrozenNetworks
 from tclint.source.questions.precision.quantized import Quantized
-from tclint.source.questions.precision.regions import computed
+from tclint.source.questions.precision.regions import computed, computes_in_threads
 from tclint.source.questions.precision.scaled_steps import ScaledSteps
 from tclint.source.questions.precision.switches import Switches
 from tclint.source.questions.precision.weights import Weights
@@ -346,6 +346,12 @@ class SourceContext:
         """The places at which trainings compute their losses in float32 and go backward, for the fix that
         puts autocast there; none where that would break the program."""
         return self.places(**computed(self.float32, self.flow, trainings))
+
+    @property
+    def computes_in_threads(self) -> bool:
+        """Whether the program computes in threads, as `nn.DataParallel` does, where autocast has its default
+        dtype, float16, whatever the autocast around them chose."""
+        return computes_in_threads(self.record)
 
     def also(self, event: Event | Place, message: str, *, is_alike: bool = False) -> Related:
         """A related place: an event that a finding rests on, or a call that led to it, in any file.

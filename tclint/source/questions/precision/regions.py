@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tclint.source.questions.flow import Flow
 from tclint.source.questions.precision.float32 import Float32, Training
+from tclint.source.run.record import Record
 from tclint.source.run.values import Event, Thing
 
 _COMPUTE = frozenset({"forward", "op", "call"})
@@ -44,18 +45,21 @@ def computed(float32: Float32, flow: Flow, trainings: Sequence[Training]) -> dic
             role = "forward" if event in forwards else "loss"
             found[role].append(replace(event, place=here[0], stack=backward.stack))
     files = {backward.place.file for backward in found["backward"]}
+    numpy = [event for event in float32.record.events if event.name == ".numpy"]
     if (
         len(files) > 1
         or any(event.place.file in files for event, _ in float32.doubtful)
         or any(flow.is_bce(event) or _is_of_function(event) for event in made)
-        or any(
-            _runs_in_threads(event)
-            or (event.name == ".numpy" and not made.isdisjoint(facts.made_by(event.subject)))
-            for event in float32.record.events
-        )
+        or computes_in_threads(float32.record)
+        or any(not made.isdisjoint(facts.made_by(event.subject)) for event in numpy)
     ):
         return {}
     return found
+
+
+def computes_in_threads(record: Record) -> bool:
+    """Whether a program computes in threads, to which an autocast around them does not pass its dtype."""
+    return any(map(_runs_in_threads, record.events))
 
 
 def _is_of_function(event: Event) -> bool:
