@@ -1,4 +1,4 @@
-"""Advice where a network computes in threads: autocast has its default dtype there, whatever it is outside."""
+"""Advice for networks that compute in threads, where autocast has its default dtype whatever it is outside."""
 
 from __future__ import annotations
 
