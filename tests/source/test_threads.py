@@ -1,4 +1,4 @@
-"""Advice for networks that compute in threads, where autocast has its default dtype whatever it is outside."""
+"""Advice for networks that compute in threads, where autocast has its default dtype."""
 
 from __future__ import annotations
 
