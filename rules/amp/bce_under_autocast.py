@@ -48,7 +48,7 @@ class BceUnderAutocast(SourceRule):
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
         events = context.record.of("op", "call", "forward")
-        for event in distinct(event for event in events if _is_bce(context, event)):
+        for event in distinct(event for event in events if context.flow.is_bce(event)):
             found = context.dtypes.autocast(event)
             if found is None or not context.autocasts.may_be_on_gpu(found[1]):
                 context.skip(event, "no autocast that may be on for a GPU is around it")
@@ -88,13 +88,6 @@ class BceUnderAutocast(SourceRule):
             ),
             identity=f"{event.place.function.qualified_name}:{context.code(event)}",
         )
-
-
-def _is_bce(context: SourceContext, event: Event) -> bool:
-    if event.kind == "forward":
-        layers = {context.flow.layer(module) for module in context.facts.things(event.subject)}
-        return layers == {"torch.nn.BCELoss"} and event not in context.flow.followed
-    return event.name == "torch.nn.functional.binary_cross_entropy"
 
 
 def _is_on_cpu(context: SourceContext, thing: Thing) -> bool:

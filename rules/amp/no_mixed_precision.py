@@ -97,6 +97,12 @@ class NoMixedPrecision(SourceRule):
                 "Compute the loss under torch.autocast, in bfloat16 on GPUs that have it, or in float16 and "
                 "scale it with torch.amp.GradScaler."
             )
+            if context.computes_in_threads:
+                fix = (
+                    "Autocast inside the network's forward, in bfloat16 on GPUs that have it: in the threads "
+                    "of DataParallel an autocast around it computes in float16, whatever it says."
+                )
+            places = context.computed_places(trainings)
             argument = context.spelled(found.scaler, "autocast")[1] if found.scaler is not None else None
             if argument is not None and "=" not in argument:
                 argument = None  # the library's table does not give the spelling
@@ -125,7 +131,7 @@ class NoMixedPrecision(SourceRule):
                 effect=Effect(
                     unknown="what a model gains depends on its shapes, which this file does not show"
                 ),
-                fix=Fix(fix),
+                fix=Fix(fix, places=places),
                 identity=found.event.place.function.qualified_name,
             )
 

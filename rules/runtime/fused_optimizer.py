@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tclint.plugin import OPTIMIZERS, Change, Effect, Finding, Fix, SourceContext, SourceRule, Thing, distinct
+from tclint.plugin import (
+    OPTIMIZERS,
+    Change,
+    Effect,
+    Event,
+    Finding,
+    Fix,
+    Location,
+    SourceContext,
+    SourceRule,
+    Thing,
+)
 from tclint.plugin.source import FALSE, TRUE, Defaults
 
 _FUSED_SINCE = {"torch.optim.Adam": "2.0", "torch.optim.AdamW": "2.0", "torch.optim.SGD": "2.3"}
@@ -53,11 +64,11 @@ class OptimizerNotFused(SourceRule):
     triggers = ("Adam(", "AdamW(", "SGD(", "adamw_", "torch_adam", "TrainingArguments(")
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        for made, optimizer in distinct(
-            (made, optimizer)
-            for made, optimizer in context.optimizers.all
-            if context.concerns(made) and self._applies_to(context, optimizer)
-        ):
+        found: dict[Location, tuple[Event, Thing]] = {}
+        for made, optimizer in context.optimizers.all:
+            if context.concerns(made) and self._applies_to(context, optimizer):
+                found.setdefault(context.at(made, optimizer, "fused"), (made, optimizer))
+        for at, (made, optimizer) in found.items():
             name = optimizer.name.rpartition(".")[2]
             is_old = optimizer.name == _OLD_ADAMW
             how = (
@@ -69,7 +80,7 @@ class OptimizerNotFused(SourceRule):
             option = "fused=True" if option == "fused" else option
             option = "torch.optim.AdamW(..., fused=True)" if is_old else option
             yield self.finding(
-                context.at(made, optimizer, "fused"),
+                at,
                 f"This {name} {how}; {option} makes it one kernel.",
                 evidence={
                     "optimizer": name,
@@ -80,6 +91,7 @@ class OptimizerNotFused(SourceRule):
                 fix=Fix(
                     f"{'Pass' if option == 'fused=True' else 'Use' if is_old else 'Set'} {option}.",
                     needs=f"torch {_FUSED_SINCE[_torch_name(optimizer)]}",
+                    places=context.places(written=[made] if context.is_written(made) else []),
                 ),
                 identity=f"{made.place.function.qualified_name}:{name}",
                 group=option,

@@ -18,9 +18,10 @@ class SyncInLoop(SourceRule):
     Finds what makes every step of a training loop wait for the GPU: `.item()`, `.cpu()`, `.numpy()`,
     `.tolist()` and `.nonzero()` of the loss or of what is computed from the model's outputs; `float`, `int`,
     `print`, f-strings and `%` of the loss; comparisons of it; slices up to a computed number;
-    `torch.cuda.synchronize()`; the same in a function of the project that the step calls. There is one
-    finding per loop, which lists all lines. Loops that call backward through Accelerate, Fabric, DeepSpeed,
-    Lightning or a scaler's wrapper count as well.
+    `torch.cuda.synchronize()`; metrics of TorchMetrics that check the values they get (`validate_args`, since
+    0.11, and `nan_strategy`, whose 'disable' came with 1.6.2); the same in a function of the project that the
+    step calls. There is one finding per loop, which lists all lines. Loops that call backward through
+    Accelerate, Fabric, DeepSpeed, Lightning or a scaler's wrapper count as well.
 
     Why it costs
     The CPU normally runs ahead and queues kernels. Reading a value waits until everything before it is
@@ -66,6 +67,10 @@ class SyncInLoop(SourceRule):
         self, context: SourceContext, step: Step, wait: Event, inner: list[Event], at: Location
     ) -> Finding:
         shown, function = context.shown(wait), step.place.function.qualified_name
+        without = {event.unless for event in inner}
+        fix = "Keep detached tensors and read them at an interval, outside the step."
+        if len(without) == 1 and "=" in (option := without.pop()):
+            fix = f"Give it `{option}`, which leaves out this check, or call it at an interval."
         inside = (context.also(event, "it waits here") for event in inner if not event.place.file.is_library)
         return self.finding(
             at,
@@ -76,7 +81,7 @@ class SyncInLoop(SourceRule):
             ),
             evidence={"function": function},
             effect=Effect(unknown="how far the CPU runs ahead of the GPU is not known from the source"),
-            fix=Fix("Keep detached tensors and read them at an interval, outside the step."),
+            fix=Fix(fix),
             identity=f"{function}:{shown}",
             group=f"{step.place.file.path}:{step.place.node_id} in {at.path}",
         )

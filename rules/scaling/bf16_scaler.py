@@ -109,7 +109,8 @@ class ScalerWithBf16(SourceRule):
             },
             fix=Fix(
                 "Drop the scaler (`loss.backward()`, `optimizer.step()`), or make it with "
-                "`enabled=dtype == torch.float16`."
+                "`enabled=dtype == torch.float16`.",
+                places=context.places(made=[made]),
             ),
             identity=f"{scale.place.function.qualified_name}:{loss}",
         )

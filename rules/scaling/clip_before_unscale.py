@@ -99,6 +99,6 @@ class ClipBeforeUnscale(SourceRule):
                 context.also(step, f"`{context.code(step)}` unscales only here"),
             ),
             evidence=scaler_evidence(context, clip=clip, step=step, backward=backward.event),
-            fix=Fix(advice),
+            fix=Fix(advice, places=context.scaled_places(step)),
             identity=f"{clip.place.function.qualified_name}:{context.code(clip)}",
         )

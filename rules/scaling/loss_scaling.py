@@ -143,13 +143,13 @@ class Fp16AutocastNoScaler(SourceRule):
                 "dtype_from": "argument" if given else "default",
                 "enabled": "always" if enabled else "decided at run time",
                 "scaler": None,
-                "steps": context.steps_beside(event),
             },
             fix=Fix(
                 'Make one `scaler = torch.amp.GradScaler("cuda")` before the loop, then call '
                 f"`scaler.scale({loss}).backward()`{unscale}, `scaler.step(optimizer)` and "
                 "`scaler.update()`; or, on compute capability 8.0 and newer, pass dtype=torch.bfloat16 to "
-                "autocast: it needs no scaler."
+                "autocast: it needs no scaler.",
+                places=context.scaled_places(event),
             ),
             identity=f"{event.place.function.qualified_name}:{loss}",
         )

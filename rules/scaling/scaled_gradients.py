@@ -85,6 +85,6 @@ class ScaledGradientInspection(SourceRule):
                 context.also(step, "unscaled only here"),
             ),
             evidence=scaler_evidence(context, read=read, backward=backward.event, step=step),
-            fix=Fix(advice),
+            fix=Fix(advice, places=context.scaled_places(step)),
             identity=f"{read.place.function.qualified_name}:{context.code(read)}",
         )

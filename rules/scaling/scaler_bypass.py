@@ -117,10 +117,7 @@ class StepBypassesScaler(SourceRule):
             context.at(step),
             message,
             related=(context.also(where, related),),
-            evidence={
-                **scaler_evidence(context, step=step, backward=backward.event, unscale=unscale),
-                "steps": context.steps_beside(step),
-            },
-            fix=Fix(advice),
+            evidence=scaler_evidence(context, step=step, backward=backward.event, unscale=unscale),
+            fix=Fix(advice, places=context.scaled_places(step, backward.scalers)),
             identity=f"{step.place.function.qualified_name}:{optimizer}",
         )

@@ -79,7 +79,10 @@ class ScalerLifetime(SourceRule):
                     context.also(step, "the step after the update"),
                 ),
                 evidence={"step": context.code(step), "backward": context.code(backward)},
-                fix=Fix("Update once per iteration, after the steps of all optimizers."),
+                fix=Fix(
+                    "Update once per iteration, after the steps of all optimizers.",
+                    places=context.scaled_places(update),
+                ),
                 identity=f"{update.place.function.qualified_name}:update:{names_of(step)[1]}",
             )
 

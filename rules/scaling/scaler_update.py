@@ -71,6 +71,9 @@ class StepWithoutUpdate(SourceRule):
             "RuntimeError (step() has already been called since the last update()).",
             related=tuple(related) or (context.also(step, "the step"),),
             evidence=scaler_evidence(context, step=step, backward=backward),
-            fix=Fix(f"Call `{scaler}.update()` once per iteration, after the last optimizer's step."),
+            fix=Fix(
+                f"Call `{scaler}.update()` once per iteration, after the last optimizer's step.",
+                places=context.scaled_places(step),
+            ),
             identity=f"{step.place.function.qualified_name}:{scaler}:{optimizer}",
         )

@@ -73,7 +73,7 @@ class UnscaleMisuse(SourceRule):
                 f"`{context.code(unscale)}` {message}",
                 related=(context.also(other, f"`{context.code(other)}`"),),
                 evidence=scaler_evidence(context, unscale=unscale, other=other),
-                fix=Fix(advice),
+                fix=Fix(advice, places=context.scaled_places(unscale)),
                 identity=f"{unscale.place.function.qualified_name}:{names_of(unscale)[1]}:{message[:20]}",
             )
 

@@ -84,6 +84,9 @@ class UnscaledBackward(SourceRule):
             "its gradients by the loss scale (or raises AssertionError when nothing was ever scaled).",
             related=(context.also(step, "the step that divides by the scale"),),
             evidence=scaler_evidence(context, step=step, backward=backward),
-            fix=Fix(f"Write `{names_of(step)[0]}.scale({loss}).backward()`."),
+            fix=Fix(
+                f"Write `{names_of(step)[0]}.scale({loss}).backward()`.",
+                places=context.scaled_places(step),
+            ),
             identity=f"{backward.place.function.qualified_name}:{loss}",
         )

@@ -140,6 +140,8 @@ class Fix:
     edits: tuple[Edit, ...] = ()
     needs: str = ""
     """The oldest release that it works with, such as 'torch 2.3', where its names do not tell."""
+    places: Mapping[str, tuple[Location, ...]] = field(default_factory=dict, compare=False, repr=False)
+    """By role: where the rule saw what edits concern, for the codemod that writes them; no report has it."""
 
 
 @dataclass(frozen=True, slots=True)

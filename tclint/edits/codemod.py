@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import libcst as cst
 
-from tclint.core.finding import Finding
+from tclint.core.finding import Finding, Location
 from tclint.edits.program import Line, Node, Program, Statement, is_name, names_in
 from tclint.edits.statements import Gone, GoneWithComment, KeepsComments, dedented, has_comment
 
@@ -129,6 +129,7 @@ Replacement = cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentin
 CODEMODS: dict[str, type[Codemod]] = {}
 """Rule code -> codemod; filled when the modules of tclint.edits.codemods are imported."""
 
+_Found = TypeVar("_Found")
 _Class = TypeVar("_Class", bound="type[Codemod]")
 
 
@@ -142,6 +143,10 @@ def fixes(*codes: str) -> Callable[[_Class], _Class]:
         return codemod
 
     return register
+
+
+class NotThere(Exception):
+    """No node is where the rule saw one; the finding has only its advice then."""
 
 
 class Codemod(KeepsComments):
@@ -177,6 +182,29 @@ class Codemod(KeepsComments):
     def find(self, kind: type[Node]) -> Node | None:
         """The node of a kind at the finding's location."""
         return self.program.find(self.finding.location, kind)
+
+    def calls(self, role: str) -> list[cst.Call]:
+        """The calls in the file where the rule saw a role of the fix, in the rule's order."""
+        return self._there(role, lambda place: self.program.find(place, cst.Call))
+
+    def nodes(self, role: str) -> list[cst.CSTNode]:
+        """The statements and expressions in the file where the rule saw a role of the fix."""
+        return self._there(role, self.program.node_at)
+
+    def lines(self, role: str) -> list[Line]:
+        """The innermost statements in blocks of the file that are or contain those nodes."""
+        return [line for node in self.nodes(role) if (line := self.program.line(node)) is not None]
+
+    def _there(self, role: str, find: Callable[[Location], _Found | None]) -> list[_Found]:
+        places = self.finding.fix.places.get(role, ()) if self.finding.fix is not None else ()
+        found: list[_Found] = []
+        for place in places:
+            if place.path == self.program.path:
+                node = find(place)
+                if node is None:
+                    raise NotThere
+                found.append(node)
+        return found
 
     def change_alike(self, change: Callable[[cst.Call], bool]) -> None:
         """Change the call at the finding's location and, if it can be changed, the others with the same
@@ -274,6 +302,15 @@ class Codemod(KeepsComments):
             return False
         self.change(with_, lambda with_: dedented(with_, first))
         return True
+
+    def indent(self, lines: Sequence[Line], context: str) -> None:
+        """Put successive statements of a block into a with block; comments above the first stay above it."""
+        first, *others = lines
+        block = cst.IndentedBlock([first.with_changes(leading_lines=()), *others])
+        items = [cst.WithItem(cst.parse_expression(context))]
+        self.change(first, lambda line: cst.With(items, block, leading_lines=line.leading_lines))
+        for line in others:
+            self.change(line, lambda _: cst.RemovalSentinel.REMOVE)
 
     def parsed(self, code: str) -> Line:
         """Parse a statement with the file's own indentation and line ends."""

@@ -76,9 +76,17 @@ class Program:
         node = next(at, None)
         return self.statement(node) if node is not None else None
 
+    def node_at(self, location: Location) -> cst.CSTNode | None:
+        """The outermost expression or statement exactly at a location; a small statement, not its line."""
+        return next(
+            (node for node in self._at(location) if not isinstance(node, cst.SimpleStatementLine)), None
+        )
+
     def _at(self, location: Location) -> Iterator[cst.CSTNode]:
         """The nodes exactly at a location, outer ones first; of any length if the location has no end."""
         end = None
+        if location.path != self.path:
+            return iter(())
         if location.end_line is not None and location.end_column is not None:
             end = (location.end_line, location.end_column - 1)
         at = self._by_position.get((location.line, location.column - 1), ())
@@ -172,10 +180,14 @@ class Program:
             self._indices[block] = {statement: index for index, statement in enumerate(_body(block))}
         return self._indices[block][line]
 
+    def body(self, line: Line) -> Sequence[Line]:
+        """The statements of the block that one is in."""
+        return _body(self.parent(line))
+
     def lines_beside(self, line: Line) -> Sequence[Line]:
         """The statements next to one in its block."""
         index = self.index(line)
-        return _body(self.parent(line))[max(index - 1, 0) : index + 2]
+        return self.body(line)[max(index - 1, 0) : index + 2]
 
     def first_line(self, line: Line) -> int:
         """The line, from 0, where the comments above a statement begin."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tclint.core.finding import Edit, Finding, Fix
-from tclint.edits.codemod import Codemod
+from tclint.edits.codemod import Codemod, NotThere
 from tclint.edits.codemods import CODEMODS
 from tclint.edits.program import Program
 from tclint.edits.stretches import edits_in_place
@@ -48,7 +48,10 @@ def _with_fix(program: Program, finding: Finding) -> Finding:
 def edits_of(codemod: Codemod) -> tuple[Edit, ...]:
     """The edits of a codemod, including the imports that it adds or orphans."""
     program = codemod.program
-    codemod.plan()
+    try:
+        codemod.plan()
+    except NotThere:
+        return ()
     if not codemod.changes_anything or not program.can_be_written:
         return ()
     if codemod.may_change_imports:

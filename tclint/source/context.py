@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -28,14 +28,16 @@ from tclint.source.questions.networks import Networks
 from tclint.source.questions.optimizers import Optimizers
 from tclint.source.questions.precision.autocasts import Autocasts
 from tclint.source.questions.precision.dtypes import Dtypes
-from tclint.source.questions.precision.float32 import Float32
+from tclint.source.questions.precision.float32 import Float32, Training
 from tclint.source.questions.precision.frozen import FrozenNetworks
 from tclint.source.questions.precision.quantized import Quantized
+from tclint.source.questions.precision.regions import computed, computes_in_threads
 from tclint.source.questions.precision.scaled_steps import ScaledSteps
 from tclint.source.questions.precision.switches import Switches
 from tclint.source.questions.precision.weights import Weights
 from tclint.source.questions.projections import Projections
 from tclint.source.questions.recording import Recording
+from tclint.source.questions.reductions import Reductions
 from tclint.source.questions.steps import Steps
 from tclint.source.questions.waits import Waits
 from tclint.source.run.facts import Facts
@@ -229,6 +231,11 @@ class SourceContext:
         return Transfers(self.run.facts, self.devices, self.steps)
 
     @cached_property
+    def reductions(self) -> Reductions:
+        """The losses that processes exchange for a log."""
+        return Reductions(self.run.facts, self.steps)
+
+    @cached_property
     def waits(self) -> Waits:
         """The places where the CPU waits for the GPU."""
         return Waits(self.run.facts, self.devices, self.steps)
@@ -314,6 +321,15 @@ class SourceContext:
         """The code of an event on one line; for an event of a framework the call that causes it."""
         return _code_of(self._place(event) if event.place.file.is_library else event.place, limit)
 
+    def scaled_places(self, event: Event, scalers: Collection[Thing] = ()) -> dict[str, tuple[Location, ...]]:
+        """The locations of an event, as `at`, and of the calls of scalers and steps beside it, by kind."""
+        return self.places(at=[event], **self.scaled_steps.beside(event, scalers))
+
+    def is_written(self, event: Event) -> bool:
+        """Whether the program itself calls what an event makes, or what gives a framework its arguments for
+        it."""
+        return not self._settings_of(event).place.file.is_library
+
     def is_in_program(self, event: Event) -> bool:
         """Whether the program's own files make or lead to an event; importing a library leads to others."""
         return any(not place.file.is_library for place in event.places)
@@ -322,15 +338,20 @@ class SourceContext:
         """The code, on one line, in the linted files that is or leads to an event."""
         return _code_of(self._place(event), limit)
 
-    def steps_beside(self, event: Event) -> list[list[int]]:
-        """The lines and columns at which optimizers step in an event's function, through a scaler or not."""
-        function = event.place.function
-        places = {
-            (at.line, at.column)
-            for step in self.record.of("step", "scaler_step")
-            if step.place.function is function and (at := self.at(step))
-        }
-        return [list(place) for place in sorted(places)]
+    def places(self, **events: Iterable[Event]) -> dict[str, tuple[Location, ...]]:
+        """The locations of events by role, for the fix that edits there."""
+        return {role: tuple(dict.fromkeys(map(self.at, found))) for role, found in events.items()}
+
+    def computed_places(self, trainings: Sequence[Training]) -> dict[str, tuple[Location, ...]]:
+        """The places at which trainings compute their losses in float32 and go backward, for the fix that
+        puts autocast there; none where that would break the program."""
+        return self.places(**computed(self.float32, self.flow, trainings))
+
+    @property
+    def computes_in_threads(self) -> bool:
+        """Whether the program computes in threads, as `nn.DataParallel` does, where autocast has its default
+        dtype, float16, whatever the autocast around them chose."""
+        return computes_in_threads(self.record)
 
     def also(self, event: Event | Place, message: str, *, is_alike: bool = False) -> Related:
         """A related place: an event that a finding rests on, or a call that led to it, in any file.

@@ -68,6 +68,8 @@ def test_fix(path: Path, tmp_path: Path) -> None:
     assert data.decode() == after
     assert bool(outcome.report.findings) == (safety == "none")
     if safety == "none":
+        # Not even edits that would be of no use.
+        assert not any(finding.fix.edits for finding in outcome.report.findings if finding.fix)
         return
     # Nothing is left to fix.
     file.write_bytes(data)

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from textwrap import indent
 from typing import ClassVar
 
 import libcst as cst
 import pytest
+from fixing import fixed
 
+from tclint.config.settings import Settings
 from tclint.core.finding import Edit, Finding, Location
+from tclint.core.saved import from_json, to_json
 from tclint.edits.codemod import Codemod, append_argument, append_item, prepend_argument, remove_argument
 from tclint.edits.program import Program, Statement, find_all
-from tclint.edits.registry import edits_of
+from tclint.edits.registry import edits_of, with_fixes
 from tclint.edits.texts import apply_edits, edits_between
+from tclint.engine.check import check
+from tclint.engine.rules.registry import all_rules
+from tclint.engine.sources.program import lint_text
+from tclint.source.source_rule import SourceRule
 
 
 class Recorded(Codemod):
@@ -213,6 +224,72 @@ def test_a_directive_that_a_backslash_joins_to_the_header_stays_there() -> None:
     text = "with a: \\\n    # tclint: ignore[AMP003]\n    f()\n"
     new = recorded(text, lambda codemod, line: codemod.insert_before(line, "g()"))
     assert new.index("g()") < new.index("f()")
+
+
+SCALED = """\
+import torch
+
+scaler = torch.amp.GradScaler("cuda")
+for batch in loader:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(batch)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+def found_in(text: str) -> Finding:
+    rules = [rule() for rule in all_rules() if rule.code == "AMP008" and issubclass(rule, SourceRule)]
+    (finding,) = lint_text(text, rules, Settings(), "train.py")
+    return finding
+
+
+def test_a_kept_finding_has_the_same_fix() -> None:
+    finding = found_in(SCALED)
+    kept = from_json(json.loads(json.dumps(to_json(finding))))
+    assert with_fixes("train.py", SCALED, [kept]) == with_fixes("train.py", SCALED, [finding]) != [finding]
+
+
+@pytest.mark.parametrize("place", [Location("train.py", 3, 1, 3, 7), Location("scalers.py", 3, 10, 3, 38)])
+def test_a_fix_whose_place_holds_no_call_or_is_in_another_file_stays_advice(place: Location) -> None:
+    finding = found_in(SCALED)
+    assert finding.fix is not None
+    assert finding.fix.places == {"made": (Location("train.py", 3, 10, 3, 38),)}
+    elsewhere = replace(finding, fix=replace(finding.fix, places={"made": (place,)}))
+    assert with_fixes("train.py", SCALED, [elsewhere]) == [elsewhere]
+
+
+MADE = """\
+import torch
+from other import pretrain
+from torch import nn
+
+model = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 64, 3)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+LOOP = """\
+for images in loader:
+    loss = model(images.cuda()).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_program_that_trains_in_two_files_keeps_both_in_float32(tmp_path: Path) -> None:
+    """A region in one of them would hide the other, which no fix of this file reaches."""
+    (tmp_path / ".git").mkdir()
+    before = f"{MADE}{LOOP}pretrain(model, optimizer, loader)\n"
+    (tmp_path / "other.py").write_text(f"def pretrain(model, optimizer, loader):\n{indent(LOOP, '    ')}")
+    (tmp_path / "main.py").write_text(before)
+    for target in (tmp_path, tmp_path / "main.py"):
+        findings = check([str(target)], Settings(select=("AMP016",))).findings
+        assert [finding.fix.edits for finding in findings if finding.fix] == [()]
+    (tmp_path / "other.py").write_text("def pretrain(model, optimizer, loader):\n    pass\n")
+    data, outcome = fixed(tmp_path / "main.py", Settings(select=("AMP016",)))
+    assert data.decode() != before
+    assert not outcome.report.findings
 
 
 def test_comments_of_an_import_that_goes_stay() -> None:

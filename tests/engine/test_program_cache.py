@@ -15,6 +15,7 @@ from tclint.engine.rules.registry import find_rule
 from tclint.engine.sources import program
 from tclint.engine.sources.silence import why
 from tclint.source.context import SourceContext
+from tclint.source.project import memory
 from tclint.source.source_rule import SourceRule
 
 TRAIN = """\
@@ -166,6 +167,20 @@ def test_requirements_that_change_run_the_program(codes: Codes, runs: list[str])
     Path("requirements.txt").write_text("torch==2.5\n")
     assert codes() - before
     assert len(runs) == 2
+
+
+def test_configuration_that_appears_runs_the_program(codes: Codes, runs: list[str]) -> None:
+    """Where only the command line names one: it is one of those that hold what the program reads."""
+    reads = "import sys, yaml\nconfig = yaml.safe_load(open(sys.argv[1]))\nprint(config['a'], config['b'])\n"
+    Path("train.py").write_text(reads + TRAIN)
+    codes()
+    Path("small.yaml").write_text("a: 1\nb: 2\n")
+    memory.forget()
+    codes()
+    assert len(runs) == 2
+    Path("small.yaml").write_text("a: 1\nb: 3\n")
+    codes()
+    assert len(runs) == 3
 
 
 def test_other_rules_run_the_program(codes: Codes, runs: list[str]) -> None:

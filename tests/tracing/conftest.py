@@ -1,7 +1,9 @@
-"""Finds the processes that a test started, however far they got from it."""
+"""Finds the processes that a test started, and takes back what a test that loads a model in its own process
+leaves in it."""
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tclint.tracing.stand_ins import absent
 from tclint.tracing.worker import forked
 
 _VARIABLE = "TCLINT_TEST_MARK"
@@ -68,3 +71,10 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError("no forks here")
 
     monkeypatch.setattr(forked.os, "fork", refuse)
+
+
+@pytest.fixture(autouse=True)
+def _packages_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test finds what another one declared absent; workers end with their declarations."""
+    monkeypatch.setattr(absent, "_absent", {})
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])

@@ -191,6 +191,7 @@ def test_the_checkout_goes_before_an_installed_release(folder: Path, monkeypatch
 def test_all_missing_packages_are_named_at_once(folder: Path) -> None:
     (folder / "m16.py").write_text(
         "import missing16\nimport layers16\ntry:\n    import optional16\nexcept ImportError:\n    pass\n"
+        "width = missing16.WIDTH + 1\n"
     )
     (folder / "layers16.py").write_text("import os\nfrom other16.nn import Layer\n")
     assert "install it and other16 in the environment" in error_of("m16.py:f")

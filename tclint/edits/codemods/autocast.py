@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 from tclint.edits.codemod import Codemod, fixes, remove_argument
-from tclint.edits.program import SCOPES, Statement, find_all, index_of, is_attribute, statements_of
+from tclint.edits.codemods.calls import pass_stated
+from tclint.edits.program import SCOPES, Line, Statement, find_all, index_of, is_attribute, statements_of
 from tclint.edits.statements import has_comment
 
 _OF_THE_STEP = frozenset(
@@ -69,6 +72,51 @@ def _called(call: cst.Call) -> str:
     """The last name of a call's function."""
     name = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
     return name.value if isinstance(name, cst.Name) else ""
+
+
+@fixes("AMP016")
+class ChoosePrecision(Codemod):
+    """Pass the argument of a framework that chooses mixed precision, or put what computes the losses of the
+    program's own loops under autocast."""
+
+    def plan(self) -> None:
+        if pass_stated(self, self.find(cst.Call)) or self.program.torch is None:
+            return
+        quote, torch = self.program.quote, self.program.torch
+        for lines in self._regions():
+            self.indent(lines, f"{torch}.autocast({quote}cuda{quote}, dtype={torch}.bfloat16)")
+
+    def _regions(self) -> list[Sequence[Line]]:
+        """The statements for each region: in the block of a backward pass, from the first that runs a network
+        to the last before it that computes its loss; none if that is not possible for all."""
+        program = self.program
+        backwards, forwards, losses = map(self.lines, ("backward", "forward", "loss"))
+        first: dict[Line, int] = {}
+        last: dict[Line, int] = {}
+        for line in (*forwards, *losses):
+            outer, backward = self._goes_before(line, backwards)
+            if backward is None or (outer is backward and line in forwards):
+                return []
+            at = program.index(outer)
+            if line in forwards:
+                first[backward] = min(at, first.get(backward, at))
+            if outer is not backward:
+                last[backward] = max(at, last.get(backward, at))
+        regions = [program.body(end)[at : last[end] + 1] for end, at in first.items()]
+        inside = {line for region in regions for line in region}
+        return regions if all(inside.isdisjoint(program.ancestors(end)) for end in backwards) else []
+
+    def _goes_before(self, line: Line, backwards: list[Line]) -> tuple[Line, Line | None]:
+        """The next backward pass behind a statement, and the statement of its block that is or holds the
+        other."""
+        program = self.program
+        for outer in (line, *program.ancestors(line)):
+            if isinstance(outer, Line):
+                block = [item for item in backwards if program.parent(item) is program.parent(outer)]
+                behind = [item for item in block if program.index(item) >= program.index(outer)]
+                if behind:
+                    return outer, min(behind, key=program.index)
+        return line, None
 
 
 @fixes("AMP009")

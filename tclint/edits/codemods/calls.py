@@ -56,37 +56,26 @@ class PinMemory(_WithArgument):
 
 @fixes("RUN012")
 class FusedOptimizer(_WithArgument):
-    """Use the fused kernel of the optimizer."""
+    """Use the fused kernel of the optimizer, by its own argument or by that of a framework."""
 
     name = "fused"
 
     def pass_to(self, call: cst.Call) -> bool:
-        # A framework's arguments name the optimizer differently.
-        is_torch = self.finding.evidence.get("argument") is None
-        return is_torch and keyword(call, "foreach") is None and super().pass_to(call)
+        if self.finding.evidence.get("argument") is not None:
+            return call in self.calls("written") and pass_stated(self, call)
+        return keyword(call, "foreach") is None and super().pass_to(call)
 
 
-@fixes("AMP016")
-class ChoosePrecision(Codemod):
-    """Pass the argument of a framework that chooses mixed precision."""
-
-    def plan(self) -> None:
-        pass_stated(self)
-
-
-def pass_stated(codemod: Codemod) -> bool:
-    """Pass the argument that the finding's evidence states to its call, replacing another constant.
-
-    Returns: False if the evidence states none.
-    """
-    argument, call = codemod.finding.evidence.get("argument"), codemod.find(cst.Call)
-    if not isinstance(argument, str) or "=" not in argument or call is None or has_stars(call):
+def pass_stated(codemod: Codemod, call: cst.Call | None) -> bool:
+    """Pass the argument that the finding's evidence states to a call, replacing another constant; False if
+    the evidence states none."""
+    name, _, value = str(codemod.finding.evidence.get("argument")).partition("=")
+    if call is None or not value or not name.isidentifier() or has_stars(call):
         return False
-    code = argument.replace('"', codemod.program.quote)
-    name, _, value = code.partition("=")
+    value = value.replace('"', codemod.program.quote)
     given = keyword(call, name)
     if given is None:
-        codemod.change(call, lambda call: append_argument(call, code))
+        codemod.change(call, lambda call: append_argument(call, f"{name}={value}"))
     elif is_constant(given.value):
         codemod.rewrite(given.value, value)
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from tclint.edits.codemod import fixes, keyword
-from tclint.edits.codemods.scaling import MethodCall, ScalingCodemod, clips_in
+from tclint.edits.codemods.scaling import ScalingCodemod
 from tclint.edits.program import LOOPS, is_constant, names_in, statements_of
 from tclint.source.syntax.expressions import dotted_name
 
@@ -28,25 +28,21 @@ class UnscaleInRoundsThatStep(ScalingCodemod):
         moved: list[cst.Expr | cst.Assign] = [statement]
         for item in self.program.behind(statement):
             if isinstance(item, cst.If):
-                self._into_guard(moved, item, dotted_name(call.func).rpartition(".")[0])
+                self._into_guard(moved, item)
                 return
-            if not isinstance(item, cst.Expr | cst.Assign) or not clips_in(item):
+            if not isinstance(item, cst.Expr | cst.Assign) or not self.clips_in(item):
                 return
             moved.append(item)
 
-    def _into_guard(self, moved: list[cst.Expr | cst.Assign], guard: cst.If, scaler: str) -> None:
+    def _into_guard(self, moved: list[cst.Expr | cst.Assign], guard: cst.If) -> None:
         if guard.orelse is not None or not isinstance(guard.body, cst.IndentedBlock):
             return
         if any(self.program.own_line(item) is None for item in moved):
             return
-        if any(use.receiver == scaler for use in self._steps_in(guard)):
+        if any(guard in self.program.ancestors(use.call) for use in self.uses("scaler_step")):
             first = statements_of(guard.body)[0]
             for item in moved:
                 self.insert_before(first, self.move(item))
-
-    def _steps_in(self, guard: cst.If) -> list[MethodCall]:
-        function = self.program.function(guard)
-        return [use for use in self.uses(function, "step") if guard in self.program.ancestors(use.call)]
 
 
 @fixes("AMP011")
@@ -59,7 +55,7 @@ class OneScalerOneUpdate(ScalingCodemod):
         if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
             self._hoist(statement)
         elif isinstance(statement, cst.Expr) and statement.value is call:
-            self._delay(statement, statement.value)
+            self._delay(statement)
 
     def _hoist(self, statement: cst.Assign) -> None:
         """Move the statement before the outermost loop of its function, unless it uses names that a loop
@@ -84,24 +80,24 @@ class OneScalerOneUpdate(ScalingCodemod):
             return
         self.insert_before(outermost, self.move(statement))
 
-    def _delay(self, statement: cst.Expr, call: cst.Call) -> None:
+    def _delay(self, statement: cst.Expr) -> None:
         """Move the update to after the last step of its block; only remove it if there is one already."""
-        scaler = dotted_name(call.func).rpartition(".")[0]
         steps: list[cst.Expr] = []
         updated = False
+        kinds = {use.call: kind for kind in ("scaler_step", "update", "backward") for use in self.uses(kind)}
         for item in self.program.behind(statement):
             if not isinstance(item, cst.Expr) or not isinstance(item.value, cst.Call):
                 continue
-            method = dotted_name(item.value.func)
-            if method == f"{scaler}.step":
+            kind = kinds.get(item.value)
+            if kind == "scaler_step":
                 if updated:
                     return
                 steps.append(item)
-            elif method == f"{scaler}.update":
+            elif kind == "update":
                 updated = True
-            elif method.endswith((".backward", ".zero_grad")):
+            elif kind == "backward":
                 break  # the next cycle
-        if not scaler or not steps or call.args:
+        if not steps or cst.ensure_type(statement.value, cst.Call).args:
             return
         if updated:
             self.remove(statement)
@@ -133,8 +129,8 @@ class ScaleLosses(ScalingCodemod):
         if not loops or not (isinstance(function, cst.Module) or len(loops) > 1):
             return
         outermost = loops[-1]
-        backwards = [use.call for use in self.uses(function, "backward")]
-        steps = [use for use in self.uses(function, "step") if self.is_step(use.call)]
+        backwards = [use.call for use in self.uses("backward")]
+        steps = [*self.uses("step"), *self.uses("scaler_step")]
         # The function must contain exactly one backward pass and one step.
         if backwards != [call] or len(steps) != 1:
             return
@@ -145,8 +141,8 @@ class ScaleLosses(ScalingCodemod):
         enabled = self._enabled(function)
         if outermost not in program.ancestors(step.call) or enabled is None:
             return
-        clipping = [item for item in program.before(statement) if clips_in(item)]
-        if clips_in(outermost) != sum(map(clips_in, clipping)):
+        clipping = [item for item in program.before(statement) if self.clips_in(item)]
+        if self.clips_in(outermost) != sum(map(self.clips_in, clipping)):
             return
         if clipping and self.is_before(clipping[0], call):
             return

@@ -7,18 +7,16 @@ from typing import NamedTuple
 import libcst as cst
 
 from tclint.edits.codemod import Codemod, append_argument, fixes, keyword
-from tclint.edits.program import LOOPS, Statement, find_all, index_of, is_attribute, is_constant, names_in
+from tclint.edits.program import LOOPS, Statement, find_all, index_of, is_constant, names_in
 from tclint.source.syntax.expressions import dotted_name
-
-_CLIPS = frozenset(("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_"))
-_CUTS = frozenset(("clamp_", "clip_", "clamp_min_", "clamp_max_", "clamp", "clip"))
 
 
 class MethodCall(NamedTuple):
-    """A call `receiver.method(argument, ...)` with a plain dotted receiver."""
+    """A call `receiver.method(argument, ...)`."""
 
     call: cst.Call
     receiver: str
+    """Its dotted name; '' if it is none."""
     argument: str
     """The first argument if it is a dotted name, else ''."""
 
@@ -26,41 +24,22 @@ class MethodCall(NamedTuple):
 class ScalingCodemod(Codemod):
     """The base of codemods for gradient scalers, with questions about a training step."""
 
-    def uses(self, function: cst.CSTNode, method: str) -> list[MethodCall]:
-        """The calls of a method in a function's own code, in the order of the text."""
-        found = []
-        for call in self.program.every(cst.Call, function):
-            if is_attribute(call.func, method):
-                receiver = dotted_name(call.func.value)
-                if receiver and self.program.function(call) is function:
-                    argument = dotted_name(call.args[0].value) if call.args else ""
-                    found.append(MethodCall(call, receiver, argument))
-        return found
-
-    def steps_of(self, function: cst.CSTNode, scaler: str) -> list[MethodCall]:
-        return [use for use in self.uses(function, "step") if use.receiver == scaler and use.argument]
-
-    def scaler_step(self, function: cst.CSTNode) -> MethodCall | None:
-        """The scaler's step that the finding names."""
-        line, text = self.finding.evidence.get("step_line"), self.finding.evidence.get("step")
-        found = [
-            use
-            for use in self.uses(function, "step")
-            if use.argument
-            and (
-                self.program.line_number(use.call) == line
-                if line is not None
-                else self.program.line_number(use.call) > self.finding.location.line
-                and self.program.code(use.call) == text
-            )
+    def uses(self, role: str) -> list[MethodCall]:
+        """The calls that the rule saw: 'at', 'backward' or 'step', and of the finding's scaler 'scale',
+        'unscale', 'scaler_step' and 'update'."""
+        return [
+            MethodCall(call, dotted_name(call.func).rpartition(".")[0], argument)
+            for call in sorted(self.calls(role), key=self.program.start)
+            for argument in [dotted_name(call.args[0].value) if call.args else ""]
         ]
-        return found[0] if len(found) == 1 else None
 
-    def is_step(self, node: cst.CSTNode) -> bool:
-        """Whether a node is an optimizer's step that the rule found."""
-        line, column = self.program.start(node)
-        steps = self.finding.evidence.get("steps")
-        return isinstance(steps, list) and [line, column + 1] in steps
+    def scaler_step(self) -> MethodCall | None:
+        """The scaler's step that the finding names."""
+        return next((use for use in self.uses("at") if use.receiver and use.argument), None)
+
+    def clips_in(self, node: cst.CSTNode) -> int:
+        """The number of places at and below a node that clip gradients."""
+        return sum(node in (clip, *self.program.ancestors(clip)) for clip in self.nodes("clip"))
 
     def is_before(self, one: cst.CSTNode, other: cst.CSTNode) -> bool:
         return self.program.start(one) < self.program.start(other)
@@ -95,17 +74,6 @@ def _scaled(loss: cst.BaseExpression, scaler: str) -> cst.BaseExpression:
     return scale.with_changes(args=[cst.Arg(loss)])
 
 
-def clips_in(node: cst.CSTNode) -> int:
-    """The number of calls below a node that clip gradients."""
-    return sum(map(_is_clip, find_all(node, cst.Call)))
-
-
-def _is_clip(call: cst.Call) -> bool:
-    name = dotted_name(call.func)
-    last = name.rpartition(".")[2]
-    return last in _CLIPS or (last in _CUTS and ".grad" in name)
-
-
 @fixes("AMP003")
 class UnscaleFirst(ScalingCodemod):
     """Insert `scaler.unscale_(optimizer)` before the gradients of a step are first read."""
@@ -114,8 +82,7 @@ class UnscaleFirst(ScalingCodemod):
         statement = self.program.statement_at(self.finding.location)
         if statement is None:
             return
-        function = self.program.function(statement)
-        step = self.scaler_step(function)
+        step = self.scaler_step()
         step_statement = self.program.statement(step.call) if step is not None else None
         if step is None or step_statement is None:
             return
@@ -128,13 +95,13 @@ class UnscaleFirst(ScalingCodemod):
         # A loop over parameters clips them one by one, so unscale once, before the loop.
         target = next((outer for outer in path if isinstance(outer, LOOPS)), path[-1])
         top = path[0]
-        first = _first_clip(block, top)
-        if first is not top or clips_in(top) > 1:
+        first = self._first_clip(block, top)
+        if first is not top or self.clips_in(top) > 1:
             target = first
-        misplaced = self._misplaced(function, step, block, target, step_statement)
-        if misplaced is None or self._is_unscaled(function, step, target):
+        misplaced = self._misplaced(block, target, step_statement)
+        if misplaced is None or self._is_unscaled(target):
             return
-        optimizers = {use.argument for use in self.steps_of(function, step.receiver)}
+        optimizers = {use.argument for use in self.uses("scaler_step")}
         nested = any(isinstance(outer, (*LOOPS, cst.Try, cst.TryStar, cst.With)) for outer in path[:-1])
         self.safety = "safe" if len(optimizers) == 1 and not nested else "unsafe"
         if len(misplaced) == 1 and self.program.own_line(target) is not None:
@@ -155,30 +122,23 @@ class UnscaleFirst(ScalingCodemod):
                     return path
         return []
 
-    def _is_unscaled(self, function: cst.CSTNode, step: MethodCall, target: Statement) -> bool:
+    def _is_unscaled(self, target: Statement) -> bool:
         """Whether `unscale_` has run for this optimizer since the last update; a second one would raise."""
-        updates = [use.call for use in self.uses(function, "update") if self.is_before(use.call, target)]
+        updates = [use.call for use in self.uses("update") if self.is_before(use.call, target)]
         return any(
             self.is_before(use.call, target)
             and not any(self.is_before(use.call, update) for update in updates)
             and self.runs_before(use.call, target)
-            for use in self.uses(function, "unscale_")
-            if (use.receiver, use.argument) == (step.receiver, step.argument)
+            for use in self.uses("unscale")
         )
 
     def _misplaced(
-        self,
-        function: cst.CSTNode,
-        step: MethodCall,
-        block: list[Statement],
-        target: Statement,
-        step_statement: Statement,
+        self, block: list[Statement], target: Statement, step_statement: Statement
     ) -> list[cst.Expr] | None:
         """The statements that unscale too late; None if one is not a statement of the block."""
         found: list[cst.Expr] = []
-        for use in self.uses(function, "unscale_"):
-            late = not self.is_before(use.call, target) and self.is_before(use.call, step_statement)
-            if not late or (use.receiver, use.argument) != (step.receiver, step.argument):
+        for use in self.uses("unscale"):
+            if self.is_before(use.call, target) or not self.is_before(use.call, step_statement):
                 continue
             statement = self.program.statement(use.call)
             if not isinstance(statement, cst.Expr) or not any(item is statement for item in block):
@@ -206,21 +166,22 @@ class UnscaleFirst(ScalingCodemod):
         if any(self.program.own_line(item) is None for item in (clip, step)):
             return
         self.insert_before(
-            _first_clip(block, clip),
+            self._first_clip(block, clip),
             f"if {self.program.code(guard.test)}:\n{self.program.module.default_indent}{code}",
         )
 
-
-def _first_clip(block: list[Statement], top: Statement) -> Statement:
-    """The first statement of the block that clips gradients of the same step."""
-    first = top
-    for statement in reversed(block[: index_of(block, top)]):
-        attributes = find_all(statement, cst.Attribute)
-        if any(is_attribute(node, "backward", "step", "update") for node in attributes):
-            break
-        if clips_in(statement):
-            first = statement
-    return first
+    def _first_clip(self, block: list[Statement], top: Statement) -> Statement:
+        """The first statement of the block that clips gradients of the same step."""
+        first = top
+        others = {
+            use.call for role in ("backward", "step", "scaler_step", "update") for use in self.uses(role)
+        }
+        for statement in reversed(block[: index_of(block, top)]):
+            if not others.isdisjoint(find_all(statement, cst.Call)):
+                break
+            if self.clips_in(statement):
+                first = statement
+        return first
 
 
 @fixes("AMP020")
@@ -237,20 +198,16 @@ class UpdateAfterStep(ScalingCodemod):
     """Insert `scaler.update()` after the last step of the block."""
 
     def plan(self) -> None:
-        call = self.find(cst.Call)
-        if call is None or not isinstance(call.func, cst.Attribute) or not call.args:
-            return
-        scaler, optimizer = dotted_name(call.func.value), dotted_name(call.args[0].value)
-        statement = self.program.statement(call)
-        function = self.program.function(call)
-        if not scaler or statement is None or self.is_looped_over(call, optimizer):
+        step = self.scaler_step()
+        statement = self.program.statement(step.call) if step is not None else None
+        if step is None or statement is None or self.is_looped_over(step.call, step.argument):
             return
         # An update that runs too rarely has to be moved to a place that only the author can choose.
-        if any(use.receiver == scaler for use in self.uses(function, "update")):
+        if self.uses("update"):
             return
-        steps = [self.program.statement(use.call) for use in self.steps_of(function, scaler)]
+        steps = [self.program.statement(use.call) for use in self.uses("scaler_step")]
         here = [item for item in self.program.block(statement) if item in steps]
-        self.insert_after(here[-1], f"{scaler}.update()")
+        self.insert_after(here[-1], f"{step.receiver}.update()")
         self.safety = "safe" if len(here) == len(steps) else "unsafe"
 
 
@@ -266,15 +223,14 @@ class StepThroughScaler(ScalingCodemod):
         if call is None or not isinstance(statement, cst.Expr) or statement.value is not call or call.args:
             return
         optimizer = dotted_name(call.func).rpartition(".")[0]
-        function = self.program.function(call)
-        scales = self.uses(function, "scale")
-        if not optimizer or len({use.receiver for use in scales}) != 1:
+        scales = self.uses("scale")
+        scaler = scales[0].receiver if len({use.receiver for use in scales}) == 1 else ""
+        if not optimizer or not scaler:
             return
-        scaler = scales[0].receiver
-        if any(use.argument == optimizer for use in self.steps_of(function, scaler)):
+        if any(use.argument == optimizer for use in self.uses("scaler_step")):
             # The optimizer steps twice; a second step through the scaler before the update would raise.
             return
-        updates = [use for use in self.uses(function, "update") if use.receiver == scaler]
+        updates = self.uses("update")
         if any(self.is_before(use.call, call) for use in updates) or self.is_looped_over(call, optimizer):
             return
         # If only one branch scales, the other still needs the plain step.
@@ -282,8 +238,10 @@ class StepThroughScaler(ScalingCodemod):
             return
         self.rewrite(call, f"{scaler}.step({optimizer})")
         if not updates:
-            steps = [item for item in self.program.behind(statement) if self.is_step(item)]
-            self.insert_after(steps[-1] if steps else statement, f"{scaler}.update()")
+            uses = (*self.uses("step"), *self.uses("scaler_step"))
+            steps = [self.program.statement(use.call) for use in uses]
+            later = [item for item in self.program.behind(statement) if item in steps]
+            self.insert_after(later[-1] if later else statement, f"{scaler}.update()")
 
 
 @fixes("AMP013")
@@ -293,39 +251,30 @@ class ScaleTheLoss(ScalingCodemod):
     safety = "safe"
 
     def plan(self) -> None:
-        call = self.find(cst.Call)
-        function = self.program.function(call) if call is not None else None
-        step = self.scaler_step(function) if function is not None else None
-        if call is None or function is None or step is None:
+        call, step = self.find(cst.Call), self.scaler_step()
+        if call is None or step is None:
             return
-        start = max(
-            (
-                self.program.start(use.call)
-                for use in self.uses(function, "step")
-                if use.argument and self.is_before(use.call, call)
-            ),
-            default=(0, 0),
-        )
+        steps = [use.call for use in self.uses("scaler_step") if self.is_before(use.call, call)]
+        scaled = [use.call for use in self.uses("scale")]
         losses = [
-            backward
-            for backward in self.program.every(cst.Call, function)
-            if is_attribute(backward.func, "backward") and self.program.function(backward) is function
-            if start < self.program.start(backward) < self.program.start(step.call)
-            if not is_attribute(getattr(backward.func.value, "func", None), "scale")
+            use.call
+            for use in self.uses("backward")
+            if not any(self.is_before(use.call, item) for item in steps)
+            if self.is_before(use.call, step.call) and getattr(use.call.func, "value", None) not in scaled
         ]
         keywords = [item.keyword for backward in losses for item in backward.args]
-        if any(word is None or word.value == "gradient" for word in keywords):
+        if call not in losses or any(word is None or word.value == "gradient" for word in keywords):
             return
         for backward in losses:
             assert isinstance(backward.func, cst.Attribute)
             self.scale(backward, step.receiver)
-            self._remove_discarded(function, step.receiver, dotted_name(backward.func.value))
+            self._remove_discarded(dotted_name(backward.func.value))
 
-    def _remove_discarded(self, function: cst.CSTNode, scaler: str, loss: str) -> None:
+    def _remove_discarded(self, loss: str) -> None:
         """Remove `scaler.scale(loss)` as a statement of its own, which has no effect."""
-        for use in self.uses(function, "scale"):
+        for use in self.uses("scale"):
             statement = self.program.parent(use.call)
-            if isinstance(statement, cst.Expr) and (use.receiver, use.argument) == (scaler, loss):
+            if isinstance(statement, cst.Expr) and use.argument == loss:
                 self.remove(statement)
 
 
@@ -334,10 +283,7 @@ class DisableScaler(Codemod):
     """Make the scaler with enabled=False: its calls then do nothing."""
 
     def plan(self) -> None:
-        for place in (self.finding.location, *(related.location for related in self.finding.related)):
-            call = self.program.find(place, cst.Call)
-            if call is None or not dotted_name(call.func).endswith("GradScaler"):
-                continue
+        for call in self.calls("made"):
             given = keyword(call, "enabled")
             if given is not None:
                 self.rewrite(given.value, "False")
@@ -346,4 +292,3 @@ class DisableScaler(Codemod):
                     "Make the scaler with enabled=False, or take it out: bfloat16 needs no loss scaling."
                 )
                 self.change(call, lambda call: append_argument(call, "enabled=False"))
-            return

@@ -432,7 +432,16 @@ def _as_one(group: list[Finding]) -> Finding:
             *(Related(other.location, "here as well", is_alike=True) for other in others),
         ),
         evidence={**first.evidence, "lines": sorted({finding.location.line for finding in group})},
+        fix=first.fix and replace(first.fix, places=_joined(item.fix.places for item in group if item.fix)),
     )
+
+
+def _joined(places: Iterable[Mapping[str, tuple[Location, ...]]]) -> dict[str, tuple[Location, ...]]:
+    """The places of several findings by role."""
+    found: dict[str, tuple[Location, ...]] = {}
+    for own in places:
+        found.update((role, (*found.get(role, ()), *more)) for role, more in own.items())
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from tclint.core.finding import Finding
 from tclint.core.saved import from_json, to_json
 from tclint.core.text import digest
 from tclint.engine.provenance import is_hashed, tool_hash
+from tclint.source.project.configurations import naming
 from tclint.source.project.effects import acting, registering
 from tclint.source.project.imports import file_of
 from tclint.source.project.launchers import launchers_in
@@ -57,6 +58,7 @@ class ProgramOutcome:
 _KEPT = 16_384
 """The most records to keep; the oldest are removed first."""
 _QUESTIONS: dict[str, Callable[..., object]] = {
+    "configurations": naming,
     "effects": acting,
     "launchers": lambda folder: launchers_in(Path(folder)),
     "pins": pins_above,

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from tclint.source.project import effects, folders, imports, launchers, requirements, scripts, stars
+from tclint.source.project import (
+    configurations,
+    effects,
+    folders,
+    imports,
+    launchers,
+    requirements,
+    scripts,
+    stars,
+)
 
 
 def forget() -> None:
     """Read files anew: some may have changed since they were read."""
+    configurations.forget()
     effects.forget()
     folders.forget()
     imports.forget()

@@ -160,6 +160,13 @@ class Flow:
             return self.layer(module) or event.name
         return event.name
 
+    def is_bce(self, event: Event) -> bool:
+        """Whether an event computes binary cross entropy of probabilities, which raises under autocast."""
+        if event.kind == "forward":
+            layers = {self.layer(module) for module in self.facts.things(event.subject)}
+            return layers == {"torch.nn.BCELoss"} and event not in self.followed
+        return event.name == "torch.nn.functional.binary_cross_entropy"
+
     def origins(self, value: Value | None, through: frozenset[str] = KEEPS) -> list[Event]:
         """The events that made a value; empty if one of them is unknown.
 

@@ -39,6 +39,8 @@ _LAUNCH_NOTHING = frozenset(
     | {".view_as", "[]", ".detach_"}
 )
 """Operations that give another view of the same memory."""
+_NO_LOOP_OF_KERNELS = frozenset({"forward", "backward", "reduce", "exchange"})
+"""Events of loops that take more than the launches of their kernels."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +63,14 @@ class Launches:
 
     def over_parameters(self) -> Iterator[LaunchLoop]:
         """The loops over the parameters of modules, one for each place, that compute on the GPU and run
-        neither a module nor a backward pass."""
+        neither a module nor a backward pass, nor exchange anything with other processes."""
         seen: set[Place] = set()
         for step in self.steps.all:
             for loop, events in self._loops_in(step):
                 if loop.place in seen or not self._goes_through_parameters(loop.over):
                     continue
                 kernels = self._kernels(events)
-                if kernels and not any(event.kind in ("forward", "backward") for event in events):
+                if kernels and not any(event.kind in _NO_LOOP_OF_KERNELS for event in events):
                     seen.add(loop.place)
                     yield LaunchLoop(loop, step, kernels)
 

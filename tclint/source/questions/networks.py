@@ -60,17 +60,19 @@ class Networks:
         made = module.made
         if module.cls is not None or made is None:
             return "", False
+        is_sure = "@guessed" not in module.fields
         for key, prefix in (("model_name", "timm "), ("model", "torchvision.models."), ("encoder_name", "")):
             given = made.arguments.get(key)
             if given is not None:
                 texts = [option.value for option, _ in options_of(given) if isinstance(option, Constant)]
-                text = texts[0] if len(texts) == 1 and isinstance(texts[0], str) else ""
                 is_sure = isinstance(given, Constant)
-                return (f"{prefix or module.name + ' '}{text}" if text else "", is_sure)
+                if len(texts) == 1 and texts[0] and isinstance(texts[0], str):
+                    return f"{prefix or module.name + ' '}{texts[0]}", is_sure
+                break  # one of several: what holds them tells
         is_known = module.name.startswith(
             ("torchvision.models.", "segmentation_models_pytorch.", "efficientnet_")
         )
-        return (module.name if is_known else "", "@guessed" not in module.fields)
+        return (module.name if is_known else "", is_sure)
 
     def convolves(self, module: Thing) -> bool:
         """Whether a module is known to be a network of 2-D convolutions, without 3-D ones or attention."""

@@ -80,8 +80,9 @@ class Waits:
     def _is_needed(self, step: Step, wait: Event) -> bool:
         """Whether the value decides how the step goes on, is checked for NaN, or goes to an unknown object,
         such as an environment, whose answer is used."""
-        if wait.name in ("mask", "slice"):
-            return False  # only the number of selected rows is read, whatever is computed with it otherwise
+        if wait.name in ("mask", "slice") or wait.unless:
+            # Only a number or the answer of a check is read, whatever is computed with the values otherwise.
+            return False
         if any(map(_tells_check, self.facts.things(wait.subject))):
             return True
         for event in step.events:

@@ -69,8 +69,12 @@ def run(
     machine.run_file(file)
     if machine.launches and not any(machine.record.of("backward")):
         # The commands that are seen evaluate, or are of an earlier version: others start the training.
-        machine, linted = Machine(project, machine.library, events), machine.linted
-        machine.linted, machine.launches, machine.watched = linted, None, watched
+        machine = _anew(machine)
+        machine.launches = None
+        machine.run_file(file)
+    if settled := machine.settle():
+        machine, launches = _anew(machine), machine.launches
+        machine.launches, machine.settled = launches, settled
         machine.run_file(file)
     _run_imported(machine, paths)
     entries = Entries(tokens, lambda inner, names: _is_run(machine, inner, names))
@@ -94,6 +98,13 @@ def run(
         for item in read:
             _run_rest(machine, item, entries, linted)
     return machine
+
+
+def _anew(machine: Machine) -> Machine:
+    """A machine that has run nothing, for the same program."""
+    made = Machine(machine.project, machine.library, machine.events)
+    made.linted, made.watched = machine.linted, machine.watched
+    return made
 
 
 def _is_reached(machine: Machine, file: File, entries: Entries) -> bool:

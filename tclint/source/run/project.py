@@ -6,15 +6,16 @@ import hashlib
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 
+from tclint.source.project.configurations import naming
 from tclint.source.project.effects import acting, reached, registering
 from tclint.source.project.folders import upwards
 from tclint.source.project.imports import file_of
 from tclint.source.project.launchers import Launch, launches_of
 from tclint.source.project.noted import note
-from tclint.source.project.scripts import Scripts
+from tclint.source.project.scripts import Scripts, root_of
 from tclint.source.project.stars import may_define, reached_from
 from tclint.source.run.files import File
-from tclint.source.run.values import Place, Value
+from tclint.source.run.values import Place, Thing, Value
 from tclint.source.syntax.parse import Parsed
 from tclint.source.syntax.positions import Span
 from tclint.source.syntax.prefilter import MAX_SOURCE_BYTES
@@ -105,6 +106,19 @@ class ProjectFiles:
             if data is not None:
                 return self._settings(path, data)
         return None
+
+    def holding(self, script: File, keys: Collection[str]) -> list[Value]:
+        """The contents of the project's configuration files that have all of some keys at the top."""
+        root, wanted = root_of(script.path), sorted(keys)
+        paths = naming(root, *wanted) if self._settings is not None else []
+        note(paths, "configurations", root, *wanted)
+        found: list[Value] = []
+        for path in paths:
+            data = self.data(path)
+            held = self._settings(path, data) if data is not None and self._settings is not None else None
+            if isinstance(held, Thing) and all(("item", key) in held.fields for key in wanted):
+                found.append(held)
+        return found
 
     def launches_of(self, script: File, *, on_pages: bool = False) -> list[Launch]:
         """The commands of shell scripts, or those that pages show, that start a script, or else another one

@@ -375,6 +375,9 @@ class Event:
     result: Value | None = None
     changed: dict[str, Value] = field(default_factory=dict)
     """The subject's '@' fields at the time of the event: '@dtype', '@device', ..."""
+    unless: str = ""
+    """The argument with which a wait would not be, as the library tables name it: 'output_size',
+    'validate_args=False'."""
     precedes_error: bool = False
     """Whether its branch ends with an exception, as where an error message is put together."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tclint.source.project import memory
 from tests.support.programs import probed, probed_in, program_of
 
 
@@ -120,6 +121,40 @@ parser.add_argument("--config", default="train.yaml")
 probe(yaml.safe_load(open(parser.parse_args().config))["width"])
 """
     assert probed_in(project, "train.py", text) == ["512"]
+
+
+_REQUIRED = """
+import argparse, yaml
+
+parser = argparse.ArgumentParser()
+parser.add_argument("config")
+config = yaml.safe_load(open(parser.parse_args().config))
+probe(config["width"])
+probe(config["model"]["name"])
+probe(config["model"]["depth"])
+probe(config.get("rate", 1))
+"""
+
+
+def test_configuration_of_the_command_line_is_one_of_those_that_hold_what_is_read(project: Path) -> None:
+    assert probed_in(project, "train.py", _REQUIRED) == ["512", "'Net'", "3", "1"]
+    configs = project / "configs"
+    configs.mkdir()
+    (configs / "large.yml").write_text("width: 1024\nmodel: {name: Net}\nrate: 2\n", "utf-8")
+    (configs / "no_model.yaml").write_text("width: 64\nother: model\n", "utf-8")
+    (configs / "test_small.yaml").write_text("width: 8\nmodel: {name: Tiny, depth: 1}\n", "utf-8")
+    memory.forget()
+    assert probed_in(project, "train.py", _REQUIRED) == ["1024 | 512", "'Net'", "3 | ?", "2 | ?"]
+
+
+def test_file_of_which_one_key_is_read_may_be_any(project: Path) -> None:
+    text = _REQUIRED.replace('probe(config["model"]["name"])', "").replace('config["model"]["depth"]', "0")
+    assert probed_in(project, "train.py", text)[0] == "?"
+
+
+def test_file_that_only_unseen_code_names_may_be_any(project: Path) -> None:
+    text = _REQUIRED.replace("parser.parse_args().config", "elsewhere()")
+    assert probed_in(project, "train.py", text)[0] == "?"
 
 
 def test_later_configurations_win() -> None:

@@ -196,3 +196,8 @@ def test_the_networks_behind_a_loss_come_in_one_order() -> None:
     backward = program.record.of("backward")[0]
     found = program.facts.networks_of(backward.subject)
     assert [thing.name for thing in found] == ["torch.nn.ConvTranspose2d", "torch.nn.Conv2d"]
+
+
+def test_a_test_that_a_function_begins_with_stands_in_the_function() -> None:
+    text = "import torch\ndef f(x):\n    if not x:\n        g()\nf(torch.ones(1))\n"
+    assert set(lines(events(text, "wait"))) == {3}

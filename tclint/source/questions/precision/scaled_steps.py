@@ -3,7 +3,7 @@ order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from itertools import takewhile
 
@@ -12,6 +12,8 @@ from tclint.source.questions.rounds import varies
 from tclint.source.run.conditions import exclude
 from tclint.source.run.record import conditions_in
 from tclint.source.run.values import Atom, Event, Thing
+
+_OF_SCALERS = ("scale", "unscale", "scaler_step", "update")
 
 
 class ScaledSteps:
@@ -51,6 +53,25 @@ class ScaledSteps:
         """Whether the scaler of a call may be enabled there."""
         scalers = tuple(self.facts.kinds(event.subject, "scaler"))
         return bool(scalers) and not self.gradients.is_off(scalers, event)
+
+    def beside(self, event: Event, scalers: Collection[Thing] = ()) -> dict[str, list[Event]]:
+        """The calls of a training step in an event's function by their kind: for its fix.
+
+        Args:
+            scalers: only the calls of these, and those of no scaler; by default the event's own.
+        """
+        own = frozenset(scalers or self.facts.kinds(event.subject, "scaler"))
+        found = {
+            "clip": [item for item in self.gradients.clips() if item.place.function is event.place.function]
+        }
+        for kind in (*_OF_SCALERS, "backward", "step"):
+            calls = [item for item in self.record.of(kind) if item.place.function is event.place.function]
+            if own and kind in _OF_SCALERS:
+                calls = [item for item in calls if not own.isdisjoint(self.facts.things(item.subject))]
+            if kind == "unscale":
+                calls = [item for item in calls if self.same_optimizer(item, event)]
+            found[kind] = calls
+        return found
 
     def steps(self) -> Iterator[Event]:
         """The steps through the program's own scalers that may be enabled."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
-from tclint.source.run.values import NONE, Constant, Setting, Thing, Value
+from tclint.source.run.values import NONE, Constant, Setting, Thing, Value, constant_of, either
 
 _PACKAGE = re.compile(rb"\s*#\s*@package\s+(\S+)")
 _REFERENCE = re.compile(r"\$\{\s*([A-Za-z_][\w.]*)\s*\}")
@@ -158,6 +158,21 @@ def merge(into: Thing, other: Value, instead: Callable[[], Value] | None = None)
             into.fields[key] = instead()
         else:
             into.fields[key] = item
+
+
+def one_of(values: list[Value]) -> Value:
+    """What one of several configurations holds, whichever it is."""
+    things = [value for value in values if isinstance(value, Thing)]
+    kinds = {thing.kind for thing in things}
+    lengths = {constant_of(thing.fields.get("[]")) for thing in things}
+    if len(things) < len(values) or len(kinds) > 1 or kinds - {"dict", "list"} or len(lengths) > 1:
+        return either(*values)
+    made = Thing(things[0].kind, things[0].name)
+    for key in dict.fromkeys(key for thing in things for key in thing.fields):
+        held = [thing.fields[key] for thing in things if key in thing.fields]
+        found = one_of(held)
+        made.fields[key] = found if len(held) == len(things) else either(found, Thing())
+    return made
 
 
 def _placed(value: Value, package: Package) -> Thing:

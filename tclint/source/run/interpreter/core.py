@@ -57,6 +57,10 @@ class Project(Protocol):
         """What a file holds; None where it cannot be read."""
         ...
 
+    def holding(self, script: File, keys: Collection[str]) -> list[Value]:
+        """The contents of the project's configuration files that have all of some keys at the top."""
+        ...
+
     def launches_of(self, script: File, *, on_pages: bool = False) -> list[Launch]:
         """The commands of shell scripts, or those that pages show, that start a script."""
         ...
@@ -94,6 +98,10 @@ class Core:
         self.store = Store()
         self.launches: list[Launch] | None = []
         """The commands that start the program, where it was asked what they pass; None: they do not count."""
+        self.unnamed: dict[Place, Thing] = {}
+        """Call that reads a configuration file which only the command line names -> what stands for it."""
+        self.settled: dict[Place, Value] = {}
+        """Such a call -> what one of the project's files holds."""
         self.frames: dict[File, Frame] = {}
         """The variables of each file whose module body has been started."""
         self.frame: Frame = None  # type: ignore[assignment]  # set when a file is entered

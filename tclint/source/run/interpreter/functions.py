@@ -348,10 +348,10 @@ class Functions(Modules):
         if call is not None and outer is not None:
             self.stack = (*before, Place(outer.file, outer.function, call.node_id))
         self.frame = frame
+        self.node_id = value.function.node_id
         frame.caller = outer
         frame.depth = len(loops)
         for context in value.regions:
-            self.node_id = value.function.node_id
             self.enter_region(context)
         depth = len(self.path)
         path, most_events, elsewhere = self.path, self.most_events, self._elsewhere

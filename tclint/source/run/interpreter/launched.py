@@ -9,13 +9,14 @@ from collections.abc import Collection
 from tclint.source.project.launchers import Launch, Passed
 from tclint.source.project.requirements import may_run
 from tclint.source.run.files import File
-from tclint.source.run.interpreter.composed import Composer, merge, override, resolve
+from tclint.source.run.interpreter.composed import Composer, merge, one_of, override, resolve
 from tclint.source.run.interpreter.loading import Loading
 from tclint.source.run.values import (
     FALSE,
     NONE,
     TRUE,
     Constant,
+    Place,
     Setting,
     Symbol,
     Thing,
@@ -27,6 +28,9 @@ from tclint.source.run.values import (
 from tclint.source.syntax.positions import Span
 
 _COMMAND_LINE = Constant("command line")
+_ALL_WORDS = Symbol("sys.argv")
+_FEWEST_KEYS = 2
+"""A file of which a program reads fewer may be anything."""
 _LONGEST_WAY = 5
 """The most calls and operators between a value and the name of a file at the end of its path."""
 _TAKE_TEXT = (NONE, Constant("store"))
@@ -39,7 +43,8 @@ class Launched(Loading):
 
     def loaded(self, name: Value, otherwise: Value) -> Value:
         """What the configuration file of a name holds; what may be another file may hold something else."""
-        file = next((place.file for place in reversed(self.stack) if not place.file.is_library), None)
+        place = next((place for place in reversed(self.stack) if not place.file.is_library), None)
+        file = place.file if place is not None else None
         if isinstance(name, Thing) and name.kind == "file":
             name = name.fields.get("file", NONE)
         names = [text for option, _ in options_of(name) for text in self._named_by(option)]
@@ -48,8 +53,46 @@ class Launched(Loading):
         found = next((settings for settings in read if settings is not None), None)
         if otherwise == NONE:
             return found if found is not None and len(names) == 1 else NONE
-        if found is None:
-            return self.chosen_outside(otherwise)
+        if found is not None or place is None:
+            return found or self.chosen_outside(otherwise)
+        if place in self.settled:
+            return self.settled[place]
+        stands = self.chosen_outside(otherwise)
+        if not texts and self._is_passed(name):
+            self.unnamed[place] = stands
+        return stands
+
+    def _is_passed(self, value: Value, depth: int = _LONGEST_WAY) -> bool:
+        """Whether the command line decides what a value is."""
+        for option, _ in options_of(value):
+            if option == _ALL_WORDS:
+                return True
+            if not isinstance(option, Thing) or depth == 0:
+                continue
+            parts = [
+                *(option.operation[1] if option.operation is not None else ()),
+                *(option.made.inputs if option.made is not None else ()),
+            ]
+            if option.fields.get("@chosen by") == _COMMAND_LINE or any(
+                self._is_passed(part, depth - 1) for part in parts
+            ):
+                return True
+        return False
+
+    def settle(self) -> dict[Place, Value]:
+        """What configuration files hold that only the command line names: one of those files of the project
+        which have all keys at the top that the program reads is meant."""
+        found = {}
+        for place, stands in self.unnamed.items():
+            keys = {
+                operands[1].value
+                for operator, operands in self._operations
+                if operator in ("[]", ".") and operands[0] is stands and isinstance(operands[1], Constant)
+            }
+            names = [key for key in keys if isinstance(key, str)]
+            held = self.project.holding(self._script(), names) if len(names) >= _FEWEST_KEYS else []
+            if held:
+                found[place] = one_of(held)
         return found
 
     def literal(self, text: Value) -> Value:

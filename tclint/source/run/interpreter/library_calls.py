@@ -18,6 +18,7 @@ from tclint.source.run.values import (
     Symbol,
     Thing,
     Value,
+    constants_of,
     duplicate,
     either,
     modules_in,
@@ -86,8 +87,8 @@ class LibraryCalls(Functions):
             for option, _ in options_of(given["module"]):
                 if isinstance(option, Thing) and option.is_unknown:
                     option.kind = "module"  # nothing else can be wrapped
-        waits = spec.waits and spec.unless not in given
-        read = self._waited(spec.waits, name, receiver, given, call) if waits else None
+        waits = spec.waits and not self._leaves_out(spec.unless, receiver, given)
+        read = self._waited(spec, name, receiver, given, call) if waits else None
         returns = spec.returns
         if returns == "tensor" or (returns == "op" and self._computes(name, receiver, given)):
             made = self.tensor(spec.event or "op", name, receiver, given, call)
@@ -117,18 +118,27 @@ class LibraryCalls(Functions):
         known = [option for option, _ in options_of(found) if isinstance(option, FunctionValue | ClassValue)]
         return either(*known) if known else None
 
+    def _leaves_out(self, unless: str, receiver: Thing | None, given: dict[str, Value]) -> bool:
+        """Whether a call gets the argument, or the argument's value, with which it waits for nothing; the
+        call that made its object may have got it."""
+        name, _, wanted = unless.partition("=")
+        found = given.get(name) or (receiver.fields.get(name) if receiver is not None else None)
+        values = constants_of(found) if found is not None else ()
+        return found is not None and (not wanted or values is None or wanted in map(repr, values))
+
     def _waited(
-        self, waits: str, name: str, receiver: Thing | None, given: dict[str, Value], call: Call
+        self, spec: Spec, name: str, receiver: Thing | None, given: dict[str, Value], call: Call
     ) -> Event | None:
         """The first wait for a value that a call reads: its object, one of its arguments, or ('*') all of
         them."""
-        if waits == "*":
+        if spec.waits == "*":
             values = list(given.values())
         else:
-            values = [
-                item for item in [receiver if waits == "self" else given.get(waits)] if item is not None
-            ]
+            waited_for = receiver if spec.waits == "self" else given.get(spec.waits)
+            values = [waited_for] if waited_for is not None else []
         waited = [event for item in values for event in self.wait(name, item, call)]
+        for event in waited:
+            event.unless = spec.unless
         return waited[0] if waited else None
 
     def set_fields(self, fields: Mapping[str, object] | None, target: Value, given: dict[str, Value]) -> None:

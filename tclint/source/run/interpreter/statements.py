@@ -142,6 +142,7 @@ class Statements(Assignments):
     def _run_if(self, statement: Statement) -> int:
         branches = {branch.block.kind: branch for branch in statement.branches}
         condition = statement.branches[0].block.condition
+        self.node_id = statement.branches[0].block.node_id
         value = self.evaluate(condition) if condition is not None else self.unknown()
         self.node_id = statement.branches[0].block.node_id
         known = truth(value, self.path)
