@@ -46,7 +46,7 @@ class ReducedLosses(SourceRule):
     confidence = "medium"
     sources = (
         "PyTorch torch.distributed, Collective functions: every process of the group has to call them",
-        "Lightning, Logging, sync_dist: reduces the metric across devices and may lead to a significant "
+        "Lightning Logging, sync_dist: reduces the metric across devices and may lead to a significant "
         "communication overhead",
     )
     triggers = ("all_reduce", "all_gather", "reduce", "gather", "sync_dist")

@@ -131,6 +131,8 @@ class Optimizers:
             size = self._product(part, "embed_dim", "embed_dim")
             return None if size is None else 4 * size
         if kind.endswith("Norm") or kind[:-2].endswith("Norm"):
+            if any(self.flow.argument(part, name) == FALSE for name in ("affine", "elementwise_affine")):
+                return 0
             size = self._product(part, *(name for name in _OF_NORMS if name in part.fields))
             return None if size is None else 2 * size
         return None if kind.startswith(_UNCOUNTED) else 0
