@@ -63,12 +63,19 @@ def reached(importer: str, *imports: str) -> tuple[str, ...]:
         if path is None:
             continue
         found[path] = None
-        is_package = basename(path) == "__init__.py"
-        for bound, further in _imported(path):
-            if further not in known and (not is_package or bound == last):
+        for further in _taken(path, last):
+            if further not in known:
                 known.add(further)
                 pending.append(further)
     return tuple(found)
+
+
+@lru_cache(maxsize=65_536)
+def _taken(path: str, name: str) -> tuple[tuple[str | None, str], ...]:
+    """What a file imports at the top level, as (file, name taken from it); a package's `__init__.py` counts
+    only for what it binds to the name that is taken from it."""
+    is_package = basename(path) == "__init__.py"
+    return tuple(further for bound, further in _imported(path) if not is_package or bound == name)
 
 
 def registering(importer: str, name: str, *imports: str) -> tuple[str, ...]:
@@ -100,29 +107,37 @@ def _registered_in(path: str) -> frozenset[bytes]:
 
 
 def _imported_with_packages(importer: str, imports: tuple[str, ...]) -> Iterator[str]:
-    """The files that are run when some imports are: with packages all that their `__init__.py` imports, and
-    all files beside one that imports modules by computed names."""
+    """The files that are run when some imports are."""
     pending = [path for path, _ in (_file_of(importer, name) for name in imports) if path is not None]
     seen = set(pending)
     for path in pending:
         yield path
-        further = [file for _, (file, _) in _imported(path) if file is not None]
-        if basename(path) == "__init__.py" and b"import_module(" in data_of(path):
-            folder = dirname(path)
-            further += [join(folder, name) for name in sorted(names_in(folder)) if name.endswith(".py")]
-        inside = dirname(path) if basename(path) != "__init__.py" else dirname(dirname(path))
-        if "__init__.py" in names_in(inside):
-            further.append(join(inside, "__init__.py"))
-        for file in further:
+        for file in _run_with(path):
             if file not in seen:
                 seen.add(file)
                 pending.append(file)
+
+
+@lru_cache(maxsize=16_384)
+def _run_with(path: str) -> tuple[str, ...]:
+    """The files that importing a file runs next: what it imports, with packages all that their `__init__.py`
+    imports, and all files beside one that imports modules by computed names."""
+    further = [file for _, (file, _) in _imported(path) if file is not None]
+    if basename(path) == "__init__.py" and b"import_module(" in data_of(path):
+        folder = dirname(path)
+        further += [join(folder, name) for name in sorted(names_in(folder)) if name.endswith(".py")]
+    inside = dirname(path) if basename(path) != "__init__.py" else dirname(dirname(path))
+    if "__init__.py" in names_in(inside):
+        further.append(join(inside, "__init__.py"))
+    return tuple(dict.fromkeys(further))
 
 
 def forget() -> None:
     """Read files anew."""
     _registered.cache_clear()
     _registered_in.cache_clear()
+    _run_with.cache_clear()
+    _taken.cache_clear()
     _top.cache_clear()
     _imported.cache_clear()
 
