@@ -119,6 +119,9 @@ class ScalerLifetime(SourceRule):
             level="error",
             related=tuple(related),
             evidence={"update": code, "backward": context.code(backward)},
-            fix=Fix(f"Call `{scaler}.step(optimizer)`, then `{scaler}.update()`, under the same condition."),
+            fix=Fix(
+                f"Call `{scaler}.step(optimizer)`, then `{scaler}.update()`, under the same condition.",
+                places=context.scaled_places(update),
+            ),
             identity=f"{update.place.function.qualified_name}:update:{scaler}",
         )
