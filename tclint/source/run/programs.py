@@ -174,11 +174,13 @@ def _run_rest(machine: Machine, file: File, entries: Entries, linted: frozenset[
     """Run the functions that the program does not call and the classes that it does not instantiate.
 
     Those that the file does not mention elsewhere go first, so that the others run with the arguments that
-    these pass.
+    these pass; and functions before classes, which they may instantiate.
     """
     read = _names_read(file.tables.functions)
+    # Sorting keeps the order of the file.
+    definitions = sorted(file.tables.functions, key=lambda function: function.kind == "class")
     for named in (False, True):
-        for function in file.tables.functions:
+        for function in definitions:
             if function.parent != 0 or function.kind not in ("function", "class"):
                 continue
             if (not named and function.name in read) or not entries.worth(file, function.name):

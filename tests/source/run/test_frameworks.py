@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from textwrap import dedent
+
 import pytest
-from programs import program_of
+from programs import events, program_of
 
 from tclint.source.questions.precision.autocasts import Autocasts
 from tclint.source.run.program import Program
+from tclint.source.run.values import Constant
 
 STEP = ("scale", "backward", "unscale", "clip", "scaler_step", "step", "update")
 
@@ -245,3 +248,33 @@ def test_arguments_of_a_framework_that_a_class_adds_to_are_read() -> None:
                     model(batch).mean().backward()
     """
     assert program_of(program).record.of("backward")
+
+
+def test_a_function_that_unknown_code_calls_says_how_a_module_is_trained() -> None:
+    """Functions run before the classes that they make: nobody else trains these."""
+    text = dedent(
+        """\
+        import lightning as L
+        import optuna
+        import torch
+
+        class Network(L.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(8, 8)
+
+            def training_step(self, batch, index):
+                return self.layer(batch).mean()
+
+            def configure_optimizers(self):
+                return torch.optim.SGD(self.parameters(), 0.1)
+
+        def objective(trial):
+            trainer = L.Trainer(precision="bf16-mixed")
+            trainer.fit(Network(), torch.utils.data.DataLoader(data))
+
+        optuna.create_study().optimize(objective)
+        """
+    )
+    made = [event for event in events(text, "make") if event.name == "Trainer"]
+    assert [event.arguments["precision"] for event in made] == [Constant("bf16-mixed")]
