@@ -56,10 +56,10 @@ class Bf16OnPreAmpere(SourceRule):
     requires = ()
 
     def applies(self, settings: Settings) -> bool:
-        return bool(_gpus_without_bf16(settings))
+        return bool(gpus_without_bf16(settings))
 
     def check(self, context: SourceContext) -> Iterator[Finding]:
-        gpus = _gpus_without_bf16(context.settings)
+        gpus = gpus_without_bf16(context.settings)
         if not gpus:
             return
         yield from self._asked(context, gpus)
@@ -115,7 +115,7 @@ class Bf16OnPreAmpere(SourceRule):
             return
 
 
-def _gpus_without_bf16(settings: Settings) -> tuple[str, ...]:
+def gpus_without_bf16(settings: Settings) -> tuple[str, ...]:
     """The names of the chosen GPUs that cannot compute in bfloat16; none for the default GPUs."""
     from tclint.plugin import load_gpu
 

@@ -9,6 +9,8 @@ from typing import Any
 from tclint.plugin import Effect, Finding, Fix, SourceContext, SourceRule
 from tclint.plugin.source import Training
 
+from .bf16_hardware import gpus_without_bf16
+
 _MOST_RELATED = 8
 
 
@@ -102,7 +104,9 @@ class NoMixedPrecision(SourceRule):
                     "Autocast inside the network's forward, in bfloat16 on GPUs that have it: in the threads "
                     "of DataParallel an autocast around it computes in float16, whatever it says."
                 )
-            places = context.computed_places(trainings)
+            # In float16 a loop of its own would also need a scaler.
+            is_bf16 = not gpus_without_bf16(context.settings)
+            places = context.computed_places(trainings) if is_bf16 else {}
             argument = context.spelled(found.scaler, "autocast")[1] if found.scaler is not None else None
             if argument is not None and "=" not in argument:
                 argument = None  # the library's table does not give the spelling
@@ -111,6 +115,7 @@ class NoMixedPrecision(SourceRule):
                 if "=" not in older:  # as the library spells bfloat16
                     older = argument.replace("bf16=", "fp16=").replace('"bf16', '"16')
                 fix = f"Pass {argument} on GPUs of compute capability 8.0 and newer, {older} on older ones."
+                argument = argument if is_bf16 else older
             yield self.finding(
                 context.at(found.event),
                 f"This {found.name} trains {found.layers} in float32: nothing in the program uses mixed "
